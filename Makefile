@@ -1,0 +1,47 @@
+# Everything runs in .venv, which `make setup` builds with pip alone.
+#
+# MLX picks the backend: metal (macOS), cpu (Linux) or cuda13. A .venv keeps the one it
+# was built with, so `MLX=cuda13 make setup` needs saying once.
+
+UNAME := $(shell uname -s)
+MLX ?= $(or $(shell cat .venv/.mlx 2>/dev/null),$(if $(filter Darwin,$(UNAME)),metal,cpu))
+PYTHON ?= python3
+
+STAMP := .venv/.setup-$(MLX)
+BIN := .venv/bin
+# env.sh preloads a fast BLAS where setup found one.
+PY := scripts/env.sh $(BIN)/python
+
+.PHONY: help setup test lint format bench parity clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+setup: $(STAMP) ## make .venv (MLX=metal, cpu or cuda13)
+
+$(STAMP): pyproject.toml scripts/setup.sh scripts/openblas.sh
+	PYTHON="$(PYTHON)" scripts/setup.sh "$(MLX)"
+	@touch $@
+
+test: lint ## lint, then all tests
+	$(PY) -m pytest -n 2
+
+lint: setup ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy bushel
+
+format: setup ## apply ruff's fixes and formatting
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup ## decode benchmark
+	$(PY) -m benchmarks.decode
+
+parity: setup ## batched output against solo output, per model family
+	$(PY) -m tests.parity
+
+clean: ## remove .venv, caches and build outputs
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,52 @@
+"""Several states inside one layer, such as attention beside a state-space model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import mlx.core as mx
+
+from bushel.cache.layer import Layer, LayerKind, LayerSnapshot
+
+
+class Composite(LayerKind):
+    name = "composite"
+
+    def __init__(self, kind_of: Any):
+        self._kind_of = kind_of
+
+    def _each(self, layer: Layer) -> list[tuple[LayerKind, Layer]]:
+        return [(self._kind_of(part), part) for part in layer.caches]
+
+    def merge(self, singles: Sequence[Layer]) -> Layer:
+        columns = zip(*(single.caches for single in singles), strict=True)
+        return type(singles[0])(*(self._kind_of(column[0]).merge(column) for column in columns))
+
+    def join(self, batch: Layer, single: Layer) -> None:
+        for (kind, part), row in zip(self._each(batch), single.caches, strict=True):
+            kind.join(part, row)
+
+    def leave(self, batch: Layer, keep: Sequence[int]) -> None:
+        for kind, part in self._each(batch):
+            kind.leave(part, keep)
+
+    def single(self, batch: Layer, row: int, fresh: Layer) -> Layer:
+        pairs = zip(self._each(batch), fresh.caches, strict=True)
+        return type(fresh)(*(kind.single(part, row, new) for (kind, part), new in pairs))
+
+    def snapshot(self, single: Layer, position: int) -> LayerSnapshot:
+        parts = tuple(kind.snapshot(part, position) for kind, part in self._each(single))
+        return LayerSnapshot(self.name, position, (), parts)
+
+    def restore(self, snapshot: LayerSnapshot, fresh: Layer) -> Layer:
+        pairs = zip(snapshot.parts, self._each(fresh), strict=True)
+        return type(fresh)(*(kind.restore(part, new) for part, (kind, new) in pairs))
+
+    def arrays(self, layer: Layer) -> Iterator[mx.array]:
+        for kind, part in self._each(layer):
+            yield from kind.arrays(part)
+
+    def check(self, layer: Layer, positions: Sequence[int]) -> None:
+        for kind, part in self._each(layer):
+            kind.check(part, positions)

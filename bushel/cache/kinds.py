@@ -1,0 +1,45 @@
+"""Which kind a layer is: decided layer by layer, by what it is, never by its neighbours (B2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bushel.cache.composite import Composite
+from bushel.cache.kv import KV
+from bushel.cache.layer import Layer, LayerKind
+from bushel.cache.opaque import Opaque
+from bushel.cache.recurrent import Recurrent
+from bushel.cache.window import Window
+
+_KV, _WINDOW, _RECURRENT, _OPAQUE = KV(), Window(), Recurrent(), Opaque()
+
+# By class name, because mlx-lm and mlx-vlm each bring classes of these names. Subclasses are
+# not assumed to behave like their parents.
+_BY_CLASS: dict[str, LayerKind] = {
+    "KVCache": _KV,
+    "BatchKVCache": _KV,
+    "RotatingKVCache": _WINDOW,
+    "BatchRotatingKVCache": _WINDOW,
+    "ArraysCache": _RECURRENT,
+}
+
+
+def kind_of(layer: Layer) -> LayerKind:
+    name = type(layer).__name__
+    if name == "CacheList":
+        known = all(kind_of(part) is not _OPAQUE for part in layer.caches)
+        return _COMPOSITE if known else _OPAQUE
+    return _BY_CLASS.get(name, _OPAQUE)
+
+
+_COMPOSITE = Composite(kind_of)
+
+
+def unbatchable(state: Sequence[Layer]) -> str | None:
+    """Why rows of this state cannot share a batch, or None if they can."""
+    for layer in state:
+        if kind_of(layer) is _OPAQUE:
+            return f"no batch form of {type(layer).__name__} is known"
+        if getattr(layer, "keep", 0):
+            return "a sliding window with pinned tokens has no batch form"
+    return None

@@ -1,0 +1,44 @@
+"""State of a kind Bushel does not know: one row alone can use it, nothing else is promised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+
+from bushel.cache.layer import Layer, LayerKind, LayerSnapshot
+
+
+class Opaque(LayerKind):
+    name = "opaque"
+
+    def _refuse(self, layer: Layer) -> NoReturn:
+        raise TypeError(f"{type(layer).__name__} can be neither batched nor copied")
+
+    def merge(self, singles: Sequence[Layer]) -> Layer:
+        self._refuse(singles[0])
+
+    def join(self, batch: Layer, single: Layer) -> None:
+        self._refuse(single)
+
+    def leave(self, batch: Layer, keep: Sequence[int]) -> None:
+        self._refuse(batch)
+
+    def single(self, batch: Layer, row: int, fresh: Layer) -> Layer:
+        self._refuse(batch)
+
+    def snapshot(self, single: Layer, position: int) -> LayerSnapshot:
+        self._refuse(single)
+
+    def restore(self, snapshot: LayerSnapshot, fresh: Layer) -> Layer:
+        self._refuse(fresh)
+
+    def arrays(self, layer: Layer) -> Iterator[mx.array]:
+        for _, value in tree_flatten(layer.state):
+            if isinstance(value, mx.array):
+                yield value
+
+    def check(self, layer: Layer, positions: Sequence[int]) -> None:
+        self.require(len(positions) == 1, f"{len(positions)} rows")

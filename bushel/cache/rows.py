@@ -1,0 +1,111 @@
+"""The state of all rows that decode together: `(positions, layers)` (B1).
+
+One row keeps the library's plain single-row caches, exactly as its own loop would; two or
+more share its batch caches. The change between the two forms happens here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from bushel.cache.kinds import kind_of
+from bushel.cache.layer import Layer, LayerSnapshot
+from bushel.core import IntegrityError
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One row's state after `position` tokens."""
+
+    position: int
+    layers: tuple[LayerSnapshot, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(layer.nbytes for layer in self.layers)
+
+    def restore(self, fresh: list[Layer]) -> list[Layer]:
+        pairs = zip(self.layers, fresh, strict=True)
+        return [kind_of(layer).restore(part, layer) for part, layer in pairs]
+
+
+def take_snapshot(state: Sequence[Layer], position: int) -> Snapshot:
+    """Copy a single row's state; evaluated, so that it holds no graph and no other buffer."""
+    snapshot = Snapshot(position, tuple(kind_of(it).snapshot(it, position) for it in state))
+    mx.eval([part.arrays for part in _flat(snapshot.layers)])
+    return snapshot
+
+
+def _flat(layers: Sequence[LayerSnapshot]) -> Iterator[LayerSnapshot]:
+    for layer in layers:
+        yield layer
+        yield from _flat(layer.parts)
+
+
+class Rows:
+    """Owned by one decode batch. `layers` is the list object that the model sees."""
+
+    def __init__(self, make_state: Callable[[], list[Layer]]):
+        self._make_state = make_state
+        self.layers: list[Layer] = []
+        self.positions: list[int] = []  # tokens run, per row
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def join(self, state: list[Layer], position: int) -> None:
+        """Take over a single row's state; the caller must not use it again."""
+        if not self.positions:
+            self.layers = state
+        elif len(self.positions) == 1:
+            pairs = zip(self.layers, state, strict=True)
+            self.layers = [kind_of(first).merge([first, second]) for first, second in pairs]
+        else:
+            for batch, single in zip(self.layers, state, strict=True):
+                kind_of(batch).join(batch, single)
+        self.positions.append(position)
+
+    def leave(self, keep: Sequence[int]) -> None:
+        if len(keep) == len(self.positions):
+            return
+        if not keep:
+            self.layers = []
+        elif len(keep) == 1:
+            pairs = zip(self.layers, self._make_state(), strict=True)
+            self.layers = [kind_of(it).single(it, keep[0], fresh) for it, fresh in pairs]
+        else:
+            for layer in self.layers:
+                kind_of(layer).leave(layer, keep)
+        self.positions = [self.positions[row] for row in keep]
+
+    def advance(self) -> None:
+        """Every row has run one more token."""
+        self.positions = [position + 1 for position in self.positions]
+
+    def settle(self) -> list[mx.array]:
+        """Small bookkeeping arrays that no computation may read, to be evaluated now and then.
+
+        Left alone they are chains that grow by one node per step and layer.
+        """
+        return [array for array in self._arrays() if array.ndim <= 1]
+
+    def _arrays(self) -> Iterator[mx.array]:
+        for layer in self.layers:
+            yield from kind_of(layer).arrays(layer)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self._arrays())
+
+    @property
+    def buffers(self) -> int:
+        return sum(1 for _ in self._arrays())
+
+    def check_integrity(self) -> None:
+        if not self.positions and self.layers:
+            raise IntegrityError("layers are held for no row")
+        for layer in self.layers:
+            kind_of(layer).check(layer, self.positions)

@@ -1,0 +1,58 @@
+"""A sliding window: a ring of the last `max_size` keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import mlx.core as mx
+
+from bushel.cache.kv import KV, give_shape
+from bushel.cache.layer import Layer, LayerKind, LayerSnapshot, owned
+
+
+class Window(LayerKind):
+    name = "window"
+
+    def merge(self, singles: Sequence[Layer]) -> Layer:
+        # The libraries' batch ring has no pinned first tokens and would silently drop them.
+        self.require(all(single.keep == 0 for single in singles), "pinned tokens cannot batch")
+        return type(singles[0]).merge(list(singles))
+
+    def join(self, batch: Layer, single: Layer) -> None:
+        row = self.merge([single])
+        give_shape(row, batch)
+        give_shape(batch, row)
+        batch.extend(row)
+
+    def leave(self, batch: Layer, keep: Sequence[int]) -> None:
+        batch.filter(mx.array(keep))
+
+    def single(self, batch: Layer, row: int, fresh: Layer) -> Layer:
+        return fresh if batch.empty() else batch.extract(row)
+
+    def snapshot(self, single: Layer, position: int) -> LayerSnapshot:
+        if single.keys is None:
+            return LayerSnapshot(self.name, position, (None, None))
+        # A batch of one is in temporal order and holds the window alone, not a whole chunk.
+        row = self.merge([single])
+        return LayerSnapshot(self.name, position, (owned(row.keys), owned(row.values)))
+
+    def restore(self, snapshot: LayerSnapshot, fresh: Layer) -> Layer:
+        keys, values = (owned(array) for array in snapshot.arrays)
+        fresh.keys, fresh.values = keys, values
+        fresh.offset = snapshot.position
+        fresh._idx = 0 if keys is None else keys.shape[2]
+        return fresh
+
+    def arrays(self, layer: Layer) -> Iterator[mx.array]:
+        yield from KV.arrays(self, layer)  # type: ignore[arg-type]
+
+    def check(self, layer: Layer, positions: Sequence[int]) -> None:
+        offsets = [layer.offset] if isinstance(layer.offset, int) else layer.offset.tolist()
+        self.require(offsets == list(positions), f"offsets {offsets}, rows {list(positions)}")
+        if layer.keys is None:
+            return
+        rows, _, room, _ = layer.keys.shape
+        self.require(rows == len(positions), f"{rows} rows of keys for {len(positions)}")
+        seen = min(max(positions), layer.max_size)
+        self.require(room >= seen, f"room for {room} of {seen} visible tokens")

@@ -1,0 +1,85 @@
+"""Images and videos as clients send them, to decoded pictures.
+
+Only data: URLs and local paths are opened here; nothing is fetched from a network.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote_to_bytes, urlparse
+
+from PIL import Image, UnidentifiedImageError
+
+from bushel.core import RequestError
+
+MAX_PIXELS = 64 * 1024 * 1024
+MAX_FRAMES = 64
+
+
+def _refuse(what: str) -> RequestError:
+    return RequestError(what, code="invalid_media", param="messages")
+
+
+def read_source(url: str) -> bytes:
+    """The bytes behind a data: URL, a file: URL or a path."""
+    if url.startswith("data:"):
+        head, comma, body = url.partition(",")
+        if not comma:
+            raise _refuse("A data: URL has no comma between its type and its data.")
+        try:
+            if head.endswith(";base64"):
+                return base64.b64decode(unquote_to_bytes(body), validate=True)
+        except binascii.Error as error:
+            raise _refuse(f"A data: URL holds broken base64: {error}.") from error
+        return unquote_to_bytes(body)
+    scheme = urlparse(url).scheme
+    if scheme in ("http", "https"):
+        raise _refuse("Remote media is not fetched; send a data: URL instead.")
+    path = Path(unquote_to_bytes(url[7:]).decode() if scheme == "file" else url)
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise _refuse(f"The media file cannot be read: {error}.") from error
+
+
+def open_image(data: bytes) -> Image.Image:
+    try:
+        image = Image.open(io.BytesIO(data))
+        if image.width * image.height > MAX_PIXELS:
+            raise _refuse(f"An image of {image.width}x{image.height} pixels is too large.")
+        image.load()
+    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
+        raise _refuse(f"An image cannot be decoded: {error}.") from error
+    return image.convert("RGB")
+
+
+def open_video(data: bytes) -> list[Image.Image]:
+    """Frames of an animated picture (GIF, WebP, APNG), sampled evenly under the cap."""
+    try:
+        movie = Image.open(io.BytesIO(data))
+        count = getattr(movie, "n_frames", 1)
+        if movie.width * movie.height > MAX_PIXELS:
+            raise _refuse(f"A video of {movie.width}x{movie.height} pixels is too large.")
+        wanted = min(count, MAX_FRAMES)
+        frames = []
+        for at in range(wanted):
+            movie.seek(at * count // wanted)
+            frames.append(movie.convert("RGB"))
+    except (UnidentifiedImageError, OSError, ValueError, EOFError) as error:
+        raise _refuse(f"A video cannot be decoded: {error}.") from error
+    return frames
+
+
+def load_media(kind: str, source: Any) -> Any:
+    """An image, or a list of frames, from what a content part holds."""
+    url = source.get("url") if isinstance(source, dict) else source
+    if isinstance(url, Image.Image):
+        return url.convert("RGB")
+    if not isinstance(url, str) or not url:
+        raise _refuse(f"{kind} needs a url.")
+    data = read_source(url)
+    return open_image(data) if kind == "image_url" else open_video(data)

@@ -1,0 +1,33 @@
+"""The nouns everything else speaks. Imports nothing of Bushel outside this package."""
+
+from bushel.core.errors import (
+    BushelError,
+    ContextLengthError,
+    IntegrityError,
+    ModelError,
+    RequestError,
+    ThreadError,
+)
+from bushel.core.output import Choice, Event, FinishReason, Output, TokenLogprob, Usage
+from bushel.core.params import Decoding, GenerationDefaults, SamplingParams
+from bushel.core.request import Prepared, Request
+
+__all__ = [
+    "BushelError",
+    "Choice",
+    "ContextLengthError",
+    "Decoding",
+    "Event",
+    "FinishReason",
+    "GenerationDefaults",
+    "IntegrityError",
+    "ModelError",
+    "Output",
+    "Prepared",
+    "Request",
+    "RequestError",
+    "SamplingParams",
+    "ThreadError",
+    "TokenLogprob",
+    "Usage",
+]

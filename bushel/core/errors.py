@@ -1,0 +1,39 @@
+"""What can go wrong, named once; every message says what happened, why, and what to do."""
+
+
+class BushelError(Exception):
+    """Base of all errors Bushel raises on purpose."""
+
+
+class ModelError(BushelError):
+    """A checkpoint cannot be loaded."""
+
+
+class RequestError(BushelError):
+    """A request cannot be served as it was sent; only that request fails.
+
+    `code` is stable and machine-readable; `param` names the offending field, if one does.
+    """
+
+    def __init__(self, message: str, *, code: str = "invalid_request", param: str | None = None):
+        super().__init__(message)
+        self.code = code
+        self.param = param
+
+
+class ContextLengthError(RequestError):
+    def __init__(self, prompt_tokens: int, limit: int):
+        super().__init__(
+            f"This model's maximum context length is {limit} tokens, but the prompt has "
+            f"{prompt_tokens} tokens. Shorten the prompt.",
+            code="context_length_exceeded",
+            param="messages",
+        )
+
+
+class ThreadError(BushelError):
+    """MLX state was touched from a thread that does not own it."""
+
+
+class IntegrityError(BushelError):
+    """A stateful structure contradicts itself: always a bug in Bushel."""

@@ -1,0 +1,189 @@
+"""How one request wants its tokens chosen.
+
+`SamplingParams` is what a caller writes (None: not said); `Decoding` is what the engine obeys,
+after the model's generation config and the defaults have filled the gaps.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bushel.core.errors import RequestError
+
+# mlx-lm's own `generate_step` stops here when nobody says otherwise.
+DEFAULT_MAX_TOKENS = 256
+MAX_CHOICES = 128
+MAX_STOPS = 64
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] | None = None
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stop: str | Sequence[str] | None = None
+    stop_token_ids: Sequence[int] | None = None
+    n: int = 1
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+
+
+@dataclass(frozen=True)
+class GenerationDefaults:
+    """What the checkpoint's generation config says; None where it is silent."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    max_tokens: int | None = None
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, object]) -> GenerationDefaults:
+        def number(name: str) -> float | None:
+            value = config.get(name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            return float(value) if is_number else None  # type: ignore[arg-type]
+
+        top_k, max_new = number("top_k"), number("max_new_tokens")
+        temperature = number("temperature")
+        if config.get("do_sample") is False:
+            temperature = 0.0
+        elif config.get("do_sample") is True and temperature is None:
+            temperature = 1.0
+        return cls(
+            temperature=temperature,
+            top_p=number("top_p"),
+            top_k=None if top_k is None else int(top_k),
+            min_p=number("min_p"),
+            repetition_penalty=number("repetition_penalty"),
+            max_tokens=None if max_new is None else int(max_new),
+        )
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """One row's settings, complete and valid. `temperature == 0` means greedy."""
+
+    temperature: float
+    top_p: float
+    top_k: int  # 0: off
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: tuple[tuple[int, float], ...]
+    seed: int
+    max_tokens: int
+    min_tokens: int
+    end_ids: frozenset[int]  # ids that end the reply, as this request sees them
+    banned_early: frozenset[int]  # ids held down until min_tokens
+    stops: tuple[str, ...]
+    logprobs: int | None
+    prompt_logprobs: int | None
+
+    @property
+    def penalised(self) -> bool:
+        return (
+            self.repetition_penalty != 1.0
+            or self.presence_penalty != 0.0
+            or self.frequency_penalty != 0.0
+        )
+
+
+def _check(ok: bool, name: str, rule: str, value: object) -> None:
+    if not ok:
+        raise RequestError(f"{name} must be {rule}, not {value!r}.", param=name)
+
+
+def _real(name: str, value: object, low: float, high: float, rule: str) -> float:
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    _check(good and math.isfinite(value) and low <= value <= high, name, rule, value)  # type: ignore[arg-type, operator]
+    return float(value)  # type: ignore[arg-type]
+
+
+def _whole(name: str, value: object, low: int, high: int, rule: str) -> int:
+    good = isinstance(value, int) and not isinstance(value, bool)
+    _check(good and low <= value <= high, name, rule, value)  # type: ignore[operator]
+    return int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def _ids(name: str, ids: Sequence[int], vocab: int) -> tuple[int, ...]:
+    rule = f"token ids below {vocab}"
+    return tuple(_whole(name, token, 0, vocab - 1, rule) for token in ids)
+
+
+def _stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
+    stops = () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
+    _check(len(stops) <= MAX_STOPS, "stop", f"at most {MAX_STOPS} strings", len(stops))
+    for text in stops:
+        _check(isinstance(text, str) and text != "", "stop", "non-empty strings", text)
+    return stops
+
+
+def choices(params: SamplingParams) -> int:
+    return _whole("n", params.n, 1, MAX_CHOICES, f"between 1 and {MAX_CHOICES}")
+
+
+def resolve(
+    params: SamplingParams, defaults: GenerationDefaults, *, vocab: int, end_ids: frozenset[int]
+) -> Decoding:
+    """Request first, then the model's generation config, then the library default (B31)."""
+
+    def pick(name: str, fallback: float) -> float:
+        said, configured = getattr(params, name), getattr(defaults, name)
+        value = said if said is not None else configured
+        return fallback if value is None else value
+
+    limit = params.max_tokens if params.max_tokens is not None else defaults.max_tokens
+    bias = tuple(
+        (
+            _ids("logit_bias", [int(token)], vocab)[0],
+            _real("logit_bias", value, -1e6, 1e6, "finite numbers"),
+        )
+        for token, value in (params.logit_bias or {}).items()
+    )
+    stop_ids = frozenset(_ids("stop_token_ids", params.stop_token_ids or (), vocab))
+    ends = stop_ids if params.ignore_eos else end_ids | stop_ids
+    min_tokens = _whole("min_tokens", params.min_tokens, 0, 1 << 31, "zero or more")
+    return Decoding(
+        temperature=_real("temperature", pick("temperature", 0.0), 0, 100, "between 0 and 100"),
+        top_p=_real("top_p", pick("top_p", 1.0), 0, 1, "between 0 and 1"),
+        top_k=max(0, _whole("top_k", int(pick("top_k", 0)), -1, 1 << 31, "zero or more")),
+        min_p=_real("min_p", pick("min_p", 0.0), 0, 1, "between 0 and 1"),
+        repetition_penalty=_real(
+            "repetition_penalty", pick("repetition_penalty", 1.0), 1e-3, 1e3, "positive"
+        ),
+        presence_penalty=_real("presence_penalty", params.presence_penalty, -100, 100, "finite"),
+        frequency_penalty=_real("frequency_penalty", params.frequency_penalty, -100, 100, "finite"),
+        logit_bias=bias,
+        seed=secrets.randbits(63)
+        if params.seed is None
+        else _whole("seed", params.seed, -(1 << 63), (1 << 64) - 1, "a 64-bit integer"),
+        max_tokens=_whole(
+            "max_tokens", DEFAULT_MAX_TOKENS if limit is None else limit, 1, 1 << 31, "one or more"
+        ),
+        min_tokens=min_tokens,
+        end_ids=ends,
+        banned_early=ends if min_tokens else frozenset(),
+        stops=_stops(params.stop),
+        logprobs=params.logprobs
+        if params.logprobs is None
+        else _whole("logprobs", params.logprobs, 0, vocab, f"between 0 and {vocab}"),
+        prompt_logprobs=params.prompt_logprobs
+        if params.prompt_logprobs is None
+        else _whole("prompt_logprobs", params.prompt_logprobs, 0, vocab, f"0 to {vocab}"),
+    )

@@ -1,0 +1,121 @@
+"""The rows that decode together, one step ahead of what has been read.
+
+    launch()   builds and starts step t+1 from step t's tokens, which are still on the device
+    Step       what step t will have chosen; reading it waits for step t only
+
+A row that ends was already part of the step in flight: that step's token for it is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from bushel.cache import Rows
+from bushel.core import IntegrityError, TokenLogprob
+from bushel.engine.prefill import Ready
+from bushel.engine.sampler import RowStep, Sampled, Sampler
+from bushel.engine.sequence import Phase, Sequence
+from bushel.models import Model
+
+# Bookkeeping arrays that nothing reads form chains of one node per step; 64 of them are free.
+_SETTLE_EVERY = 64
+
+
+@dataclass(frozen=True)
+class Step:
+    sequences: tuple[Sequence, ...]
+    sampled: Sampled
+
+    def read(self) -> list[tuple[Sequence, int, TokenLogprob | None]]:
+        rows = [sequence.decoding for sequence in self.sequences]
+        tokens, logprobs = self.sampled.read(rows)
+        return list(zip(self.sequences, tokens, logprobs, strict=True))
+
+
+class DecodeBatch:
+    def __init__(self, model: Model):
+        self._model = model
+        self.rows = Rows(model.make_state)
+        self.sequences: list[Sequence] = []
+        self._sampler = Sampler(model.vocab)
+        self._deltas: list[int] = []
+        self._next: mx.array | None = None  # [B] tokens to run
+        self._launches = 0
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    def join(self, ready: Ready) -> None:
+        sequence = ready.sequence
+        self.rows.join(ready.take_state(self._model), ready.position)
+        self._sampler.join(sequence.decoding, ready.prompt.ids, sequence.tokens)
+        token = mx.array([ready.token], dtype=mx.uint32)
+        self._next = token if self._next is None else mx.concatenate([self._next, token])
+        self._deltas.append(ready.prompt.delta)
+        self.sequences.append(sequence)
+        sequence.launched = len(sequence.tokens)
+        sequence.phase = Phase.DECODE
+
+    def leave(self, gone: Collection[Sequence]) -> None:
+        keep = [row for row, sequence in enumerate(self.sequences) if sequence not in gone]
+        if len(keep) == len(self.sequences):
+            return
+        self.rows.leave(keep)
+        self._sampler.leave(keep)
+        self._deltas = [self._deltas[row] for row in keep]
+        self.sequences = [self.sequences[row] for row in keep]
+        if not keep:
+            self._next = None
+        elif self._next is not None:
+            self._next = self._next[mx.array(keep)]
+
+    def retire(self) -> None:
+        """Let go of rows that have ended or need no further step."""
+        self.leave({it for it in self.sequences if it.done or it.launched >= it.limit})
+
+    def launch(self, on_row_error: Callable[[Sequence, Exception], None]) -> Step | None:
+        """Start the next step for every row; rows that cannot even be planned leave first."""
+        steps = self._plan(on_row_error)
+        if not self.sequences or self._next is None:
+            return None
+        inputs = self._next
+        positions = [at + delta for at, delta in zip(self.rows.positions, self._deltas, strict=True)]
+        logits = self._model.forward(inputs[:, None], positions, self.rows.layers)[:, -1]
+        sampled = self._sampler.sample(logits, inputs, steps)
+        self._launches += 1
+        settle = self.rows.settle() if self._launches % _SETTLE_EVERY == 0 else []
+        mx.async_eval(*sampled.arrays(), *settle)
+        self.rows.advance()
+        self._next = sampled.tokens.astype(mx.uint32)
+        for sequence in self.sequences:
+            sequence.launched += 1
+        return Step(tuple(self.sequences), sampled)
+
+    def _plan(self, on_row_error: Callable[[Sequence, Exception], None]) -> list[RowStep]:
+        steps, broken = [], set()
+        for sequence, position in zip(self.sequences, self.rows.positions, strict=True):
+            try:
+                steps.append(plan_row(sequence, position))
+            except Exception as error:  # one row's fault is that row's alone
+                broken.add(sequence)
+                on_row_error(sequence, error)
+        self.leave(broken)
+        return steps
+
+    def check_integrity(self) -> None:
+        self.rows.check_integrity()
+        self._sampler.check_integrity()
+        sizes = {len(self.rows), len(self.sequences), len(self._deltas), len(self._sampler.rows)}
+        if len(sizes) != 1 or (self._next is not None) != bool(self.sequences):
+            raise IntegrityError(f"a decode batch of {sizes} rows")
+        for sequence, position in zip(self.sequences, self.rows.positions, strict=True):
+            run = len(sequence.request.prompt.ids) - 1 + sequence.launched
+            if position != run:
+                raise IntegrityError(f"a row at {position} whose sequence has run {run}")
+
+
+def plan_row(sequence: Sequence, position: int) -> RowStep:
+    return RowStep.of(sequence.decoding, sequence.launched, position + 1)

@@ -1,0 +1,322 @@
+"""The loop: schedule, run, emit. One thread owns it, and everything it holds.
+
+Faults stay with their row. A request whose preparation, prefill or text handling raises ends
+with an error. When a whole batched step raises, nobody knows whose fault it was: its rows are
+rebuilt from their tokens, and each runs one step alone before it may share a batch again, so
+the guilty one is found and the others go on. If every row is innocent alone but the batch
+keeps failing, the model cannot be batched, and the engine serves it one row at a time (B49).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+
+from bushel.cache import unbatchable
+from bushel.core import BushelError, Event, Request
+from bushel.engine.costs import Stopwatch
+from bushel.engine.decode import DecodeBatch, Step
+from bushel.engine.prefill import Prefill, Ready
+from bushel.engine.schedule import Chunk, Job, Plan, Policy, State, schedule
+from bushel.engine.sequence import Phase, Sequence
+from bushel.models import Model
+
+log = logging.getLogger(__name__)
+
+# Batched steps that fail in a row, with every row fine alone, before batching is given up.
+_JOINT_FAULTS = 2
+# Steps that fail with this sequence in them before it is ended, whoever is to blame.
+_MOST_FAULTS = 8
+
+
+class Engine:
+    def __init__(
+        self, model: Model, policy: Policy, clock: Callable[[], float] = time.perf_counter
+    ):
+        self.model = model
+        self.policy = policy
+        self.single_because = unbatchable(model.make_state())
+        if self.single_because:
+            self.policy = dataclasses.replace(policy, max_batch=1)
+        self.max_decode_batch = 0  # largest so far
+        self._clock = clock
+        self._order = itertools.count()
+        self._waiting: dict[int, Prefill] = {}
+        self._prefilling: dict[int, Prefill] = {}
+        self._ready: list[Ready] = []
+        self._batch = DecodeBatch(model)
+        self._pending: Step | None = None
+        self._marker: mx.array | None = None  # evaluated when the last chunk is
+        self._joint_faults = 0
+        self._stopwatch = Stopwatch()
+        self._events: list[Event] = []
+
+    # -- what callers do -------------------------------------------------------------------
+
+    def submit(self, request: Request) -> None:
+        decode, context = self.model.tokenizer.decode, self.model.context
+        sequences = [
+            Sequence.start(request, choice, decode, context)
+            for choice in range(len(request.choices))
+        ]
+        self._enqueue(sequences)
+
+    def abort(self, request_id: str) -> None:
+        """Stop a request now; whatever it held is free when this returns (B47)."""
+        for sequence in list(self._sequences()):
+            if sequence.request.id == request_id:
+                self._events.append(sequence.end("abort"))
+        self._drop_done()
+
+    def step(self) -> list[Event]:
+        """One turn of the loop; does nothing when idle."""
+        if self.idle:
+            return self.take_events()
+        start = self._clock()
+        self._batch.retire()
+        plan = schedule(self._state(start), self.policy)
+        self._admit(plan)
+        self._join(plan.join)
+        pending, self._pending = self._pending, None
+        fault = self._launch() if plan.decode else None
+        tokens = self._run_chunk(plan.chunk)
+        self._emit(pending)
+        if fault is not None:
+            self._rebuild(fault)
+        self._drop_done()
+        elapsed = self._clock() - start
+        self._stopwatch.step(elapsed, decode=self._pending is not None, tokens=tokens)
+        return self.take_events()
+
+    @property
+    def idle(self) -> bool:
+        work = (self._waiting, self._prefilling, self._ready, self._batch.sequences)
+        return not any(work) and self._pending is None
+
+    # -- schedule --------------------------------------------------------------------------
+
+    def _state(self, now: float) -> State:
+        def jobs(found: dict[int, Prefill]) -> tuple[Job, ...]:
+            return tuple(
+                Job(key, max(0, it.remaining), it.last_served, it.order)
+                for key, it in found.items()
+            )
+
+        return State(
+            now=now,
+            running=len(self._batch),
+            ready=len(self._ready),
+            prefilling=jobs(self._prefilling),
+            waiting=jobs(self._waiting),
+            costs=self._stopwatch.costs,
+        )
+
+    def _enqueue(self, sequences: list[Sequence], *, again: bool = False) -> None:
+        now, order = self._clock(), next(self._order)
+        job = Prefill(self.model, sequences, now, order, now)
+        (self._prefilling if again else self._waiting)[order] = job
+
+    def _admit(self, plan: Plan) -> None:
+        for key in plan.admit:
+            job = self._prefilling[key] = self._waiting.pop(key)
+            for sequence in job.sequences:
+                sequence.phase = Phase.PREFILL
+
+    # -- run -------------------------------------------------------------------------------
+
+    def _join(self, count: int) -> None:
+        joining, self._ready = self._ready[:count], self._ready[count:]
+        for ready in joining:
+            cleared = self._run_alone(ready) if ready.sequence.suspect else ready
+            if cleared is not None:
+                self._batch.join(cleared)
+
+    def _launch(self) -> Exception | None:
+        """Start the next decode step; returns what went wrong, if the step as a whole did."""
+        self.max_decode_batch = max(self.max_decode_batch, len(self._batch))
+        try:
+            self._pending = self._batch.launch(self._fail)
+        except Exception as error:  # a batched step failed: see `_rebuild`
+            return error
+        if len(self._batch) > 1:
+            self._joint_faults = 0
+        return None
+
+    def _run_chunk(self, chunk: Chunk | None) -> int:
+        job = self._prefilling.get(chunk.job) if chunk else None
+        if chunk is None or job is None:
+            return 0
+        before = job.done
+        try:
+            arrays = [array for _, array in tree_flatten(job.run(chunk.tokens))]
+            self._start(arrays)
+            job.last_served = self._clock()
+            if job.remaining <= 0:
+                del self._prefilling[chunk.job]
+                self._finish_prefill(job)
+        except Exception as error:  # a prompt runs alone: its fault is its own
+            self._prefilling.pop(chunk.job, None)
+            for sequence in job.sequences:
+                self._fail(sequence, error)
+        return job.done - before
+
+    def _start(self, arrays: list[Any]) -> None:
+        """Evaluate a chunk in the background, at most one chunk ahead of the device.
+
+        The marker is a copied scalar, so that waiting for it holds no state buffer.
+        """
+        arrays = [array for array in arrays if isinstance(array, mx.array) and array.size]
+        if not arrays:
+            return
+        if self._pending is None and self._marker is not None:
+            mx.eval(self._marker)
+        self._marker = arrays[-1][(0,) * arrays[-1].ndim] + 0
+        mx.async_eval(arrays, self._marker)
+
+    def _finish_prefill(self, job: Prefill) -> None:
+        for ready in job.finish():
+            sequence = ready.sequence
+            if job.prompt_logprobs and not job.replay:
+                found = tuple(job.prompt_logprobs)
+                self._events.append(
+                    Event(sequence.request.id, sequence.choice, prompt_logprobs=found)
+                )
+            self._ready.append(ready)
+
+    # -- emit ------------------------------------------------------------------------------
+
+    def _emit(self, step: Step | None) -> None:
+        if step is None:
+            return
+        try:
+            results = step.read()
+        except Exception as error:  # the device failed while computing this step
+            self._rebuild(error)
+            return
+        for sequence, token, logprob in results:
+            if sequence.done:
+                continue
+            try:
+                self._events.append(sequence.add(token, logprob))
+            except Exception as error:  # one row's text handling is that row's alone
+                self._fail(sequence, error)
+
+    def take_events(self) -> list[Event]:
+        events, self._events = self._events, []
+        return events
+
+    # -- faults and endings ----------------------------------------------------------------
+
+    def _fail(self, sequence: Sequence, error: Exception) -> None:
+        if sequence.done:
+            return
+        if not isinstance(error, BushelError):
+            log.error("request %s failed", sequence.request.id, exc_info=error)
+        known = isinstance(error, BushelError)
+        message = str(error) if known else f"{type(error).__name__}: {error}"
+        sequence.phase = Phase.DONE
+        self._events.append(
+            Event(sequence.request.id, sequence.choice, finish_reason="error", error=message)
+        )
+
+    def _rebuild(self, error: Exception) -> None:
+        """A batched step failed: every row starts again from its tokens, under suspicion."""
+        log.warning("a decode step of %d rows failed: %s", len(self._batch), error)
+        sequences = [it for it in self._batch.sequences if not it.done]
+        if len(sequences) > 1:
+            self._joint_faults += 1
+        if self._joint_faults >= _JOINT_FAULTS:
+            self.single_because = f"batched steps fail: {error}"
+            self.policy = dataclasses.replace(self.policy, max_batch=1)
+        self._batch, self._pending = DecodeBatch(self.model), None
+        for sequence in sequences:
+            sequence.suspect, sequence.faults = True, sequence.faults + 1
+            if sequence.faults > _MOST_FAULTS:
+                self._fail(sequence, error)
+            else:
+                sequence.phase = Phase.PREFILL
+                self._enqueue([sequence], again=True)
+
+    def _run_alone(self, ready: Ready) -> Ready | None:
+        """One step of a suspect by itself; None if that ends it."""
+        sequence, alone = ready.sequence, DecodeBatch(self.model)
+        try:
+            alone.join(ready)
+            step = alone.launch(self._fail)
+            if step is not None:
+                self._events.extend(sequence.add(token, found) for _, token, found in step.read())
+        except Exception as error:  # guilty
+            self._fail(sequence, error)
+        sequence.suspect = False
+        if sequence.done:
+            return None
+        return Ready(sequence, ready.prompt, ready.position + 1, alone.rows.layers)
+
+    def _sequences(self) -> Iterable[Sequence]:
+        for job in (*self._waiting.values(), *self._prefilling.values()):
+            yield from job.sequences
+        yield from (ready.sequence for ready in self._ready)
+        yield from self._batch.sequences
+        if self._pending is not None:  # rows at their limit have left the batch already
+            held = set(self._batch.sequences)
+            yield from (it for it in self._pending.sequences if it not in held and not it.done)
+
+    def _drop_done(self) -> None:
+        for jobs in (self._waiting, self._prefilling):
+            for key in [key for key, job in jobs.items() if all(it.done for it in job.sequences)]:
+                del jobs[key]
+        self._ready = [ready for ready in self._ready if not ready.sequence.done]
+        self._batch.retire()
+        if self._pending is not None and all(it.done for it in self._pending.sequences):
+            self._pending = None
+        if self.idle:
+            self._marker = None
+
+    # -- looking at it ---------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        sequences = list(dict.fromkeys(self._sequences()))
+        return {
+            "running": sum(it.phase is not Phase.WAITING for it in sequences),
+            "waiting": sum(it.phase is Phase.WAITING for it in sequences),
+            "lane": "single" if self.policy.max_batch == 1 and self.single_because else "batch",
+            "lane_reason": self.single_because,
+            "max_decode_batch": self.max_decode_batch,
+            "memory": {
+                "active_bytes": mx.get_active_memory(),
+                "peak_bytes": mx.get_peak_memory(),
+                "cache_bytes": mx.get_cache_memory(),
+                "state_bytes": self._batch.rows.nbytes,
+                "state_buffers": self._batch.rows.buffers,
+            },
+            "requests": [
+                {
+                    "id": it.request.id,
+                    "choice": it.choice,
+                    "phase": str(it.phase),
+                    "prompt_tokens": len(it.request.prompt.ids),
+                    "completion_tokens": len(it.tokens),
+                }
+                for it in sequences
+            ],
+        }
+
+    def check_integrity(self) -> None:
+        self._batch.check_integrity()
+        for job in (*self._waiting.values(), *self._prefilling.values()):
+            if not 0 <= job.done <= max(0, job.target):
+                raise BushelError(f"a prefill at {job.done} of {job.target}")
+
+    def close(self) -> None:
+        self._waiting.clear()
+        self._prefilling.clear()
+        self._ready, self._batch = [], DecodeBatch(self.model)
+        self._pending = self._marker = None
+        self.model.close()

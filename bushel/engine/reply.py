@@ -1,0 +1,122 @@
+"""From token ids to the text a client may see: one pipeline per reply.
+
+    ids ─> Detokenizer ─> StopMatcher ─> text
+           whole chars     held back while it might begin a stop
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+Decode = Callable[[Sequence[int]], str]
+
+_BROKEN = "\ufffd"
+# A character has at most four bytes; more broken tokens than this are not one character that
+# is still arriving.
+_MOST_PENDING = 16
+
+
+class Detokenizer:
+    """Incremental decoding: characters split over tokens arrive whole (B20).
+
+    Decodes a short window at the end, because some tokenizers drop a leading space at the
+    start of what they decode:
+
+        ids   . . . . [ shown before | new ]
+                      ^ start         ^ shown
+    """
+
+    def __init__(self, decode: Decode):
+        self._decode = decode
+        self._ids: list[int] = []
+        self._shown = 0  # how many of _ids have been given out
+        self._before = ""  # their text
+
+    def add(self, token: int) -> str:
+        self._ids.append(token)
+        text = self._unseen()
+        pending = len(self._ids) - self._shown
+        if text.endswith(_BROKEN) and pending <= _MOST_PENDING:
+            return ""
+        return self._take(text)
+
+    def finish(self) -> str:
+        return self._take(self._unseen())
+
+    def _unseen(self) -> str:
+        return self._decode(self._ids)[len(self._before) :]
+
+    def _take(self, text: str) -> str:
+        """The tokens just shown become the context of the next ones.
+
+        Tokens without text (specials) are added to the context instead of replacing it.
+        """
+        if text or len(self._ids) > 2 * _MOST_PENDING:
+            self._ids = self._ids[self._shown :] or self._ids[-1:]
+        self._shown = len(self._ids)
+        self._before = self._decode(self._ids)
+        return text
+
+
+class StopMatcher:
+    """Cuts text at the first stop string and holds back what might begin one (B22)."""
+
+    def __init__(self, stops: Sequence[str]):
+        self._stops = tuple(stops)
+        self._held = ""
+
+    def add(self, text: str) -> tuple[str, bool]:
+        """Text that is safe to show, and whether a stop string has been met."""
+        if not self._stops:
+            return text, False
+        self._held += text
+        found = [at for at in map(self._held.find, self._stops) if at >= 0]
+        if found:
+            shown, self._held = self._held[: min(found)], ""
+            return shown, True
+        keep = self._possible_beginning()
+        split = len(self._held) - keep
+        shown, self._held = self._held[:split], self._held[split:]
+        return shown, False
+
+    def finish(self) -> str:
+        shown, self._held = self._held, ""
+        return shown
+
+    def _possible_beginning(self) -> int:
+        """Length of the longest end of the held text that a stop string starts with."""
+        longest = max(map(len, self._stops)) - 1
+        for size in range(min(longest, len(self._held)), 0, -1):
+            if any(stop.startswith(self._held[-size:]) for stop in self._stops):
+                return size
+        return 0
+
+
+class Reply:
+    """One choice's text so far. After `add` returned True nothing more may be added."""
+
+    def __init__(self, decode: Decode, stops: Sequence[str]):
+        self._detokenizer = Detokenizer(decode)
+        self._stops = StopMatcher(stops)
+        self._text: list[str] = []
+
+    def add(self, token: int, *, stops_count: bool = True) -> bool:
+        """Take one token that is not an end token; True if a stop string ended the reply."""
+        text = self._detokenizer.add(token)
+        if not stops_count:
+            self._text.append(self._stops.finish() + text)
+            return False
+        shown, stopped = self._stops.add(text)
+        self._text.append(shown)
+        return stopped
+
+    def take(self) -> str:
+        """Text that became safe to show since the last call."""
+        text, self._text = "".join(self._text), []
+        return text
+
+    def finish(self) -> bool:
+        """No more tokens: release what is held. True if that completes a stop string."""
+        shown, stopped = self._stops.add(self._detokenizer.finish())
+        self._text.append(shown if stopped else shown + self._stops.finish())
+        return stopped

@@ -1,0 +1,211 @@
+"""`LLM`: the engine in the calling process, for scripts and tests.
+
+It has no thread of its own: the thread that made it owns MLX, and any other gets an error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import mlx.core as mx
+
+from bushel.chat import prepare
+from bushel.core import (
+    BushelError,
+    Choice,
+    Event,
+    Output,
+    Request,
+    RequestError,
+    SamplingParams,
+    ThreadError,
+    Usage,
+)
+from bushel.core.params import choices, resolve
+from bushel.engine import Engine, Policy
+from bushel.engine.draw import derived_seed
+from bushel.models import load
+
+
+class Handle:
+    """A submitted request; `output` grows while it runs."""
+
+    def __init__(self, llm: LLM, request_id: str, output: Output):
+        self.id = request_id
+        self.output = output
+        self._llm = llm
+        self._events: list[Event] = []
+
+    @property
+    def done(self) -> bool:
+        return self.output.done
+
+    def abort(self) -> None:
+        self._llm._abort(self)
+
+    def _take(self, event: Event) -> None:
+        self.output.fold(event)
+        self._events.append(event)
+
+    def events(self) -> list[Event]:
+        """What has happened since the last call."""
+        events, self._events = self._events, []
+        return events
+
+
+class LLM:
+    """A loaded model and its engine.
+
+    model: a directory or hub id. dtype: None is the checkpoint's (float32 on CPU).
+    """
+
+    def __init__(
+        self,
+        model: str,
+        dtype: str | None = None,
+        max_batch: int = 32,
+        prefill_chunk: int = 512,
+        prefix_cache: bool = True,
+        trust_remote_code: bool = False,
+    ):
+        for name, value in (("max_batch", max_batch), ("prefill_chunk", prefill_chunk)):
+            if not isinstance(value, int) or value < 1:
+                raise BushelError(f"{name} must be one or more, not {value!r}.")
+        self._thread = threading.get_ident()
+        self._engine: Engine | None = Engine(
+            load(str(model), dtype=dtype, trust_remote_code=trust_remote_code),
+            Policy(max_batch=max_batch, prefill_chunk=prefill_chunk),
+        )
+        self._handles: dict[str, Handle] = {}
+        self._ids = itertools.count()
+
+    def generate(
+        self,
+        requests: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> list[Output]:
+        """Serve all requests together; a request that cannot be served has `.error` set."""
+        if isinstance(requests, Mapping):
+            requests = [requests]
+        if params is None or isinstance(params, SamplingParams):
+            params = [params or SamplingParams()] * len(requests)
+        if len(params) != len(requests):
+            raise BushelError(f"{len(requests)} requests but {len(params)} params.")
+        handles = [self.submit(*pair) for pair in zip(requests, params, strict=True)]
+        while not all(handle.done for handle in handles):
+            self.step()
+        return [handle.output for handle in handles]
+
+    def submit(self, request: Mapping[str, Any], params: SamplingParams | None = None) -> Handle:
+        engine = self._own_engine()
+        params = params or SamplingParams()
+        request_id = f"req-{next(self._ids)}"
+        try:
+            ready = self._prepare(engine, request_id, request, params)
+        except RequestError as error:
+            return self._refused(request_id, str(error))
+        except Exception as error:  # whatever a template or an image provokes is that request's
+            return self._refused(request_id, f"{type(error).__name__}: {error}")
+        handle = self._handle(request_id, ready, params)
+        engine.submit(ready)
+        return handle
+
+    def step(self) -> None:
+        """One turn of the engine; does nothing when idle."""
+        self._deliver(self._own_engine().step())
+
+    def stream(
+        self, request: Mapping[str, Any], params: SamplingParams | None = None
+    ) -> Iterator[Event]:
+        """The request's events as they happen. Leaving the loop early aborts it."""
+        handle = self.submit(request, params)
+        try:
+            yield from handle.events()
+            while not handle.done:
+                self.step()
+                yield from handle.events()
+        finally:
+            if not handle.done and self._engine is not None:
+                handle.abort()
+
+    def status(self) -> dict[str, Any]:
+        return self._own_engine().status()
+
+    def check_integrity(self) -> None:
+        self._own_engine().check_integrity()
+
+    def close(self) -> None:
+        """Free the model and everything that runs on it."""
+        engine, self._engine = getattr(self, "_engine", None), None
+        if engine is not None:
+            for handle in list(self._handles.values()):
+                engine.abort(handle.id)
+            self._deliver(engine.step())
+            engine.close()
+            mx.clear_cache()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _own_engine(self) -> Engine:
+        if self._engine is None:
+            raise BushelError("This LLM is closed.")
+        if threading.get_ident() != self._thread:
+            raise ThreadError(
+                "An LLM belongs to the thread that made it, because MLX streams are "
+                "thread-local. Make one in this thread, or send the work to that one."
+            )
+        return self._engine
+
+    def _prepare(
+        self, engine: Engine, request_id: str, request: Mapping[str, Any], params: SamplingParams
+    ) -> Request:
+        model = engine.model
+        count = choices(params)
+        first = resolve(
+            params, model.defaults, vocab=model.vocab, end_ids=model.tokenizer.end_ids
+        )
+        seeds = [derived_seed(first.seed, choice) for choice in range(count)]
+        rows = tuple(dataclasses.replace(first, seed=seed) for seed in seeds)
+        return Request(request_id, prepare(model, request), rows)
+
+    def _handle(self, request_id: str, ready: Request, params: SamplingParams) -> Handle:
+        kept = [
+            Choice(
+                logprobs=None if params.logprobs is None else [],
+                prompt_logprobs=None if params.prompt_logprobs is None else [],
+            )
+            for _ in ready.choices
+        ]
+        output = Output(kept, Usage(prompt_tokens=len(ready.prompt.ids)))
+        handle = self._handles[request_id] = Handle(self, request_id, output)
+        return handle
+
+    def _refused(self, request_id: str, message: str) -> Handle:
+        handle = Handle(self, request_id, Output([Choice()]))
+        handle._take(Event(request_id, 0, finish_reason="error", error=message))
+        return handle
+
+    def _deliver(self, events: Sequence[Event]) -> None:
+        for event in events:
+            handle = self._handles.get(event.request_id)
+            if handle is None:
+                continue
+            handle._take(event)
+            if handle.done:
+                del self._handles[event.request_id]
+
+    def _abort(self, handle: Handle) -> None:
+        engine = self._own_engine()
+        engine.abort(handle.id)
+        self._deliver(engine.take_events())

@@ -1,0 +1,94 @@
+"""The one interface between Bushel and a loaded model, whichever library owns it.
+
+Words used here:
+  state      the list of per-layer caches the model reads and writes; one object, kept and
+             passed on, because some models replace its entries in place
+  position   the rotary position of a token; equals its index unless images shift it
+  span       a run of placeholder tokens that stands for one image or video
+  uncut      a region of the prompt that has to go through the model in one piece
+
+Everything here runs on the thread that owns MLX.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+
+from bushel.core import GenerationDefaults, Prepared
+from bushel.models.tokenizer import Tokenizer
+
+State = list[Any]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt ready to be prefilled in pieces. Owned by one sequence, never mutated.
+
+    `extras` belongs to the adapter that made it; nobody else reads it.
+    """
+
+    ids: tuple[int, ...]
+    embeds: mx.array | None = None  # [1, L, D]
+    positions: mx.array | None = None  # [3, 1, L] for families with explicit positions
+    delta: int = 0  # the token after the prompt has position len(ids) + delta
+    extras: dict[str, Any] = field(default_factory=dict)
+    spans: tuple[tuple[int, int], ...] = ()
+    uncut: tuple[tuple[int, int], ...] = ()
+
+    def cut(self, start: int, want: int, last: int) -> int:
+        """The end of a piece that begins at `start` and should end near `want`, at most `last`.
+
+        It ends earlier rather than later, but never inside an uncut region, and never at
+        `start`.
+        """
+        end = min(want, last)
+        for low, high in self.uncut:
+            if low < end < high:
+                end = low if low > start else min(high, last)
+        return end
+
+
+class Model(ABC):
+    """A loaded checkpoint: weights, tokenizer, and how to run both.
+
+    Logits that nobody evaluates cost nothing: `prefill` returns them lazily.
+    """
+
+    name: str
+    tokenizer: Tokenizer
+    defaults: GenerationDefaults
+    vocab: int
+    context: int | None  # longest prompt + reply, if the config tells
+
+    @abstractmethod
+    def make_state(self) -> State:
+        """Fresh single-row state, from the library that owns the model."""
+
+    @abstractmethod
+    def prepare(self, text: str, media: Sequence[Any]) -> Prepared:
+        """Rendered text and decoded images, to ids and host tensors."""
+
+    @abstractmethod
+    def embed(self, prepared: Prepared) -> Prompt:
+        """Nothing of the prompt may stay behind on the model (B5)."""
+
+    @abstractmethod
+    def prefill(self, prompt: Prompt, start: int, end: int, state: State) -> mx.array:
+        """Run prompt tokens [start, end) of one row; logits [1, end - start, V]."""
+
+    @abstractmethod
+    def forward(self, tokens: mx.array, positions: Sequence[int], state: State) -> mx.array:
+        """Run text tokens [B, n], row i from position positions[i] on; logits [B, n, V]."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Drop the weights."""
+
+    def _probe_vocab(self) -> int:
+        """Rows of the output projection: the shape of one token's logits, never evaluated."""
+        return int(self.forward(mx.array([[0]]), [0], self.make_state()).shape[-1])

@@ -1,0 +1,128 @@
+"""What a checkpoint is, read from its JSON files before any weight or code of it is touched."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bushel.core import ModelError
+
+_VISION_WEIGHT = re.compile(
+    r"(^|\.)(vision\w*|visual|vit|vpm|image_encoder|patch_embed\w*|siglip\w*)(\.|$)"
+)
+_VISION_CONFIGS = ("vision_config", "vision_cfg", "vit_config", "visual")
+# Enough to load a model; leaves out the duplicates in other formats that repositories carry.
+_HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*.py"]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    path: Path
+    config: dict[str, Any]
+    generation: dict[str, Any]
+    tokenizer: dict[str, Any]
+    weight_names: frozenset[str]
+
+    @property
+    def model_type(self) -> str:
+        return str(self.config["model_type"])
+
+    @property
+    def text_config(self) -> dict[str, Any]:
+        for key in ("text_config", "llm_config", "language_config"):
+            if isinstance(self.config.get(key), dict):
+                return {**self.config, **self.config[key]}
+        return self.config
+
+    @property
+    def sees(self) -> bool:
+        """Vision config and vision weights: either alone is a text model."""
+        configured = any(isinstance(self.config.get(key), dict) for key in _VISION_CONFIGS)
+        return configured and any(_VISION_WEIGHT.search(name) for name in self.weight_names)
+
+    @property
+    def context(self) -> int | None:
+        for key in ("max_position_embeddings", "max_sequence_length", "seq_length", "n_positions"):
+            value = self.text_config.get(key)
+            if isinstance(value, int) and value > 0:
+                return value
+        return None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path.name} of {path.parent} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise ModelError(f"{path.name} of {path.parent} is not a JSON object.")
+    return content
+
+
+def _optional(path: Path) -> dict[str, Any]:
+    return _read_json(path) if path.exists() else {}
+
+
+def _weight_names(path: Path) -> frozenset[str]:
+    index = path / "model.safetensors.index.json"
+    if index.exists():
+        return frozenset(_read_json(index).get("weight_map", {}))
+    names: set[str] = set()
+    for file in sorted(path.glob("*.safetensors")):
+        try:
+            with file.open("rb") as handle:
+                size = int.from_bytes(handle.read(8), "little")
+                names |= json.loads(handle.read(min(size, 1 << 28))).keys()
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{file.name} is not a safetensors file: {error}") from error
+    return frozenset(names - {"__metadata__"})
+
+
+def _resolve(model: str) -> Path:
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return path
+    if path.exists() or model.startswith((".", "/", "~")) or model.count("/") != 1:
+        raise ModelError(
+            f"{model} is neither a directory with a checkpoint nor a hub id of the form owner/name."
+        )
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(model, allow_patterns=_HUB_FILES))
+    except Exception as error:  # the hub client raises many types, its own and its transport's
+        raise ModelError(
+            f"{model} is no local directory, and fetching it from the hub failed: {error}"
+        ) from error
+
+
+def _refuse_code(path: Path, config: dict[str, Any], tokenizer: dict[str, Any]) -> None:
+    wanted = [f"model_file {config['model_file']!r}"] if config.get("model_file") else []
+    auto_map = tokenizer.get("auto_map")
+    if isinstance(auto_map, dict) and auto_map.get("AutoTokenizer"):
+        wanted.append(f"tokenizer code {auto_map['AutoTokenizer']!r}")
+    if wanted:
+        raise ModelError(
+            f"The checkpoint {path.name} asks to run code of its own ({', '.join(wanted)}). "
+            "Pass trust_remote_code=True if you trust its authors."
+        )
+
+
+def read_checkpoint(model: str, *, trust_remote_code: bool = False) -> Checkpoint:
+    path = _resolve(model)
+    if not (path / "config.json").exists():
+        raise ModelError(f"{path} has no config.json, so it is not a checkpoint.")
+    config = _read_json(path / "config.json")
+    tokenizer = _optional(path / "tokenizer_config.json")
+    if not trust_remote_code:
+        _refuse_code(path, config, tokenizer)
+    if not isinstance(config.get("model_type"), str) and not config.get("model_file"):
+        raise ModelError(f"config.json of {path.name} does not say its model_type.")
+    names = _weight_names(path)
+    if not names:
+        raise ModelError(f"{path.name} holds no safetensors weights.")
+    generation = _optional(path / "generation_config.json")
+    return Checkpoint(path, config, generation, tokenizer, names)

@@ -1,0 +1,49 @@
+"""Text models, as mlx-lm runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+
+from bushel.core import GenerationDefaults, Prepared, RequestError
+from bushel.models.adapter import Model, Prompt, State
+from bushel.models.checkpoint import Checkpoint
+from bushel.models.tokenizer import Tokenizer
+
+
+class TextModel(Model):
+    def __init__(self, checkpoint: Checkpoint, network: Any, tokenizer: Tokenizer):
+        self.name = checkpoint.path.name
+        self.tokenizer = tokenizer
+        self.defaults = GenerationDefaults.from_config(checkpoint.generation)
+        self.context = checkpoint.context
+        self.network = network
+        self.vocab = self._probe_vocab()
+
+    def make_state(self) -> State:
+        from mlx_lm.models.cache import make_prompt_cache
+
+        return list(make_prompt_cache(self.network))
+
+    def prepare(self, text: str, media: Sequence[Any]) -> Prepared:
+        if media:
+            raise RequestError(
+                f"{self.name} is a text model: it takes no images or videos.",
+                code="unsupported_media",
+                param="messages",
+            )
+        return Prepared(tuple(self.tokenizer.encode(text, add_special_tokens=False)))
+
+    def embed(self, prepared: Prepared) -> Prompt:
+        return Prompt(prepared.ids)
+
+    def prefill(self, prompt: Prompt, start: int, end: int, state: State) -> mx.array:
+        return self.network(mx.array([prompt.ids[start:end]]), cache=state)
+
+    def forward(self, tokens: mx.array, positions: Sequence[int], state: State) -> mx.array:
+        return self.network(tokens, cache=state)
+
+    def close(self) -> None:
+        self.network = None

@@ -1,0 +1,51 @@
+"""Vision checkpoints: ways of placing an image in the prompt, times ways of keeping state.
+
+Patches are 4 to 16 pixels wide, so pictures of 32 to 96 pixels become 4 to 40 image tokens.
+"""
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+from mlx_vlm.utils import update_module_configs
+
+from .checkpoint import (
+    chatml,
+    randomise,
+    write_config,
+    write_generation_config,
+    write_tokenizer,
+    write_weights,
+)
+from .vision_family import VisionFamily
+from .vision_gemma import GEMMA
+from .vision_grid import GRID
+from .vision_tiles import TILES
+
+VISION: dict[str, VisionFamily] = {family.name: family for family in (*GRID, *GEMMA, *TILES)}
+
+
+def build(name: str, path: Path) -> Path:
+    """Write the checkpoint of family `name` into `path`, ready for `mlx_vlm.load`."""
+    family = VISION[name]
+    module = import_module(f"mlx_vlm.models.{family.config['model_type']}")
+    params = dict(family.config)
+    config = module.ModelConfig.from_dict(params)
+    config = update_module_configs(config, module, params, ["text", "vision"])
+    model = module.Model(config)
+    if family.config["tie_word_embeddings"]:
+        # Gemma 3 makes a head even when tied; mlx-vlm would overwrite it, mlx-lm would use it.
+        model.language_model.pop("lm_head", None)
+    randomise(model, family.seed, family.spread)
+    write_weights(path, model)
+    write_config(path, family.config)
+    write_generation_config(path)
+    write_tokenizer(
+        path,
+        special=family.special,
+        chat_template=chatml(family.placeholder),
+        named=family.named,
+    )
+    for file, value in family.files.items():
+        (path / file).write_text(json.dumps(value, indent=2))
+    return path

@@ -1,0 +1,45 @@
+"""What a family that takes images promises beyond its state, as data."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .checkpoint import FIRST_SPECIAL
+from .family import Family
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisionFamily(Family):
+    """A family that takes images.
+
+    `placeholder` is what the chat template writes for an image and the processor expands;
+    `image_token` is what it expands to, one per feature row. `files` are the processor's.
+    `cuts` is what mlx-vlm's own loop makes of a prompt with images in several chunks: where
+    it is wrong, only an unchunked run is a reference.
+    """
+
+    placeholder: str
+    image_token: str
+    special: tuple[str, ...]
+    named: dict[str, str] = field(default_factory=dict)
+    files: dict[str, dict[str, Any]]
+    image_tokens: tuple[int, int, int]  # for 32x32, 64x48 and 96x64
+    cuts: Literal["exact", "refused", "wrong"] = "exact"
+
+    @property
+    def image_token_id(self) -> int:
+        return token_id(self.special, self.image_token)
+
+
+def token_id(special: tuple[str, ...], token: str) -> int:
+    return FIRST_SPECIAL + special.index(token)
+
+
+TOWER: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "patch_size": 8,
+    "num_channels": 3,
+}
+PIXELS = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "do_normalize": True}
