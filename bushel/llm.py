@@ -172,9 +172,7 @@ class LLM:
     ) -> Request:
         model = engine.model
         count = choices(params)
-        first = resolve(
-            params, model.defaults, vocab=model.vocab, end_ids=model.tokenizer.end_ids
-        )
+        first = resolve(params, model.defaults, vocab=model.vocab, end_ids=model.tokenizer.end_ids)
         seeds = [derived_seed(first.seed, choice) for choice in range(count)]
         rows = tuple(dataclasses.replace(first, seed=seed) for seed in seeds)
         return Request(request_id, prepare(model, request), rows)

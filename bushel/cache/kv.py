@@ -1,11 +1,11 @@
 """Appendable keys and values: every token stays visible.
 
-    batch of three rows, left-padded to the longest; `_idx` is where the next token goes
+batch of three rows, left-padded to the longest; `_idx` is where the next token goes
 
-    row 0  . . . . a b c d | free
-    row 1  a b c d e f g h | free
-    row 2  . . a b c d e f | free
-                           ^ _idx         left_padding = [4, 0, 2]   offset = [4, 8, 6]
+row 0  . . . . a b c d | free
+row 1  a b c d e f g h | free
+row 2  . . a b c d e f | free
+                       ^ _idx         left_padding = [4, 0, 2]   offset = [4, 8, 6]
 """
 
 from __future__ import annotations
@@ -24,16 +24,13 @@ class KV(LayerKind):
         return type(singles[0]).merge(list(singles))
 
     def join(self, batch: Layer, single: Layer) -> None:
-        row = type(single).merge([single])
-        give_shape(row, batch)
-        give_shape(batch, row)
-        batch.extend(row)
+        batch.extend(self.merge([single]))
 
     def leave(self, batch: Layer, keep: Sequence[int]) -> None:
-        batch.filter(mx.array(keep))
+        batch.filter(mx.array(list(keep)))
 
     def single(self, batch: Layer, row: int, fresh: Layer) -> Layer:
-        return fresh if batch.empty() else batch.extract(row)
+        return batch.extract(row)
 
     def snapshot(self, single: Layer, position: int) -> LayerSnapshot:
         if single.keys is None:
@@ -68,16 +65,3 @@ class KV(LayerKind):
             pads = layer.left_padding.tolist()
             ends = [pad + offset for pad, offset in zip(pads, offsets, strict=True)]
             self.require(ends == [layer._idx] * rows, f"rows end at {ends}, not {layer._idx}")
-
-
-def give_shape(empty: Layer, like: Layer) -> None:
-    """An empty batch gets zero-width keys of the right type.
-
-    mlx-vlm's `extend` would concatenate a float32 stand-in and so promote a bfloat16 cache.
-    """
-    if empty.keys is None and like.keys is not None:
-        rows = empty.offset.shape[0]
-        for name in ("keys", "values"):
-            _, heads, _, width = getattr(like, name).shape
-            dtype = getattr(like, name).dtype
-            setattr(empty, name, mx.zeros((rows, heads, 0, width), dtype))

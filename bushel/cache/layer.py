@@ -6,6 +6,9 @@ Words used here:
   batch      a layer that holds two or more rows, as the library's batch classes do
   snapshot   an owned, contiguous, immutable copy of a single layer at one position
 
+Only rows that have run a token are batched: "no state yet" and "zeros" differ for some
+families (recurrent_gemma scales its very first input differently).
+
 A kind is stateless; the layer objects carry all data. All calls run on the thread that owns
 MLX. Sizes come from shapes and never force evaluation (B56).
 """

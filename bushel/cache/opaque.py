@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
@@ -36,7 +36,8 @@ class Opaque(LayerKind):
         self._refuse(fresh)
 
     def arrays(self, layer: Layer) -> Iterator[mx.array]:
-        for _, value in tree_flatten(layer.state):
+        leaves: Any = tree_flatten(layer.state)
+        for _, value in leaves:
             if isinstance(value, mx.array):
                 yield value
 

@@ -26,12 +26,12 @@ class Recurrent(LayerKind):
         batch.finalize()
 
     def leave(self, batch: Layer, keep: Sequence[int]) -> None:
-        batch.filter(mx.array(keep))
+        batch.filter(mx.array(list(keep)))
 
     def single(self, batch: Layer, row: int, fresh: Layer) -> Layer:
         for slot, array in enumerate(batch.cache):
             # An owned row: a view would keep the whole batch's buffer alive.
-            fresh[slot] = None if array is None else mx.contiguous(array[row : row + 1])
+            fresh[slot] = mx.contiguous(array[row : row + 1])
         return fresh
 
     def snapshot(self, single: Layer, position: int) -> LayerSnapshot:
@@ -52,8 +52,7 @@ class Recurrent(LayerKind):
         self.require(layer.left_padding is None and layer.lengths is None, "padding left behind")
         for array in layer.cache:
             if array is None:
-                # A row that has run nothing may be all the layer has seen.
-                self.require(len(positions) == 1 or max(positions) == 0, "an empty slot in a batch")
+                self.require(len(positions) == 1, "an empty slot in a batch")
             else:
                 rows = array.shape[0]
                 self.require(rows == len(positions), f"{rows} rows for {len(positions)}")

@@ -58,6 +58,8 @@ class Rows:
 
     def join(self, state: list[Layer], position: int) -> None:
         """Take over a single row's state; the caller must not use it again."""
+        if self.positions and not (position and self.positions[0]):
+            raise IntegrityError("a row that has run no token cannot share a batch")
         if not self.positions:
             self.layers = state
         elif len(self.positions) == 1:

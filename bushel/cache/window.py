@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
 
-from bushel.cache.kv import KV, give_shape
+from bushel.cache.kv import KV
 from bushel.cache.layer import Layer, LayerKind, LayerSnapshot, owned
 
 
@@ -19,16 +19,13 @@ class Window(LayerKind):
         return type(singles[0]).merge(list(singles))
 
     def join(self, batch: Layer, single: Layer) -> None:
-        row = self.merge([single])
-        give_shape(row, batch)
-        give_shape(batch, row)
-        batch.extend(row)
+        batch.extend(self.merge([single]))
 
     def leave(self, batch: Layer, keep: Sequence[int]) -> None:
-        batch.filter(mx.array(keep))
+        batch.filter(mx.array(list(keep)))
 
     def single(self, batch: Layer, row: int, fresh: Layer) -> Layer:
-        return fresh if batch.empty() else batch.extract(row)
+        return batch.extract(row)
 
     def snapshot(self, single: Layer, position: int) -> LayerSnapshot:
         if single.keys is None:

@@ -118,7 +118,7 @@ def _real(name: str, value: object, low: float, high: float, rule: str) -> float
 def _whole(name: str, value: object, low: int, high: int, rule: str) -> int:
     good = isinstance(value, int) and not isinstance(value, bool)
     _check(good and low <= value <= high, name, rule, value)  # type: ignore[operator]
-    return int(value)  # type: ignore[call-overload, no-any-return]
+    return int(value)  # type: ignore[call-overload]
 
 
 def _ids(name: str, ids: Sequence[int], vocab: int) -> tuple[int, ...]:

@@ -82,7 +82,9 @@ class DecodeBatch:
         if not self.sequences or self._next is None:
             return None
         inputs = self._next
-        positions = [at + delta for at, delta in zip(self.rows.positions, self._deltas, strict=True)]
+        positions = [
+            at + delta for at, delta in zip(self.rows.positions, self._deltas, strict=True)
+        ]
         logits = self._model.forward(inputs[:, None], positions, self.rows.layers)[:, -1]
         sampled = self._sampler.sample(logits, inputs, steps)
         self._launches += 1

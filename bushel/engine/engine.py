@@ -86,7 +86,7 @@ class Engine:
         self._join(plan.join)
         pending, self._pending = self._pending, None
         fault = self._launch() if plan.decode else None
-        tokens = self._run_chunk(plan.chunk)
+        tokens = sum(self._run_chunk(chunk) for chunk in plan.chunks)
         self._emit(pending)
         if fault is not None:
             self._rebuild(fault)
@@ -134,7 +134,9 @@ class Engine:
     def _join(self, count: int) -> None:
         joining, self._ready = self._ready[:count], self._ready[count:]
         for ready in joining:
-            cleared = self._run_alone(ready) if ready.sequence.suspect else ready
+            # A row without any state has to make some before it can share a batch.
+            alone = ready.sequence.suspect or ready.position == 0
+            cleared = self._run_alone(ready) if alone else ready
             if cleared is not None:
                 self._batch.join(cleared)
 
@@ -149,14 +151,12 @@ class Engine:
             self._joint_faults = 0
         return None
 
-    def _run_chunk(self, chunk: Chunk | None) -> int:
-        job = self._prefilling.get(chunk.job) if chunk else None
-        if chunk is None or job is None:
-            return 0
+    def _run_chunk(self, chunk: Chunk) -> int:
+        """Run a piece of one prompt; returns how many tokens that was."""
+        job = self._prefilling[chunk.job]
         before = job.done
         try:
-            arrays = [array for _, array in tree_flatten(job.run(chunk.tokens))]
-            self._start(arrays)
+            self._start(job.run(chunk.tokens))
             job.last_served = self._clock()
             if job.remaining <= 0:
                 del self._prefilling[chunk.job]
@@ -167,12 +167,13 @@ class Engine:
                 self._fail(sequence, error)
         return job.done - before
 
-    def _start(self, arrays: list[Any]) -> None:
+    def _start(self, states: list[Any]) -> None:
         """Evaluate a chunk in the background, at most one chunk ahead of the device.
 
         The marker is a copied scalar, so that waiting for it holds no state buffer.
         """
-        arrays = [array for array in arrays if isinstance(array, mx.array) and array.size]
+        leaves: Any = tree_flatten(states)
+        arrays = [leaf for _, leaf in leaves if isinstance(leaf, mx.array) and leaf.size]
         if not arrays:
             return
         if self._pending is None and self._marker is not None:
@@ -245,14 +246,14 @@ class Engine:
                 self._enqueue([sequence], again=True)
 
     def _run_alone(self, ready: Ready) -> Ready | None:
-        """One step of a suspect by itself; None if that ends it."""
+        """One decode step of a sequence by itself; None if that ends it."""
         sequence, alone = ready.sequence, DecodeBatch(self.model)
         try:
             alone.join(ready)
             step = alone.launch(self._fail)
             if step is not None:
                 self._events.extend(sequence.add(token, found) for _, token, found in step.read())
-        except Exception as error:  # guilty
+        except Exception as error:  # nobody else was there
             self._fail(sequence, error)
         sequence.suspect = False
         if sequence.done:

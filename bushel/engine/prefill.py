@@ -11,6 +11,7 @@ failure stays with its request.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import mlx.core as mx
 
@@ -128,10 +129,7 @@ class Prefill:
             return
         following = mx.array(self.prompt.ids[start + 1 : end + 1])
         found = logprobs_of(logits[0], following, self._wanted_logprobs)
-        chosen, values, ids = (array.tolist() for array in found)
-        for token, logprob, best, names in zip(
-            following.tolist(), chosen, values, ids, strict=True
-        ):
-            pairs = zip(names, best, strict=True)
-            top = tuple(pairs) if self._wanted_logprobs else ()
+        host: list[Any] = [array.tolist() for array in (following, *found)]
+        for token, logprob, best, names in zip(*host, strict=True):
+            top = tuple(zip(names, best, strict=True)) if self._wanted_logprobs else ()
             self.prompt_logprobs.append(TokenLogprob(token, logprob, top))

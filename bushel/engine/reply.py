@@ -1,7 +1,7 @@
 """From token ids to the text a client may see: one pipeline per reply.
 
-    ids ─> Detokenizer ─> StopMatcher ─> text
-           whole chars     held back while it might begin a stop
+ids ─> Detokenizer ─> StopMatcher ─> text
+       whole chars     held back while it might begin a stop
 """
 
 from __future__ import annotations

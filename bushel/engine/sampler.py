@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -44,10 +45,11 @@ class Sampled:
 
     def read(self, rows: Sequence[Decoding]) -> tuple[list[int], list[TokenLogprob | None]]:
         """To host values; waits for the device."""
-        tokens = self.tokens.tolist()
+        tokens: Any = self.tokens.tolist()
         found: list[TokenLogprob | None] = [None] * len(tokens)
         if self.logprobs is not None:
-            chosen, values, ids = (array.tolist() for array in self.logprobs)
+            host: list[Any] = [array.tolist() for array in self.logprobs]
+            chosen, values, ids = host
             for at, row in enumerate(self.logprob_rows):
                 count = rows[row].logprobs or 0
                 best = tuple(zip(ids[at][:count], values[at][:count], strict=True))
@@ -67,7 +69,7 @@ def logprobs_of(
 
 
 def _column(values: Sequence[float]) -> mx.array:
-    return mx.array(values, dtype=mx.float32)[:, None]
+    return mx.array(list(values), dtype=mx.float32)[:, None]
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ class Sampler:
         self.rows: list[Decoding] = []
         self._seen: mx.array | None = None  # [B, V] in the prompt
         self._counts: mx.array | None = None  # [B, V] in the reply, without the newest token
+        self._early: tuple[bool, ...] | None = None  # who is below min_tokens, as of _bias
+        self._bias: mx.array | None = None  # [B, V]
         self._arrange()
 
     def join(self, row: Decoding, prompt: Sequence[int], reply: Sequence[int]) -> None:
@@ -121,7 +125,8 @@ class Sampler:
         if not any(row.penalised for row in self.rows):
             self._seen = self._counts = None
         elif self._seen is not None and self._counts is not None:
-            self._seen, self._counts = self._seen[mx.array(keep)], self._counts[mx.array(keep)]
+            take = mx.array(list(keep))
+            self._seen, self._counts = self._seen[take], self._counts[take]
         self._arrange()
 
     def sample(self, logits: mx.array, inputs: mx.array, steps: Sequence[RowStep]) -> Sampled:
@@ -153,11 +158,15 @@ class Sampler:
         parts = []
         if self._greedy is not None:
             parts.append(mx.argmax(logits[self._greedy], axis=-1))
-        for group, pick in ((self._narrow, draw.draw_narrow), (self._wide, draw.draw_wide)):
+        draws: tuple[tuple[_Group | None, Any], ...] = (
+            (self._narrow, draw.draw_narrow),
+            (self._wide, draw.draw_wide),
+        )
+        for group, pick in draws:
             if group is not None:
                 mine = u if group.take is None else u[group.take]
                 settings = (group.temperature, group.top_k, group.min_p, group.top_p)
-                parts.append(pick(group.of(logits), *settings, mine).astype(mx.uint32))  # type: ignore[operator]
+                parts.append(pick(group.of(logits), *settings, mine).astype(mx.uint32))
         if len(parts) == 1:
             return parts[0]
         return mx.concatenate(parts)[self._order]
@@ -192,8 +201,7 @@ class Sampler:
         self._narrow = self._group(narrow, always=True)
         self._wide = self._group(wide, always=False)
         self._order = mx.array(np.argsort([*greedy, *narrow, *wide])) if rows else None
-        self._early: tuple[bool, ...] | None = None
-        self._bias: mx.array | None = None
+        self._early = self._bias = None
         self._logprob_rows = [at for at, row in enumerate(rows) if row.logprobs is not None]
         if self._counts is not None:
             self._penalties = (

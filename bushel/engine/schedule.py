@@ -3,15 +3,15 @@
 No MLX, no clock, no randomness: the clock and the measured costs are part of the state, so
 that the same state gives the same plan on every rank and in every test.
 
-One engine step is at most one prefill chunk and one decode step, in that relation:
+One engine step is one decode step of all rows and up to a budget of prefill tokens, spent on
+one prompt after the other:
 
-    step     | decode | chunk ........ |   | decode | chunk ........ |
-    stream          token  <── gap ──────────────> token
+    step     | decode | prefill ....... |   | decode | prefill ....... |
+    stream          token  <── gap ───────────────> token
 
 Two bounds hold (B61):
-  token_gap   decode time + chunk time stays under it, as far as a chunk of `least_chunk`
-              tokens allows; a running stream never waits for more than one chunk
-  start_wait  a prompt that has gone without a chunk for so long is served before younger
+  token_gap   decode time + prefill time stays under it, as far as `least_chunk` tokens allow
+  start_wait  a prompt that has gone without progress for so long is served before younger
               ones, the longest-waiting first; so its wait is start_wait plus one step for
               each prompt that is overdue before it
 Neither prefill nor decode can starve: both are in every plan that has work of both sorts.
@@ -69,7 +69,7 @@ class Chunk:
 class Plan:
     admit: tuple[int, ...] = ()  # waiting jobs that start now
     join: int = 0  # ready sequences that get a row now, in order
-    chunk: Chunk | None = None
+    chunks: tuple[Chunk, ...] = ()  # at most one per job
     decode: bool = False
 
 
@@ -77,27 +77,36 @@ def schedule(state: State, policy: Policy) -> Plan:
     join = min(state.ready, policy.max_batch - state.running)
     taken = state.running + state.ready + len(state.prefilling)
     admit = state.waiting[: max(0, policy.max_batch - taken)]
-    jobs = (*state.prefilling, *admit)
     running = state.running + join
-    chunk = None
-    if jobs:
-        job = _next_job(jobs, state.now, policy)
-        chunk = Chunk(job.id, _chunk_tokens(job, running, state.costs, policy))
-    return Plan(tuple(job.id for job in admit), join, chunk, decode=running > 0)
+    chunks = _chunks(
+        sorted((*state.prefilling, *admit), key=lambda job: _urgency(job, state.now, policy)),
+        _budget(running, state.costs, policy),
+        policy,
+    )
+    return Plan(tuple(job.id for job in admit), join, chunks, decode=running > 0)
 
 
-def _next_job(jobs: tuple[Job, ...], now: float, policy: Policy) -> Job:
+def _urgency(job: Job, now: float, policy: Policy) -> tuple[bool, float, int]:
     """First come, first served, unless someone has waited too long."""
-    overdue = [job for job in jobs if now - job.last_served >= policy.start_wait]
-    if overdue:
-        return min(overdue, key=lambda job: (job.last_served, job.order))
-    return min(jobs, key=lambda job: job.order)
+    overdue = now - job.last_served >= policy.start_wait
+    return not overdue, job.last_served if overdue else 0.0, job.order
 
 
-def _chunk_tokens(job: Job, running: int, costs: Costs, policy: Policy) -> int:
+def _budget(running: int, costs: Costs, policy: Policy) -> int:
+    """Prefill tokens of this step."""
     tokens = policy.prefill_chunk
     if running and costs.prefill_token > 0:
-        spare = policy.token_gap - costs.decode_step
-        tokens = min(tokens, int(spare / costs.prefill_token))
-    tokens = max(tokens, min(policy.least_chunk, policy.prefill_chunk))
-    return min(tokens, job.remaining)
+        tokens = min(tokens, int((policy.token_gap - costs.decode_step) / costs.prefill_token))
+    return max(tokens, min(policy.least_chunk, policy.prefill_chunk))
+
+
+def _chunks(jobs: list[Job], budget: int, policy: Policy) -> tuple[Chunk, ...]:
+    """Whole prompts while they fit; a piece of one only if it is worth a pass of its own."""
+    chunks: list[Chunk] = []
+    for job in jobs:
+        tokens = min(job.remaining, budget)
+        if chunks and tokens < job.remaining and tokens < policy.least_chunk:
+            break
+        chunks.append(Chunk(job.id, tokens))
+        budget -= tokens
+    return tuple(chunks)

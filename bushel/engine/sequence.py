@@ -1,8 +1,8 @@
 """One choice of one request, from its arrival to its finish reason.
 
-    waiting ─> prefill ─> ready ─> decode ─> done
-                  ^                   │
-                  └── after a fault ──┘   rebuilt from its tokens
+waiting ─> prefill ─> ready ─> decode ─> done
+              ^                   │
+              └── after a fault ──┘   rebuilt from its tokens
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ class Sequence:
     faults: int = 0
 
     @classmethod
-    def start(
-        cls, request: Request, choice: int, decode: Decode, context: int | None
-    ) -> Sequence:
+    def start(cls, request: Request, choice: int, decode: Decode, context: int | None) -> Sequence:
         decoding = request.choices[choice]
         room = decoding.max_tokens
         if context is not None:

@@ -59,8 +59,8 @@ def _load_vision(checkpoint: Checkpoint, trust: bool, dtype: str | None) -> Mode
 
     network, processor = mlx_vlm.load(str(checkpoint.path), lazy=True, trust_remote_code=trust)
     hf = getattr(processor, "tokenizer", processor)
-    has_template = getattr(processor, "chat_template", None)
-    tokenizer = Tokenizer(hf, checkpoint, processor.apply_chat_template if has_template else None)
+    render = None if getattr(hf, "chat_template", None) else processor.apply_chat_template
+    tokenizer = Tokenizer(hf, checkpoint, render)
     _settle(network, dtype)
     return VisionModel(checkpoint, network, processor, tokenizer)
 

@@ -80,5 +80,7 @@ def load_tokenizer(checkpoint: Checkpoint, *, trust_remote_code: bool) -> Tokeni
     try:
         hf = AutoTokenizer.from_pretrained(checkpoint.path, trust_remote_code=trust_remote_code)
     except Exception as error:  # transformers raises whatever the files provoke
-        raise ModelError(f"The tokenizer of {checkpoint.path.name} cannot be loaded: {error}") from error
+        raise ModelError(
+            f"The tokenizer of {checkpoint.path.name} cannot be loaded: {error}"
+        ) from error
     return Tokenizer(hf, checkpoint)

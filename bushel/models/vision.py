@@ -1,9 +1,9 @@
 """Models that see, as mlx-vlm runs them.
 
-    prompt    <|im_start|> user  [img][img][img][img]  What is this ? <|im_end|> …
-    spans                        ^------------------^
-    positions 0            1     2 2 2 2  (rows and columns)  4   5   …      delta < 0
-    chunk     |---- [s, e) ----|          extras are cut by column, deepstack by image tokens
+prompt    <|im_start|> user  [img][img][img][img]  What is this ? <|im_end|> …
+spans                        ^------------------^
+positions 0            1     2 2 2 2  (rows and columns)  4   5   …      delta < 0
+chunk     |---- [s, e) ----|          extras are cut by column, deepstack by image tokens
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ _UNSERVED = ("cross_attention_states", "decoder_inputs_embeds", "pos_hw")
 
 
 class VisionModel(Model):
-    def __init__(
-        self, checkpoint: Checkpoint, network: Any, processor: Any, tokenizer: Tokenizer
-    ):
+    def __init__(self, checkpoint: Checkpoint, network: Any, processor: Any, tokenizer: Tokenizer):
         self.name = checkpoint.path.name
         self.tokenizer = tokenizer
         self.defaults = GenerationDefaults.from_config(checkpoint.generation)
@@ -126,7 +124,7 @@ class VisionModel(Model):
     def forward(self, tokens: mx.array, positions: Sequence[int], state: State) -> mx.array:
         where = {}
         if self.explicit_positions:
-            rows = mx.array(positions)[:, None] + mx.arange(tokens.shape[1])[None]
+            rows = mx.array(list(positions))[:, None] + mx.arange(tokens.shape[1])[None]
             where["position_ids"] = mx.broadcast_to(rows[None], (3, *rows.shape))
         return self.network.language_model(tokens, cache=state, **where).logits
 
