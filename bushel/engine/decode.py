@@ -8,7 +8,7 @@ A row that ends was already part of the step in flight: that step's token for it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -16,7 +16,7 @@ import mlx.core as mx
 from bushel.cache import Rows
 from bushel.core import IntegrityError, TokenLogprob
 from bushel.engine.prefill import Ready
-from bushel.engine.sampler import RowStep, Sampled, Sampler
+from bushel.engine.sampler import Sampled, Sampler
 from bushel.engine.sequence import Phase, Sequence
 from bushel.models import Model
 
@@ -76,36 +76,24 @@ class DecodeBatch:
         """Let go of rows that have ended or need no further step."""
         self.leave({it for it in self.sequences if it.done or it.launched >= it.limit})
 
-    def launch(self, on_row_error: Callable[[Sequence, Exception], None]) -> Step | None:
-        """Start the next step for every row; rows that cannot even be planned leave first."""
-        steps = self._plan(on_row_error)
-        if not self.sequences or self._next is None:
+    def launch(self) -> Step | None:
+        """Start the next step for every row."""
+        if self._next is None:
             return None
         inputs = self._next
-        positions = [
-            at + delta for at, delta in zip(self.rows.positions, self._deltas, strict=True)
-        ]
-        logits = self._model.forward(inputs[:, None], positions, self.rows.layers)[:, -1]
-        sampled = self._sampler.sample(logits, inputs, steps)
+        pairs = zip(self.rows.positions, self._deltas, strict=True)
+        where = [index + delta for index, delta in pairs]
+        logits = self._model.forward(inputs[:, None], where, self.rows.layers)[:, -1]
+        indices = [sequence.launched for sequence in self.sequences]
+        self.rows.advance()
+        sampled = self._sampler.sample(logits, inputs, indices, self.rows.positions)
         self._launches += 1
         settle = self.rows.settle() if self._launches % _SETTLE_EVERY == 0 else []
         mx.async_eval(*sampled.arrays(), *settle)
-        self.rows.advance()
-        self._next = sampled.tokens.astype(mx.uint32)
+        self._next = sampled.tokens
         for sequence in self.sequences:
             sequence.launched += 1
         return Step(tuple(self.sequences), sampled)
-
-    def _plan(self, on_row_error: Callable[[Sequence, Exception], None]) -> list[RowStep]:
-        steps, broken = [], set()
-        for sequence, position in zip(self.sequences, self.rows.positions, strict=True):
-            try:
-                steps.append(plan_row(sequence, position))
-            except Exception as error:  # one row's fault is that row's alone
-                broken.add(sequence)
-                on_row_error(sequence, error)
-        self.leave(broken)
-        return steps
 
     def check_integrity(self) -> None:
         self.rows.check_integrity()
@@ -117,7 +105,3 @@ class DecodeBatch:
             run = len(sequence.request.prompt.ids) - 1 + sequence.launched
             if position != run:
                 raise IntegrityError(f"a row at {position} whose sequence has run {run}")
-
-
-def plan_row(sequence: Sequence, position: int) -> RowStep:
-    return RowStep.of(sequence.decoding, sequence.launched, position + 1)

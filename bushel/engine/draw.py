@@ -1,32 +1,54 @@
 """Choosing tokens for many rows at once. Every function treats each row on its own.
 
-A row's result depends on its logits, its settings and its two uniform numbers alone: never on
+A row's result depends on its logits, its settings and its uniform numbers alone: never on
 which other rows are in the batch, because which function a row goes through is decided by its
-settings (see `sampler.py`), and rows never mix.
+settings (`route`), and rows never mix.
 
 Selecting from a wide vocabulary goes through groups of neighbouring tokens, so that nothing
-is ever sorted at full width:
+is sorted at full width where it can be avoided:
 
     logits   [ . . . . | . . . . | . . . . | … ]      V tokens in groups of GROUP
     level 1    max / logsumexp per group               V / GROUP numbers: pick groups
     level 2    the picked groups' own tokens            pick tokens
+
+Settings are columns [R, 1]; uniform numbers are [R, 2 * TRIES] in [0, 1). The order is that of
+most servers: temperature, then top_k and min_p, then top_p over what is left.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Literal
 
 import mlx.core as mx
+import numpy as np
+
+from bushel.core import Decoding
 
 # Balances the two levels for vocabularies of 32k to 262k: V / GROUP and CANDIDATES * GROUP
 # are both a few thousand.
 GROUP = 64
 # top_k up to this many goes through sorted candidates; beyond it, a full sort.
 CANDIDATES = 64
-# Halvings of the nucleus threshold: 18 leave a band of 1e-4 nats, so that the kept mass
-# exceeds top_p by what lies in that band at most.
-_HALVINGS = 18
+# Draws of `nucleus`. A draw misses the nucleus with a probability of at most 1 - top_p, so
+# that all of them miss with 0.25 ** 8 = 1.5e-5 at LEAST_NUCLEUS, and less above it.
+TRIES = 8
+LEAST_NUCLEUS = 0.75
 _NEGATIVE = -math.inf
+
+Route = Literal["greedy", "narrow", "plain", "nucleus", "ranked"]
+
+
+def route(row: Decoding) -> Route:
+    """Which function serves a row: the cheapest one that honours its settings."""
+    if row.temperature == 0 or row.top_k == 1:
+        return "greedy"
+    if row.top_k:
+        return "narrow" if row.top_k <= CANDIDATES else "ranked"
+    if row.top_p >= 1:
+        return "plain"
+    return "nucleus" if row.top_p >= LEAST_NUCLEUS else "ranked"
 
 
 def grouped(x: mx.array) -> mx.array:
@@ -50,107 +72,145 @@ def top(x: mx.array, count: int) -> tuple[mx.array, mx.array]:
 
 
 def _top_of(x: mx.array, count: int) -> tuple[mx.array, mx.array]:
-    places = mx.argpartition(-x, count - 1, axis=-1)[:, :count] if count < x.shape[-1] else None
-    values = x if places is None else mx.take_along_axis(x, places, axis=-1)
+    if _PARTITION_SORTS or count >= x.shape[-1]:
+        places = mx.argsort(-x, axis=-1)[:, :count]
+        return mx.take_along_axis(x, places, axis=-1), places
+    places = mx.argpartition(-x, count - 1, axis=-1)[:, :count]
+    values = mx.take_along_axis(x, places, axis=-1)
     order = mx.argsort(-values, axis=-1)
-    values = mx.take_along_axis(values, order, axis=-1)
-    return values, order if places is None else mx.take_along_axis(places, order, axis=-1)
+    return (
+        mx.take_along_axis(values, order, axis=-1),
+        mx.take_along_axis(places, order, axis=-1),
+    )
+
+
+# On a GPU, MLX partitions by sorting.
+_PARTITION_SORTS = mx.default_device() == mx.gpu
 
 
 def _pick(weights: mx.array, u: mx.array) -> mx.array:
-    """An index per row, with probability proportional to its weight. u is [R, 1] in [0, 1)."""
-    sums = mx.cumsum(weights, axis=-1)
-    total = sums[:, -1:]
+    """Indices [R, K], each with probability proportional to its weight in [R, N]; u is [R, K]."""
+    sums = mx.cumsum(weights, axis=-1)[:, None, :]
+    total = sums[:, :, -1:]
     # The second condition keeps a product that rounds up to the total on a positive weight.
-    return ((sums <= u * total) & (sums < total)).sum(axis=-1)
+    return ((sums <= u[:, :, None] * total) & (sums < total)).sum(axis=-1)
 
 
-def draw_wide(
-    x: mx.array, temperature: mx.array, top_k: mx.array | None, min_p: mx.array | None,
-    top_p: mx.array | None, u: mx.array,
-) -> mx.array:  # fmt: skip
-    """Sample [R] tokens from logits [R, V]; settings are [R, 1], None where no row needs them.
-
-    Temperature first, then top_k and min_p, then top_p over what is left.
-    """
-    x = x / temperature
-    if top_k is not None:
-        ranked = mx.sort(x, axis=-1)
-        kth = mx.take_along_axis(ranked, x.shape[-1] - mx.minimum(top_k, x.shape[-1]), axis=-1)
-        x = mx.where(x < kth, _NEGATIVE, x)
-    if min_p is not None:
-        x = mx.where(x < x.max(axis=-1, keepdims=True) + mx.log(min_p), _NEGATIVE, x)
-    if top_p is not None:
-        x = _nucleus(x, top_p)
+def _pick_tokens(x: mx.array, u: mx.array) -> mx.array:
+    """K independent draws [R, K] from the softmax of x [R, V]; u is [R, 2K]."""
+    tries = u.shape[-1] // 2
     groups = grouped(x)
     mass = mx.logsumexp(groups, axis=-1)
-    group = _pick(mx.exp(mass - mass.max(axis=-1, keepdims=True)), u[:, :1])[:, None, None]
-    inside = mx.take_along_axis(groups, group, axis=1)[:, 0]
-    token = _pick(mx.exp(inside - inside.max(axis=-1, keepdims=True)), u[:, 1:])
-    return group[:, 0, 0] * GROUP + token
+    group = _pick(mx.exp(mass - mass.max(axis=-1, keepdims=True)), u[:, :tries])
+    inside = mx.take_along_axis(groups, group[:, :, None], axis=1).reshape(-1, GROUP)
+    weights = mx.exp(inside - inside.max(axis=-1, keepdims=True))
+    return group * GROUP + _pick(weights, u[:, tries:].reshape(-1, 1)).reshape(group.shape)
 
 
-def _nucleus(x: mx.array, top_p: mx.array) -> mx.array:
-    """Drop the tail of each row beyond the most likely tokens that together reach top_p.
+def _scaled(x: mx.array, temperature: mx.array, min_p: mx.array | None) -> mx.array:
+    x = x.astype(mx.float32) / temperature
+    if min_p is not None:
+        x = mx.where(x < x.max(axis=-1, keepdims=True) + mx.log(min_p), _NEGATIVE, x)
+    return x
 
-    The threshold is found by halving: mass(> low) >= top_p > mass(> high) throughout. A token
-    less likely than (1 - top_p) / V is never needed, which bounds `low`.
+
+def plain(x: mx.array, u: mx.array, temperature: mx.array, min_p: mx.array | None) -> mx.array:
+    """Sample [R] tokens from logits [R, V]."""
+    return _pick_tokens(_scaled(x, temperature, min_p), u[:, :2])[:, 0]
+
+
+def nucleus(
+    x: mx.array, u: mx.array, temperature: mx.array, min_p: mx.array | None, top_p: mx.array
+) -> mx.array:
+    """For top_p >= LEAST_NUCLEUS: the first of several draws that lies in the nucleus.
+
+    A token is in the nucleus if all tokens more likely than it have less than top_p together,
+    so a draw is tested with one sum and nothing is sorted. If every draw misses, the most
+    likely token, which is always inside.
     """
-    logprobs = x - mx.logsumexp(x, axis=-1, keepdims=True)
-    probs = mx.exp(logprobs)
-    wanted = mx.clip(top_p, 1e-9, 1 - 1e-6)
-    low = mx.log((1 - wanted) / x.shape[-1])
-    high = logprobs.max(axis=-1, keepdims=True)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        enough = mx.where(logprobs > middle, probs, 0).sum(axis=-1, keepdims=True) >= wanted
-        low, high = mx.where(enough, middle, low), mx.where(enough, high, middle)
-    return mx.where((logprobs > low) | (top_p >= 1), x, _NEGATIVE)
+    x = _scaled(x, temperature, min_p)
+    drawn = _pick_tokens(x, u)
+    values = mx.take_along_axis(x, drawn, axis=-1)
+    probs = mx.softmax(x, axis=-1)
+    above = mx.where(x[:, None, :] > values[:, :, None], probs[:, None, :], 0).sum(axis=-1)
+    inside = above < top_p
+    first = mx.take_along_axis(drawn, mx.argmax(inside, axis=-1, keepdims=True), axis=-1)
+    return mx.where(inside.any(axis=-1), first[:, 0], mx.argmax(x, axis=-1))
 
 
-def draw_narrow(
-    x: mx.array, temperature: mx.array, top_k: mx.array, min_p: mx.array, top_p: mx.array,
-    u: mx.array,
+def _ranked_place(
+    values: mx.array, u: mx.array, temperature: mx.array, min_p: mx.array, top_k: mx.array,
+    top_p: mx.array,
 ) -> mx.array:  # fmt: skip
-    """As `draw_wide` for rows with 1 <= top_k <= CANDIDATES, from their best tokens alone."""
-    values, ids = top(x, min(CANDIDATES, x.shape[-1]))
-    values = values / temperature
+    """Sample a place [R, 1] in logits that are sorted in falling order."""
+    values = values.astype(mx.float32) / temperature
     allowed = mx.arange(values.shape[-1]) < top_k
     allowed = allowed & (values >= values[:, :1] + mx.log(min_p))
     probs = mx.softmax(mx.where(allowed, values, _NEGATIVE), axis=-1)
     before = mx.cumsum(probs, axis=-1) - probs
-    place = _pick(mx.where((before < top_p) | (before <= 0), probs, 0), u[:, :1])
-    return mx.take_along_axis(ids, place[:, None], axis=-1)[:, 0]
+    # The most likely token is always kept, also at top_p 0.
+    kept = (before < top_p) | (mx.arange(values.shape[-1]) == 0)
+    return _pick(mx.where(kept, probs, 0), u[:, :1])
+
+
+def narrow(
+    x: mx.array, u: mx.array, temperature: mx.array, min_p: mx.array, top_k: mx.array,
+    top_p: mx.array,
+) -> mx.array:  # fmt: skip
+    """For 1 < top_k <= CANDIDATES: from each row's best tokens alone."""
+    values, ids = top(x, min(CANDIDATES, x.shape[-1]))
+    place = _ranked_place(values, u, temperature, min_p, top_k, top_p)
+    return mx.take_along_axis(ids, place, axis=-1)[:, 0]
+
+
+def ranked(
+    x: mx.array, u: mx.array, temperature: mx.array, min_p: mx.array, top_k: mx.array,
+    top_p: mx.array,
+) -> mx.array:  # fmt: skip
+    """Any settings, by sorting the whole row."""
+    ids = mx.argsort(-x, axis=-1)
+    values = mx.take_along_axis(x, ids, axis=-1)
+    place = _ranked_place(values, u, temperature, min_p, top_k, top_p)
+    return mx.take_along_axis(ids, place, axis=-1)[:, 0]
 
 
 def penalise(
     x: mx.array, seen: mx.array, counts: mx.array,
     repetition: mx.array, presence: mx.array, frequency: mx.array,
 ) -> mx.array:  # fmt: skip
-    """Repetition over prompt and reply, presence and frequency over the reply; settings [R, 1]."""
+    """Repetition over prompt and reply, presence and frequency over the reply."""
+    x = x.astype(mx.float32)
     said = counts > 0
     x = mx.where(seen | said, mx.where(x > 0, x / repetition, x * repetition), x)
     return x - frequency * counts - mx.where(said, presence, 0)
 
 
-_MASK64 = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
 
 
-def _mix(value: int) -> int:
+def _mix(values: np.ndarray) -> np.ndarray:
     """One round of splitmix64."""
-    value = (value + 0x9E3779B97F4A7C15) & _MASK64
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
-    return value ^ (value >> 31)
+    values = values + np.uint64(_GOLDEN)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
 
 
-def uniforms(seed: int, position: int) -> tuple[float, float]:
-    """Two numbers in [0, 1) for one token: a function of (seed, position) and nothing else."""
-    bits = _mix(_mix(seed & _MASK64) ^ position)
-    # 24 bits each, so that float32 holds them exactly and never rounds up to 1.
-    return (bits >> 40) / (1 << 24), (bits & 0xFFFFFF) / (1 << 24)
+def _as_uint64(values: Sequence[int]) -> np.ndarray:
+    return np.array([value & 0xFFFFFFFFFFFFFFFF for value in values], dtype=np.uint64)
+
+
+_COUNTER = np.arange(2 * TRIES, dtype=np.uint64) * np.uint64(_GOLDEN)
+
+
+def uniforms(seeds: Sequence[int], positions: Sequence[int]) -> np.ndarray:
+    """[R, 2 * TRIES] numbers in [0, 1): row i is a function of (seed, position) i, nothing else."""
+    rows = _mix(_mix(_as_uint64(seeds)) ^ _as_uint64(positions))
+    bits = _mix(rows[:, None] + _COUNTER)
+    # 24 bits, so that float32 holds them exactly and never rounds up to 1.
+    return ((bits >> np.uint64(40)).astype(np.float32)) / np.float32(1 << 24)
 
 
 def derived_seed(seed: int, choice: int) -> int:
     """Choice 0 keeps the request's seed, so that n=1 and n>1 share their first reply."""
-    return seed if choice == 0 else _mix(_mix(seed & _MASK64) + choice)
+    return seed if choice == 0 else int(_mix(_mix(_as_uint64([seed])) + np.uint64(choice))[0])

@@ -144,7 +144,7 @@ class Engine:
         """Start the next decode step; returns what went wrong, if the step as a whole did."""
         self.max_decode_batch = max(self.max_decode_batch, len(self._batch))
         try:
-            self._pending = self._batch.launch(self._fail)
+            self._pending = self._batch.launch()
         except Exception as error:  # a batched step failed: see `_rebuild`
             return error
         if len(self._batch) > 1:
@@ -250,7 +250,7 @@ class Engine:
         sequence, alone = ready.sequence, DecodeBatch(self.model)
         try:
             alone.join(ready)
-            step = alone.launch(self._fail)
+            step = alone.launch()
             if step is not None:
                 self._events.extend(sequence.add(token, found) for _, token, found in step.read())
         except Exception as error:  # nobody else was there

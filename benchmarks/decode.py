@@ -1,0 +1,187 @@
+"""Decode speed of the engine against a bare loop over the same model, in one run, interleaved.
+
+    python -m benchmarks.decode                          a 20M-parameter model, batch 1, 4, 8
+    python -m benchmarks.decode --model 1b 8b --batch 1 8 32 --dtype bfloat16
+
+The bare loop is what a step costs with nothing around it: `model(x, cache)`, argmax, one step
+ahead with async_eval, the library's own batch cache. Each measurement is a pair (bare, engine)
+taken back to back, the order alternating; a figure is the median of the pairs' ratios, with
+the lowest and highest beside it. 1.00 means that the engine costs nothing; above 0.95 is the
+promise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+
+from benchmarks.networks import CONFIGS, make
+from bushel.cache import Rows
+from bushel.core import Prepared, Request, SamplingParams
+from bushel.core.params import resolve
+from bushel.engine import Engine, Policy
+from bushel.models import Model
+
+
+def prompt(row: int, length: int, vocab: int) -> tuple[int, ...]:
+    return tuple((row * 7919 + at * 104729) % (vocab - 1) for at in range(length))
+
+
+def filled(model: Model, ids: tuple[int, ...]) -> list[Any]:
+    state = model.make_state()
+    embedded = model.embed(Prepared(ids))
+    for start in range(0, len(ids) - 1, 512):
+        model.prefill(embedded, start, min(start + 512, len(ids) - 1), state)
+        mx.eval([layer.state for layer in state])
+    return state
+
+
+def mixed(row: int) -> SamplingParams:
+    """A different sampler in every row: each of the usual knobs, and several together."""
+    common: dict[str, Any] = {"temperature": 0.5 + 0.03 * row, "seed": row}
+    kinds: list[dict[str, Any]] = [
+        {"top_p": 0.9 - 0.005 * row, "top_k": 20 + row},
+        {"top_p": 0.95 - 0.005 * row},
+        {"min_p": 0.05 + 0.001 * row},
+        {"top_k": 40 - row // 2, "repetition_penalty": 1.1},
+    ]
+    return SamplingParams(max_tokens=1 << 30, ignore_eos=True, **common, **kinds[row % 4])
+
+
+def greedy(row: int) -> SamplingParams:
+    return SamplingParams(max_tokens=1 << 30, ignore_eos=True, temperature=0)
+
+
+class Bare:
+    """The design's bare loop."""
+
+    def __init__(self, model: Model, batch: int, length: int):
+        self._model = model
+        rows = Rows(model.make_state)
+        for row in range(batch):
+            rows.join(filled(model, prompt(row, length, model.vocab)), length - 1)
+        self._cache = rows.layers
+        self._next = mx.array([prompt(row, length, model.vocab)[-1] for row in range(batch)])
+        self._launch()
+
+    def _launch(self) -> None:
+        logits = self._model.network(self._next[:, None], cache=self._cache)  # type: ignore[attr-defined]
+        self._next = mx.argmax(logits[:, -1], axis=-1)
+        mx.async_eval(self._next)
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            before = self._next
+            self._launch()
+            before.tolist()
+
+
+class Served:
+    """The engine with every row decoding."""
+
+    def __init__(
+        self, model: Model, batch: int, length: int, params: Callable[[int], SamplingParams]
+    ):
+        self._engine = Engine(model, Policy(max_batch=batch, prefill_chunk=512))
+        self._batch = batch
+        for row in range(batch):
+            decoding = resolve(params(row), model.defaults, vocab=model.vocab, end_ids=frozenset())
+            ids = prompt(row, length, model.vocab)
+            self._engine.submit(Request(str(row), Prepared(ids), (decoding,)))
+        while self._engine.status()["requests"][-1]["completion_tokens"] < 1:
+            self._engine.step()
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            events = self._engine.step()
+            assert len(events) == self._batch, "a row stopped decoding"
+
+
+def seconds(run: Callable[[int], None], count: int) -> float:
+    start = time.perf_counter()
+    run(count)
+    return (time.perf_counter() - start) / count
+
+
+def compare(bare: Bare, served: Served, rounds: int, count: int) -> tuple[list[float], float]:
+    """Ratios bare / engine of pairs, and the bare step's median seconds."""
+    for side in (bare, served):
+        side.steps(4)
+    ratios, steps = [], []
+    for at in range(rounds):
+        if at % 2:
+            engine_time, bare_time = seconds(served.steps, count), seconds(bare.steps, count)
+        else:
+            bare_time, engine_time = seconds(bare.steps, count), seconds(served.steps, count)
+        ratios.append(bare_time / engine_time)
+        steps.append(bare_time)
+    return ratios, statistics.median(steps)
+
+
+def join_and_leave(model: Model, batch: int, length: int, step: float) -> tuple[float, float]:
+    """Time of one join and of one leave, in decode steps."""
+    joins, leaves = [], []
+    for _ in range(3):
+        rows = Rows(model.make_state)
+        for row in range(batch - 1):
+            rows.join(filled(model, prompt(row, length, model.vocab)), length - 1)
+        last = filled(model, prompt(batch, length, model.vocab))
+        mx.eval([layer.state for layer in rows.layers])
+        for change, found in (
+            (lambda rows=rows, last=last: rows.join(last, length - 1), joins),
+            (lambda rows=rows: rows.leave([at for at in range(batch) if at != 1]), leaves),
+        ):
+            start = time.perf_counter()
+            change()
+            mx.eval([layer.state for layer in rows.layers])
+            found.append((time.perf_counter() - start) / step)
+    return min(joins), min(leaves)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--model", nargs="+", default=["20m"], choices=CONFIGS)
+    parser.add_argument("--batch", nargs="+", type=int, default=[1, 4, 8])
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--length", type=int, default=128, help="prompt tokens per row")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=24)
+    options = parser.parse_args()
+    print(f"mlx {mx.__version__}, {mx.default_device()}, {options.dtype}")
+    print("model      batch  samplers  engine/bare (low … high)   bare ms  tok/s engine")
+    for name in options.model:
+        model = make(name, getattr(mx, options.dtype))
+        for batch in options.batch:
+            bare = Bare(model, batch, options.length)
+            for label, params in (("greedy", greedy), ("mixed", mixed)):
+                served = Served(model, batch, options.length, params)
+                ratios, step = compare(bare, served, options.rounds, options.steps)
+                middle = statistics.median(ratios)
+                print(
+                    f"{name:10} {batch:5}  {label:8}  {middle:.3f} ({min(ratios):.3f} … "
+                    f"{max(ratios):.3f})     {step * 1e3:8.2f}  {batch * middle / step:8.0f}",
+                    flush=True,
+                )
+                del served
+            del bare
+            mx.clear_cache()
+        batch = max(options.batch)
+        if batch > 2:
+            bare = Bare(model, batch, 2048)
+            bare.steps(2)
+            step = seconds(bare.steps, 6)
+            del bare
+            joined, left = join_and_leave(model, batch, 2048, step)
+            print(f"{name:10} {batch:5}  at 2048 tokens a row: join {joined:.2f} decode steps, "
+                  f"leave {left:.2f} (step {step * 1e3:.1f} ms)", flush=True)  # fmt: skip
+        del model
+        mx.clear_cache()
+
+
+if __name__ == "__main__":
+    main()

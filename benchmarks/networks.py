@@ -1,0 +1,97 @@
+"""Random-weight models of real shapes, made in memory: for speed only, their words mean nothing."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from mlx.utils import tree_map
+from tokenizers import Tokenizer as FastTokenizer
+from tokenizers import decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from bushel.models.checkpoint import Checkpoint
+from bushel.models.text import TextModel
+from bushel.models.tokenizer import Tokenizer
+
+
+def _llama(hidden: int, layers: int, heads: int, kv: int, mlp: int, vocab: int) -> dict[str, Any]:
+    return {
+        "model_type": "llama",
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "intermediate_size": mlp,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv,
+        "head_dim": hidden // heads,
+        "rms_norm_eps": 1e-5,
+        "vocab_size": vocab,
+        "max_position_embeddings": 131072,
+        "rope_theta": 500000.0,
+        "tie_word_embeddings": hidden < 4096,
+    }
+
+
+_HYBRID = {
+    "model_type": "qwen3_5",
+    "text_config": {
+        "model_type": "qwen3_5_text",
+        "hidden_size": 2560,
+        "num_hidden_layers": 32,
+        "intermediate_size": 9216,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "linear_num_value_heads": 32,
+        "linear_num_key_heads": 16,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "linear_conv_kernel_dim": 4,
+        "full_attention_interval": 4,
+        "rms_norm_eps": 1e-6,
+        "vocab_size": 248320,
+        "max_position_embeddings": 262144,
+        "tie_word_embeddings": True,
+        "rope_parameters": {
+            "type": "default",
+            "mrope_section": [11, 11, 10],
+            "rope_theta": 10000000,
+            "partial_rotary_factor": 0.25,
+        },
+    },
+}
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "20m": _llama(384, 8, 6, 2, 1280, 8192),
+    "1b": _llama(2048, 16, 32, 8, 8192, 128256),
+    "8b": _llama(4096, 32, 32, 8, 14336, 128256),
+    "hybrid4b": _HYBRID,
+}
+
+
+def _tokenizer(vocab: int) -> PreTrainedTokenizerFast:
+    """Byte-level, with made-up words up to the model's vocabulary, so that text is decoded."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = {text: at for at, text in enumerate(letters)}
+    words |= {f"Ġw{at}": at for at in range(len(words), vocab - 1)} | {"<|end|>": vocab - 1}
+    fast = FastTokenizer(models.BPE(vocab=words, merges=[]))
+    fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    fast.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=fast, eos_token="<|end|>")
+
+
+def make(name: str, dtype: mx.Dtype) -> TextModel:
+    config = CONFIGS[name]
+    module = importlib.import_module(f"mlx_lm.models.{config['model_type']}")
+    network = module.Model(module.ModelArgs.from_dict(config))
+    shapes = network.parameters()
+    mx.random.seed(0)
+    # Small weights keep a deep random network's activations finite in half precision.
+    network.update(tree_map(lambda it: (mx.random.normal(it.shape) * 0.02).astype(dtype), shapes))
+    mx.eval(network.parameters())
+    network.eval()
+    checkpoint = Checkpoint(Path(name), config, {}, {}, frozenset())
+    vocab = config.get("text_config", config)["vocab_size"]
+    return TextModel(checkpoint, network, Tokenizer(_tokenizer(vocab), checkpoint))

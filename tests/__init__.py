@@ -1,0 +1,1 @@
+"""Bushel's tests: a package, so that `python -m tests.parity` finds its neighbours."""

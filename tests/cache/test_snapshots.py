@@ -1,0 +1,190 @@
+"""A row's state can be copied, put back and moved between batches, for every family.
+
+Everything runs through `bushel.models.Model`, without an engine.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from bushel.cache import Rows, Snapshot, kind_of, take_snapshot
+from bushel.cache.layer import LayerSnapshot
+from bushel.core import Prepared
+from bushel.models import Model, Prompt, load
+from bushel.models.adapter import State
+
+from ..families import checkpoint_dir
+from ..families.checkpoint import CORPUS, FIRST_SPECIAL, VOCAB
+from ..families.images import LARGE, SMALL, picture
+from ..families.text import TEXT, WINDOW
+from ..families.vision import VISION
+
+BOUND = 1e-4
+# Decoded after the prompt, whatever the model would have said; enough to wrap the window.
+REPLY = np.random.default_rng(3).integers(FIRST_SPECIAL, VOCAB, WINDOW + 4).tolist()
+SHORT, LONG, OTHER = (
+    tuple(np.random.default_rng(seed).integers(FIRST_SPECIAL, VOCAB, length).tolist())
+    for seed, length in enumerate((WINDOW - 5, 3 * WINDOW + 2, WINDOW + 4))
+)
+
+
+@pytest.fixture(scope="module", params=(*TEXT, *VISION))
+def model(request: pytest.FixtureRequest) -> Iterator[Model]:
+    model = load(str(checkpoint_dir(request.param)))
+    yield model
+    model.close()
+
+
+@dataclass
+class Track:
+    """One row alone: its prompt, its state and how far it has come."""
+
+    model: Model
+    prompt: Prompt
+    state: State
+    position: int = 0
+
+    @classmethod
+    def start(cls, model: Model, prompt: Prompt, end: int | None = None) -> "Track":
+        track = cls(model, prompt, model.make_state())
+        track.prefill(len(prompt.ids) if end is None else end)
+        return track
+
+    def prefill(self, end: int) -> np.ndarray:
+        logits = self.model.prefill(self.prompt, self.position, end, self.state)
+        self.position = end
+        return np.array(logits[0])
+
+    def decode(self, tokens: Sequence[int]) -> np.ndarray:
+        rows = []
+        for token in tokens:
+            where = [self.position + self.prompt.delta]
+            rows.append(self.model.forward(mx.array([[token]]), where, self.state)[0, -1:])
+            self.position += 1
+        return np.array(mx.concatenate(rows))
+
+    def finish(self) -> np.ndarray:
+        """The logits of all that is left of the prompt, and of the reply."""
+        rest = len(self.prompt.ids) > self.position
+        logits = [self.prefill(len(self.prompt.ids))] if rest else []
+        return np.concatenate([*logits, self.decode(REPLY)])
+
+
+def moved(one: np.ndarray, two: np.ndarray) -> float:
+    return float(np.abs(one - two).max())
+
+
+def prompt_of(model: Model) -> Prompt:
+    """Three windows long; with two images where the model takes any."""
+    if model.name in TEXT:
+        return model.embed(Prepared(LONG))
+    images = VISION[model.name].placeholder
+    text = f"{CORPUS[:40]}{images} or {images}? {CORPUS[40:80]}"
+    return model.embed(model.prepare(text, [picture(SMALL, 1), picture(LARGE, 2)]))
+
+
+def cuts(prompt: Prompt) -> list[int]:
+    """Below and above the window, behind what must stay whole, and right at the end."""
+    wanted = (WINDOW - 6, WINDOW + 7, len(prompt.ids))
+    return sorted({prompt.cut(0, want, len(prompt.ids)) for want in wanted})
+
+
+def arrays(layers: Sequence[LayerSnapshot]) -> list[mx.array]:
+    found = []
+    for layer in layers:
+        found += [array for array in layer.arrays if array is not None] + arrays(layer.parts)
+    return found
+
+
+def copied(snapshot: Snapshot) -> list[np.ndarray]:
+    return [np.array(array, copy=True) for array in arrays(snapshot.layers)]
+
+
+def test_restored_state_goes_on_where_it_was_copied(model: Model) -> None:
+    """B1: original and copy both go on as if nothing had happened, and the snapshot stays."""
+    prompt = prompt_of(model)
+    expected = Track(model, prompt, model.make_state()).finish()
+    for cut in cuts(prompt):
+        original = Track.start(model, prompt, cut)
+        snapshot = take_snapshot(original.state, cut)
+        before = copied(snapshot)
+        again = Track(model, prompt, snapshot.restore(model.make_state()), cut)
+        for layer in again.state:
+            kind_of(layer).check(layer, [cut])
+        assert moved(original.finish(), expected[cut:]) < BOUND
+        assert moved(again.finish(), expected[cut:]) < BOUND
+        for array, old in zip(arrays(snapshot.layers), before, strict=True):
+            assert np.array_equal(np.array(array), old)
+
+
+def test_a_snapshot_of_decoded_state_is_exact(model: Model) -> None:
+    """B1, B4: the window has wrapped in decode, so the ring is not in order of time."""
+    track = Track.start(model, model.embed(Prepared(SHORT)))
+    track.decode(REPLY)
+    snapshot = take_snapshot(track.state, track.position)
+    copy = Track(model, track.prompt, snapshot.restore(model.make_state()), track.position)
+    assert moved(copy.decode(REPLY), track.decode(REPLY)) < BOUND
+
+
+def test_nothing_run_is_a_snapshot_too(model: Model) -> None:
+    """B1: a prompt of one token forks before it has any state."""
+    prompt = model.embed(Prepared(SHORT))
+    snapshot = take_snapshot(model.make_state(), 0)
+    assert snapshot.nbytes == 0
+    copy = Track(model, prompt, snapshot.restore(model.make_state()))
+    assert moved(copy.finish(), Track(model, prompt, model.make_state()).finish()) < BOUND
+
+
+def test_size_is_that_of_the_arrays(model: Model) -> None:
+    """B56: counted from shapes, and no more than a row's visible state."""
+    track = Track.start(model, prompt_of(model))
+    snapshot = take_snapshot(track.state, track.position)
+    found = arrays(snapshot.layers)
+    assert snapshot.nbytes == sum(np.array(array).nbytes for array in found) > 0
+    for layer in snapshot.layers:
+        if layer.kind == "window":
+            assert all(it is not None and it.shape[2] <= WINDOW for it in layer.arrays)
+
+
+@pytest.fixture(scope="module")
+def alone(model: Model) -> list[tuple[Prompt, np.ndarray]]:
+    """Prompts of three lengths, and what follows each when nobody else is there."""
+    prompts = [model.embed(Prepared(ids)) for ids in (LONG, SHORT, OTHER)]
+    return [(prompt, Track.start(model, prompt).decode(REPLY)) for prompt in prompts]
+
+
+@pytest.mark.parametrize(("size", "steps"), [(2, 0), (2, WINDOW), (3, WINDOW)])
+def test_a_row_returns_from_a_batch_as_it_was(
+    model: Model, alone: list[tuple[Prompt, np.ndarray]], size: int, steps: int
+) -> None:
+    """B1: merge or join, decode together, leave, and go on alone."""
+    for row in range(size):
+        rows = Rows(model.make_state)
+        for prompt, _ in alone[:size]:
+            rows.join(Track.start(model, prompt).state, len(prompt.ids))
+        for at, logits in enumerate(run_together(model, rows, REPLY[:steps])):
+            assert moved(logits, np.stack([logits[at] for _, logits in alone[:size]])) < BOUND
+        rows.check_integrity()
+        left = [row]
+        if size == 3:
+            left = sorted({row, (row + 1) % 3})
+            rows.leave(left)
+            rows.check_integrity()
+        rows.leave([left.index(row)] if size == 3 else left)
+        rows.check_integrity()
+        prompt, expected = alone[row]
+        track = Track(model, prompt, rows.layers, rows.positions[0])
+        assert moved(track.decode(REPLY[steps:]), expected[steps:]) < BOUND
+
+
+def run_together(model: Model, rows: Rows, tokens: Sequence[int]) -> np.ndarray:
+    """Every row runs the same tokens; logits [steps, rows, VOCAB]."""
+    found = []
+    for token in tokens:
+        inputs = mx.array([[token]] * len(rows))
+        found.append(model.forward(inputs, rows.positions, rows.layers)[:, -1])
+        rows.advance()
+    return np.array(mx.stack(found)) if found else np.zeros((0, len(rows), VOCAB))

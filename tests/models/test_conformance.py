@@ -1,0 +1,524 @@
+"""What Bushel takes for granted in mlx-lm and mlx-vlm, one named test for each thing.
+
+A release that changes one of them fails here, by name, before it fails as a wrong token.
+"""
+
+import inspect
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import mlx_lm.models.cache as lm_cache
+import mlx_lm.utils as lm_utils
+import mlx_vlm
+import mlx_vlm.models.cache as vlm_cache
+import mlx_vlm.utils as vlm_utils
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+
+from tests.families import checkpoint_dir
+from tests.families.checkpoint import VOCAB
+from tests.families.images import MEDIUM, picture
+from tests.families.text import TEXT, WINDOW
+from tests.families.vision import VISION
+from tests.llm.asking import ids
+
+BOTH = pytest.mark.parametrize("library", [lm_cache, vlm_cache], ids=["mlx_lm", "mlx_vlm"])
+HEADS, WIDTH = 2, 4
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+
+def entries(length: int, seed: int) -> mx.array:
+    rng = np.random.default_rng(seed)
+    return mx.array(rng.standard_normal((1, HEADS, length, WIDTH)).astype(np.float32))
+
+
+def kv(library: ModuleType, length: int, seed: int) -> Any:
+    cache = library.KVCache()
+    if length:
+        cache.update_and_fetch(entries(length, seed), entries(length, seed) + 1)
+    return cache
+
+
+def ring(library: ModuleType, length: int, seed: int, window: int = 8) -> Any:
+    """A window that was filled one token at a time, as decoding does."""
+    cache = library.RotatingKVCache(max_size=window)
+    for at in range(length):
+        token = entries(length, seed)[..., at : at + 1, :]
+        cache.update_and_fetch(token, token + 1)
+    return cache
+
+
+def arrays(library: ModuleType, seed: int) -> Any:
+    cache = library.ArraysCache(2)
+    cache[0], cache[1] = entries(3, seed), entries(5, seed)
+    return cache
+
+
+def equal(one: mx.array, two: mx.array) -> bool:
+    return one.shape == two.shape and bool(mx.array_equal(one, two))
+
+
+# -- versions ---------------------------------------------------------------------------------
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+
+
+@pytest.mark.parametrize("name", ["mlx", "mlx-lm", "mlx-vlm", "transformers", "huggingface_hub"])
+def test_installed_versions_are_inside_the_tested_bounds(name: str) -> None:
+    wanted = tomllib.loads(PYPROJECT.read_text())["project"]["dependencies"]
+    [bounds] = [line for line in wanted if re.match(rf"{name}[<>=]", line)]
+    low, high = re.fullmatch(rf"{name}>=([\d.]+),<([\d.]+)", bounds).groups()  # type: ignore[union-attr]
+    assert numbers(low) <= numbers(version(name)) < numbers(high)
+
+
+@pytest.mark.parametrize("name", ["mlx", "mlx-lm", "mlx-vlm"])
+def test_libraries_whose_insides_are_used_are_held_to_one_minor_version(name: str) -> None:
+    wanted = tomllib.loads(PYPROJECT.read_text())["project"]["dependencies"]
+    [bounds] = [line for line in wanted if re.match(rf"{name}[<>=]", line)]
+    low, high = (numbers(part) for part in re.findall(r"[\d.]+", bounds.removeprefix(name)))
+    assert (high[0], high[1]) == (low[0], low[1] + 1)
+
+
+# -- keys and values --------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_kv_cache_starts_empty_and_counts_its_tokens(library: ModuleType) -> None:
+    cache = kv(library, 0, 0)
+    assert (cache.keys, cache.values, cache.offset) == (None, None, 0)
+    cache = kv(library, 5, 1)
+    assert cache.offset == 5
+    assert cache.keys.shape[2] >= 5
+    assert equal(cache.keys[..., :5, :], entries(5, 1))
+    assert equal(cache.values[..., :5, :], entries(5, 1) + 1)
+
+
+@BOTH
+def test_a_kv_cache_goes_on_from_assigned_keys_and_offset(library: ModuleType) -> None:
+    """Restoring a snapshot sets these three, on arrays without room to spare."""
+    whole, restored = kv(library, 6, 1), library.KVCache()
+    restored.keys, restored.values = entries(6, 1)[..., :4, :], entries(6, 1)[..., :4, :] + 1
+    restored.offset = 4
+    rest = entries(6, 1)[..., 4:, :]
+    keys, values = restored.update_and_fetch(rest, rest + 1)
+    assert equal(keys, whole.keys[..., :6, :])
+    assert equal(values, whole.values[..., :6, :])
+
+
+@BOTH
+def test_merged_kv_rows_are_left_padded(library: ModuleType) -> None:
+    batch = library.KVCache.merge([kv(library, 3, 1), kv(library, 7, 2), kv(library, 5, 3)])
+    assert type(batch).__name__ == "BatchKVCache"
+    assert batch.left_padding.tolist() == [4, 0, 2]
+    assert batch.offset.tolist() == [3, 7, 5]
+    assert batch._idx == 7
+    assert equal(batch.keys[0:1, :, 4:7], entries(3, 1))
+    assert equal(batch.values[2:3, :, 2:7], entries(5, 3) + 1)
+
+
+@BOTH
+def test_a_kv_batch_takes_rows_lets_them_go_and_gives_them_back(library: ModuleType) -> None:
+    batch = library.KVCache.merge([kv(library, 3, 1), kv(library, 7, 2)])
+    batch.extend(library.KVCache.merge([kv(library, 9, 3)]))
+    assert batch.offset.tolist() == [3, 7, 9]
+    assert (batch.left_padding + batch.offset).tolist() == [batch._idx] * 3
+    batch.filter(mx.array([0, 1]))
+    assert batch.offset.tolist() == [3, 7]
+    assert (batch.left_padding + batch.offset).tolist() == [batch._idx] * 2
+    for row, (length, seed) in enumerate([(3, 1), (7, 2)]):
+        single = batch.extract(row)
+        assert type(single) is library.KVCache
+        assert single.offset == length
+        assert equal(single.keys[..., :length, :], entries(length, seed))
+        assert equal(single.values[..., :length, :], entries(length, seed) + 1)
+
+
+@BOTH
+def test_a_kv_batch_does_not_change_offsets_in_place(library: ModuleType) -> None:
+    """Models read the offset before the update and use it after."""
+    batch = library.KVCache.merge([kv(library, 3, 1), kv(library, 7, 2)])
+    before = batch.offset
+    token = mx.concatenate([entries(1, 4), entries(1, 5)])
+    batch.update_and_fetch(token, token)
+    assert batch.offset.tolist() == [4, 8]
+    if library is lm_cache:
+        assert before.tolist() == [3, 7]
+
+
+@BOTH
+def test_a_merged_row_is_a_copy(library: ModuleType) -> None:
+    single = kv(library, 3, 1)
+    batch = library.KVCache.merge([single, kv(library, 7, 2)])
+    token = mx.concatenate([entries(1, 4), entries(1, 5)])
+    batch.update_and_fetch(token, token)
+    assert single.offset == 3
+    assert equal(single.keys[..., :3, :], entries(3, 1))
+
+
+# -- windows ----------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_window_without_pinned_tokens_keeps_the_last_ones(library: ModuleType) -> None:
+    cache = ring(library, 11, 1)
+    assert (cache.keep, cache.max_size, cache.offset) == (0, 8, 11)
+    order = mx.argsort(mx.array([(at - cache._idx) % 8 for at in range(8)]))
+    assert equal(cache.keys[..., order, :], entries(11, 1)[..., 3:, :])
+
+
+@BOTH
+@pytest.mark.parametrize("lengths", [(3, 6), (11, 5), (20, 9)])
+def test_merged_windows_are_in_temporal_order(library: ModuleType, lengths: Sequence[int]) -> None:
+    """Snapshots rely on it: a batch of one holds the window alone, oldest first."""
+    batch = library.RotatingKVCache.merge([ring(library, n, n) for n in lengths])
+    assert type(batch).__name__ == "BatchRotatingKVCache"
+    assert batch.max_size == 8
+    assert batch.offset.tolist() == list(lengths)
+    width = min(8, max(lengths))
+    assert batch.keys.shape[2] == width
+    for row, length in enumerate(lengths):
+        seen = min(length, 8)
+        assert equal(batch.keys[row : row + 1, :, -seen:], entries(length, length)[..., -seen:, :])
+
+
+@BOTH
+def test_a_window_batch_takes_rows_lets_them_go_and_gives_them_back(library: ModuleType) -> None:
+    lengths = (11, 5, 20)
+    singles = [ring(library, n, n) for n in lengths]
+    batch = library.RotatingKVCache.merge(singles[:2])
+    batch.extend(library.RotatingKVCache.merge(singles[2:]))
+    batch.filter(mx.array([1, 2]))
+    assert batch.offset.tolist() == [5, 20]
+    for row, length in enumerate((5, 20)):
+        single = batch.extract(row)
+        assert type(single) is library.RotatingKVCache
+        assert (single.offset, single.max_size, single.keep) == (length, 8, 0)
+        token = entries(1, 99)
+        mine, _ = single.update_and_fetch(token, token)
+        other, _ = ring(library, length, length).update_and_fetch(token, token)
+        assert sorted(np.array(mine)[0, 0, :, 0]) == sorted(np.array(other)[0, 0, :, 0])
+
+
+@BOTH
+@pytest.mark.parametrize("length", [3, 8, 20])
+def test_a_window_goes_on_from_assigned_fields(library: ModuleType, length: int) -> None:
+    """Restoring a snapshot sets keys, values, offset and _idx."""
+    row = library.RotatingKVCache.merge([ring(library, length, 1)])
+    restored = library.RotatingKVCache(max_size=8)
+    restored.keys, restored.values = row.keys, row.values
+    restored.offset, restored._idx = length, row.keys.shape[2]
+    for seed in range(3):
+        token = entries(1, seed + 50)
+        mine, _ = restored.update_and_fetch(token, token)
+    other = ring(library, length, 1)
+    for seed in range(3):
+        token = entries(1, seed + 50)
+        expected, _ = other.update_and_fetch(token, token)
+    assert restored.offset == other.offset
+    assert sorted(np.array(mine)[0, 0, :, 0]) == sorted(np.array(expected)[0, 0, :, 0])
+
+
+# -- recurrent and composite state ------------------------------------------------------------
+
+
+@BOTH
+def test_recurrent_rows_are_stacked_sliced_and_appended(library: ModuleType) -> None:
+    batch = library.ArraysCache.merge([arrays(library, 1), arrays(library, 2)])
+    assert type(batch) is library.ArraysCache
+    batch.extend(arrays(library, 3))
+    batch.filter(mx.array([0, 2]))
+    assert len(batch.cache) == 2
+    assert equal(batch.cache[0], mx.concatenate([entries(3, 1), entries(3, 3)]))
+    assert equal(batch.cache[1], mx.concatenate([entries(5, 1), entries(5, 3)]))
+    assert equal(batch[1], batch.cache[1])
+
+
+@BOTH
+def test_recurrent_finalize_clears_padding_and_lengths(library: ModuleType) -> None:
+    """Left behind, the padding grows by one unevaluated node per step and layer."""
+    batch = library.ArraysCache.merge([library.ArraysCache(2), library.ArraysCache(2)])
+    batch.left_padding, batch.lengths = mx.array([0, 0]), mx.array([3, 4])
+    batch.finalize()
+    assert batch.left_padding is None
+    assert batch.lengths is None
+    assert batch.make_mask(1) is None
+
+
+@BOTH
+def test_a_fresh_recurrent_cache_has_empty_slots(library: ModuleType) -> None:
+    cache = library.ArraysCache(3)
+    assert cache.cache == [None] * 3
+    assert (cache.left_padding, cache.lengths) == (None, None)
+
+
+@BOTH
+def test_a_composite_is_a_tuple_of_caches(library: ModuleType) -> None:
+    parts = (arrays(library, 1), kv(library, 3, 1))
+    cache = library.CacheList(*parts)
+    assert tuple(cache.caches) == parts
+    assert cache[1] is parts[1]
+
+
+@BOTH
+def test_every_cache_tells_its_state(library: ModuleType) -> None:
+    """What has to be evaluated after a chunk is read from it."""
+    caches = [kv(library, 3, 1), ring(library, 3, 1), arrays(library, 1)]
+    caches.append(library.CacheList(*caches))
+    for cache in caches:
+        leaves: Any = tree_flatten(cache.state)
+        assert any(isinstance(leaf, mx.array) and leaf.size for _, leaf in leaves)
+
+
+# -- mlx-lm -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["llama", "llama_sliding", "qwen3_5", "falcon_h1"])
+def text_model(request: pytest.FixtureRequest) -> Iterator[tuple[str, nn.Module]]:
+    network, _ = lm_utils.load_model(
+        checkpoint_dir(request.param), lazy=True, trust_remote_code=False
+    )
+    yield request.param, network
+
+
+def test_lm_make_prompt_cache_gives_one_row_of_known_kinds(
+    text_model: tuple[str, nn.Module],
+) -> None:
+    name, network = text_model
+    classes = {type(cache).__name__ for cache in lm_cache.make_prompt_cache(network)}
+    by_kind = {
+        "kv": "KVCache",
+        "window": "RotatingKVCache",
+        "recurrent": "ArraysCache",
+        "composite": "CacheList",
+    }
+    assert classes == {by_kind[kind] for kind in TEXT[name].kinds}
+
+
+def test_lm_models_return_logits_and_fill_the_cache_they_are_given(
+    text_model: tuple[str, nn.Module],
+) -> None:
+    _, network = text_model
+    whole = network(mx.array([ids(30)]))
+    caches = lm_cache.make_prompt_cache(network)
+    network(mx.array([ids(30)[:20]]), cache=caches)
+    rest = network(mx.array([ids(30)[20:]]), cache=caches)
+    assert isinstance(whole, mx.array)
+    assert whole.shape == (1, 30, VOCAB)
+    assert rest.shape == (1, 10, VOCAB)
+    assert float(mx.abs(whole[:, 20:] - rest).max()) < 1e-3
+
+
+def test_lm_sliding_windows_have_the_size_of_the_config() -> None:
+    network, _ = lm_utils.load_model(checkpoint_dir("llama_sliding"), lazy=True)
+    sizes = {getattr(it, "max_size", None) for it in lm_cache.make_prompt_cache(network)}
+    assert sizes == {None, WINDOW}
+
+
+def test_lm_load_model_is_lazy_and_asks_for_trust() -> None:
+    parameters = inspect.signature(lm_utils.load_model).parameters
+    assert parameters["trust_remote_code"].default is False
+    mx.synchronize()
+    before = mx.get_active_memory()
+    network, config = lm_utils.load_model(checkpoint_dir("llama"), lazy=True)
+    assert config["model_type"] == "llama"
+    assert mx.get_active_memory() - before < 64 * 1024
+    mx.eval(network.parameters())
+    assert mx.get_active_memory() - before > 256 * 1024
+
+
+def test_lm_knows_other_names_of_its_models() -> None:
+    assert lm_utils.MODEL_REMAPPING["mistral"] == "llama"
+    for module in set(lm_utils.MODEL_REMAPPING.values()):
+        assert (Path(lm_cache.__file__).parent / f"{module}.py").exists(), module
+
+
+def test_importing_lm_lowers_the_limit_of_open_files() -> None:
+    """When this fails, the guard around the import in `models/load.py` can go."""
+    code = (
+        "import resource\n"
+        "calls = []\n"
+        "resource.setrlimit = lambda *call: calls.append(call)\n"
+        "import mlx_lm.utils\n"
+        "assert [call[0] for call in calls] == [resource.RLIMIT_NOFILE], calls\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_mlx_modules_that_pin_some_weights_say_so_by_a_predicate() -> None:
+    """Casting to a narrow format leaves out what `cast_predicate` keeps."""
+    network, _ = lm_utils.load_model(checkpoint_dir("qwen3_5"), lazy=True)
+    owner: Any = getattr(network, "language_model", network)
+    keep = getattr(network, "cast_predicate", getattr(owner, "cast_predicate", None))
+    assert keep is not None
+    assert not keep("model.layers.0.linear_attn.A_log")
+    assert keep("model.layers.0.mlp.down_proj.weight")
+
+
+# -- mlx-vlm ----------------------------------------------------------------------------------
+
+Loaded = tuple[str, Any, Any]
+
+
+@pytest.fixture(scope="module", params=["qwen3_5_vl", "qwen3_vl", "gemma4_vl", "smolvlm"])
+def vision_model(request: pytest.FixtureRequest) -> Iterator[Loaded]:
+    path = str(checkpoint_dir(request.param))
+    network, processor = mlx_vlm.load(path, lazy=True, trust_remote_code=False)
+    yield request.param, network, processor
+
+
+def prepared(loaded: Loaded) -> dict[str, Any]:
+    name, network, processor = loaded
+    return vlm_utils.prepare_inputs(
+        processor,
+        images=[picture(MEDIUM)],
+        videos=None,
+        prompts=f"See {VISION[name].placeholder} there",
+        image_token_index=getattr(network.config, "image_token_index", None),
+        add_special_tokens=False,
+    )
+
+
+def embedded(loaded: Loaded) -> tuple[mx.array, dict[str, Any]]:
+    inputs = prepared(loaded)
+    tokens = mx.array(inputs.pop("input_ids"))
+    inputs.pop("attention_mask", None)
+    pixels = inputs.pop("pixel_values")
+    features = loaded[1].get_input_embeddings(tokens, pixels, mask=mx.ones_like(tokens), **inputs)
+    return tokens, features.to_dict()
+
+
+def test_vlm_load_gives_a_network_and_a_processor_with_a_tokenizer(vision_model: Loaded) -> None:
+    _, network, processor = vision_model
+    tokenizer = getattr(processor, "tokenizer", processor)
+    assert tokenizer.encode("a")
+    assert hasattr(network, "language_model")
+    assert hasattr(network, "config")
+
+
+def test_vlm_prepare_inputs_expands_the_placeholder(vision_model: Loaded) -> None:
+    family = VISION[vision_model[0]]
+    inputs = prepared(vision_model)
+    assert {"input_ids", "pixel_values"} <= inputs.keys()
+    found = np.asarray(inputs["input_ids"]).reshape(-1).tolist()
+    assert found.count(family.image_token_id) == family.image_tokens[1]
+
+
+def test_vlm_configs_name_their_image_token(vision_model: Loaded) -> None:
+    name, network, _ = vision_model
+    names = ("image_token_id", "image_token_index")
+    assert VISION[name].image_token_id in [getattr(network.config, it, None) for it in names]
+
+
+def test_vlm_embeddings_come_with_the_keys_that_are_read(vision_model: Loaded) -> None:
+    """The extras by column, deepstack, positions, and what marks families not served yet."""
+    tokens, found = embedded(vision_model)
+    assert found["inputs_embeds"].shape[:2] == tokens.shape
+    known = {
+        "inputs_embeds",
+        "visual_pos_masks",
+        "deepstack_visual_embeds",
+        "per_layer_inputs",
+        "position_ids",
+        "rope_deltas",
+        "cross_attention_states",
+        "decoder_inputs_embeds",
+        "pos_hw",
+        # Not read: whole-prompt masks, of no use to a chunk.
+        "attention_mask_4d",
+        "attention_mask",
+        "cross_attention_mask",
+        "full_text_row_masked_out_mask",
+    }
+    assert found.keys() == known
+
+
+def test_vlm_deepstack_features_are_a_list_in_order_of_the_image_tokens() -> None:
+    network, processor = mlx_vlm.load(str(checkpoint_dir("qwen3_vl")), lazy=True)
+    _, found = embedded(("qwen3_vl", network, processor))
+    count = VISION["qwen3_vl"].image_tokens[1]
+    assert [len(layer) for layer in found["deepstack_visual_embeds"]] == [count] * 2
+    assert int(found["visual_pos_masks"].sum()) == count
+
+
+def test_vlm_language_models_take_embeddings_and_return_logits(vision_model: Loaded) -> None:
+    _, network, _ = vision_model
+    language = network.language_model
+    caches = vlm_cache.make_prompt_cache(language)
+    tokens = mx.array([ids(12)])
+    embeds = network.get_input_embeddings(tokens, None, mask=mx.ones_like(tokens)).to_dict()
+    extras = {
+        key: embeds[key]
+        for key in ("per_layer_inputs", "position_ids")
+        if embeds.get(key) is not None
+    }
+    if "position_ids" in extras and extras["position_ids"].ndim == 2:
+        extras["position_ids"] = mx.broadcast_to(extras["position_ids"][None], (3, 1, 12))
+    first = language(tokens, inputs_embeds=embeds["inputs_embeds"], cache=caches, **extras).logits
+    assert first.shape == (1, 12, VOCAB)
+    plain = language(tokens, cache=vlm_cache.make_prompt_cache(language)).logits
+    assert float(mx.abs(first - plain).max()) < 1e-3
+
+
+@pytest.mark.parametrize("name", VISION)
+def test_vlm_families_with_three_axes_have_a_rope_index(name: str) -> None:
+    """They need explicit positions; the others take none."""
+    network, _ = mlx_vlm.load(str(checkpoint_dir(name)), lazy=True)
+    three_axes = name in ("qwen3_5_vl", "qwen3_5_moe_vl", "qwen2_5_vl", "qwen3_vl", "glm4v")
+    assert hasattr(network.language_model, "get_rope_index") == three_axes
+
+
+@pytest.mark.parametrize("name", ["glm4v", "qwen2_5_vl"])
+def test_vlm_positions_are_left_on_the_model_or_returned(name: str) -> None:
+    network, processor = mlx_vlm.load(str(checkpoint_dir(name)), lazy=True)
+    tokens, found = embedded((name, network, processor))
+    positions = found["position_ids"]
+    if positions is None:
+        positions = network.language_model._position_ids
+    deltas = found["rope_deltas"]
+    if deltas is None:
+        deltas = network.language_model._rope_deltas
+    assert positions.shape == (3, 1, tokens.shape[1])
+    assert int(np.asarray(deltas).reshape(-1)[0]) == int(positions.max()) + 1 - tokens.shape[1]
+
+
+def test_vlm_bidirectional_images_veto_chunks() -> None:
+    """Asked with the prompt's extras; only prompts with images are vetoed."""
+    network, _ = mlx_vlm.load(str(checkpoint_dir("gemma4_bidir")), lazy=True)
+    policy = network.language_model.chunked_prefill_policy
+    assert "prefill_kwargs" in inspect.signature(policy).parameters
+    assert policy(prefill_kwargs={}) is True
+    assert policy(prefill_kwargs={"mm_token_type_ids": mx.array([[0, 1, 1, 0]])}) is False
+
+
+def test_vlm_tells_the_model_type_without_importing_it() -> None:
+    assert vlm_utils.get_model_type({"model_type": "qwen3_5"}) == "qwen3_5"
+    assert vlm_utils.get_model_type({"model_type": "lfm2-vl"}) == "lfm2_vl"
+    assert vlm_utils.get_model_type({}) is None
+
+
+def test_vlm_make_prompt_cache_asks_the_language_model(vision_model: Loaded) -> None:
+    name, network, _ = vision_model
+    by_kind = {"kv": "KVCache", "window": "RotatingKVCache", "recurrent": "ArraysCache"}
+    caches = vlm_cache.make_prompt_cache(network.language_model)
+    assert {type(cache).__name__ for cache in caches} == {by_kind[it] for it in VISION[name].kinds}
+    assert all(type(cache).__module__ == "mlx_vlm.models.cache" for cache in caches)
+
+
+def test_vlm_does_not_bring_the_other_library_with_it() -> None:
+    """The guard on the limit of open files stands around imports of mlx-lm alone."""
+    code = "import sys, mlx_vlm.utils; assert 'mlx_lm' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,539 @@
+"""From a directory to a model that runs, or to one clear error and nothing left behind."""
+
+import contextlib
+import gc
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import mlx_lm
+import pytest
+from mlx.utils import tree_flatten
+
+from bushel import LLM, ModelError, SamplingParams
+from bushel.models import Model, load
+from bushel.models.text import TextModel
+from bushel.models.vision import VisionModel
+from tests.families import checkpoint_dir
+from tests.families.checkpoint import END_OF_TEXT, IM_END, SPECIAL
+from tests.families.images import MEDIUM, picture
+from tests.llm.asking import (
+    assert_same,
+    chat,
+    difference,
+    forcing,
+    greedy,
+    ids,
+    image,
+    prompt,
+    solo,
+    text,
+)
+
+from .altered import Weights, change_weights, copied, set_json, set_template
+
+# Pages and scalars; the smallest fixture's weights are 0.6 MB.
+SLACK = 16 * 1024
+
+
+def settled() -> int:
+    gc.collect()
+    mx.synchronize()
+    return mx.get_active_memory()
+
+
+def without(part: str) -> Callable[[Weights], Weights]:
+    return lambda weights: {name: value for name, value in weights.items() if part not in name}
+
+
+def dtypes(model: Model) -> set[mx.Dtype]:
+    network: Any = model.network  # type: ignore[attr-defined]
+    leaves: Any = tree_flatten(network.parameters())
+    return {value.dtype for _, value in leaves}
+
+
+# -- which library owns it --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_vl", "gemma3_vl", "smolvlm", "pixtral"])
+def test_vision_config_and_weights_make_a_model_that_sees(name: str) -> None:
+    """B8."""
+    model = load(str(checkpoint_dir(name)))
+    assert isinstance(model, VisionModel)
+    model.close()
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_vl", "qwen3_vl", "gemma3_vl"])
+def test_a_vision_config_without_vision_weights_makes_a_text_model(
+    name: str, tmp_path: Path
+) -> None:
+    """B8: it serves text as the whole checkpoint does, and says why it takes no image."""
+    path = copied(name, tmp_path)
+    change_weights(
+        path,
+        lambda weights: {
+            key: value for key, value in weights.items() if key.startswith("language_model")
+        },
+    )
+    with LLM(str(checkpoint_dir(name))) as whole:
+        expected = solo(whole, prompt(20), greedy(6))
+    model = load(str(path))
+    assert isinstance(model, TextModel)
+    model.close()
+    with LLM(str(path)) as llm:
+        output = solo(llm, prompt(20), greedy(6))
+        assert output.token_ids == expected.token_ids
+        # The two libraries' own code differs by 1e-6 to 2e-4 on these families.
+        assert difference(output.logprobs, expected.logprobs) < 1e-3
+        [refused] = llm.generate([chat(image(picture(MEDIUM)), text("?"))], greedy(2))
+        assert "text model" in (refused.error or "")
+
+
+def test_text_checkpoints_make_text_models() -> None:
+    model = load(str(checkpoint_dir("qwen3_5")))
+    assert isinstance(model, TextModel)
+    model.close()
+
+
+def test_extra_weights_of_a_prediction_head_are_ignored(tmp_path: Path) -> None:
+    """B8: checkpoints carry them, by a name the library knows."""
+    path = copied("qwen3_5", tmp_path)
+    change_weights(path, lambda weights: {**weights, "mtp.fc.weight": mx.ones((64, 128))})
+    with LLM(str(checkpoint_dir("qwen3_5"))) as llm:
+        expected = solo(llm, prompt(20), greedy(6))
+    with LLM(str(path)) as llm:
+        assert_same(solo(llm, prompt(20), greedy(6)), expected)
+
+
+# -- what cannot be loaded --------------------------------------------------------------------
+
+
+def remove(*names: str) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        for name in names:
+            (path / name).unlink()
+
+    return change
+
+
+def truncate(keep: float) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        file = path / "model.safetensors"
+        file.write_bytes(file.read_bytes()[: int(file.stat().st_size * keep)])
+
+    return change
+
+
+def weights(change: Callable[[Weights], Weights]) -> Callable[[Path], None]:
+    return lambda path: change_weights(path, change)
+
+
+def config(**fields: Any) -> Callable[[Path], None]:
+    return lambda path: set_json(path / "config.json", **fields)
+
+
+def text_config(**fields: Any) -> Callable[[Path], None]:
+    """Change the language model's own settings, wherever they stand."""
+
+    def change(path: Path) -> None:
+        nested = json.loads((path / "config.json").read_text()).get("text_config")
+        config(**({"text_config": {**nested, **fields}} if nested else fields))(path)
+
+    return change
+
+
+def write(name: str, content: str | bytes) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        (path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+
+    return change
+
+
+def reshaped(found: Weights) -> Weights:
+    name = next(name for name in found if name.endswith("embed_tokens.weight"))
+    return {**found, name: found[name][:, :-1]}
+
+
+BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no config": (remove("config.json"), "config.json"),
+    "broken config": (write("config.json", '{"model_type": '), "config.json"),
+    "config is a list": (write("config.json", "[1]"), "config.json"),
+    "config is not text": (
+        lambda path: (path / "config.json").write_bytes(b"\xff\xfe"),
+        "config.json",
+    ),
+    "no model type": (config(model_type=None), "model_type"),
+    "unknown model type": (config(model_type="no_such_thing"), "no_such_thing"),
+    "model type is a path": (config(model_type="../../etc"), "../../etc"),
+    "no weights": (remove("model.safetensors"), "weights"),
+    "empty weights file": (truncate(0), "model.safetensors"),
+    "weights cut in their header": (truncate(0.001), "model.safetensors"),
+    "weights cut in the middle": (truncate(0.5), "cannot be loaded"),
+    "weights are something else": (write("model.safetensors", "<html>"), "model.safetensors"),
+    "a weight is missing": (weights(without("layers.1.mlp.down_proj")), "layers.1.mlp.down_proj"),
+    "a weight too many": (
+        weights(lambda found: {**found, "no.such.weight": mx.ones(3)}),
+        "no.such.weight",
+    ),
+    "a weight of another shape": (weights(reshaped), "embed_tokens.weight"),
+    "broken index": (write("model.safetensors.index.json", "{"), "index.json"),
+    "broken generation config": (write("generation_config.json", "{"), "generation_config.json"),
+    "broken tokenizer config": (write("tokenizer_config.json", "{"), "tokenizer_config.json"),
+    "no tokenizer": (remove("tokenizer.json", "tokenizer_config.json"), "okenizer"),
+    "broken tokenizer": (write("tokenizer.json", "{"), "cannot be loaded"),
+    "a config key of a wrong type": (text_config(num_attention_heads="four"), "cannot be loaded"),
+}
+
+
+def assert_refused(model: str, message: str, **settings: Any) -> None:
+    """One ModelError with one line, and no memory that was not in use before (B8)."""
+    before = settled()
+    with pytest.raises(ModelError) as raised:
+        LLM(model, **settings)
+    said = str(raised.value)
+    del raised
+    assert message in said
+    assert "\n" not in said
+    assert len(said) < 500
+    assert settled() - before < SLACK
+
+
+@pytest.mark.parametrize("case", BROKEN)
+@pytest.mark.parametrize("name", ["llama", "qwen3_5_vl"])
+def test_a_broken_checkpoint_gives_one_clear_error(name: str, case: str, tmp_path: Path) -> None:
+    """B8."""
+    path = copied(name, tmp_path)
+    change, message = BROKEN[case]
+    change(path)
+    assert_refused(str(path), message)
+
+
+@pytest.mark.parametrize(
+    ("name", "adapter"), [("llama", TextModel), ("qwen3_5_vl", VisionModel)], ids=["text", "vision"]
+)
+def test_a_failed_load_gives_back_what_it_had_read(
+    name: str, adapter: type[Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B8: this one fails when all of its weights are in memory."""
+    held: list[int] = []
+
+    def fail(*_: object) -> None:
+        held.append(settled())
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr(adapter, "__init__", fail)
+    before = settled()
+    assert_refused(str(checkpoint_dir(name)), "no such luck")
+    assert held[0] - before > 10 * SLACK
+
+
+@pytest.mark.parametrize(
+    "model", ["/no/such/place", "./no/such/place", "~/no/such/place", "", "a/b/c"]
+)
+def test_a_place_that_is_no_directory_is_named(model: str) -> None:
+    assert_refused(model, model)
+
+
+def test_a_file_is_not_a_checkpoint() -> None:
+    file = str(checkpoint_dir("llama") / "model.safetensors")
+    assert_refused(file, "model.safetensors")
+
+
+def test_a_hub_id_that_cannot_be_fetched_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert_refused("no-such-owner/no-such-model", "no-such-owner/no-such-model")
+
+
+def test_an_unknown_dtype_is_named() -> None:
+    assert_refused(str(checkpoint_dir("llama")), "int7", dtype="int7")
+
+
+def test_the_next_load_after_a_failure_works(tmp_path: Path) -> None:
+    path = copied("llama", tmp_path)
+    weights(without("layers.1."))(path)
+    with pytest.raises(ModelError):
+        LLM(str(path))
+    with LLM(str(checkpoint_dir("llama"))) as llm:
+        assert solo(llm, prompt(20), greedy(3)).finish_reason == "length"
+
+
+# -- code inside checkpoints ------------------------------------------------------------------
+
+PLANTED = "from pathlib import Path\nPath({marker!r}).touch()\n"
+MODEL_CODE = "from mlx_lm.models.llama import Model, ModelArgs\n"
+TOKENIZER_CODE = (
+    "from transformers import PreTrainedTokenizerFast\n"
+    "class Planted(PreTrainedTokenizerFast):\n    pass\n"
+)
+PROCESSOR_CODE = (
+    "from transformers import ProcessorMixin\nclass Planted(ProcessorMixin):\n    pass\n"
+)
+CONFIG_CODE = (
+    "from transformers import PretrainedConfig\n"
+    "class Planted(PretrainedConfig):\n    model_type = 'planted'\n"
+)
+
+
+def plant(path: Path, file: str, code: str) -> Path:
+    marker = path.parent / "ran"
+    (path / file).write_text(PLANTED.format(marker=str(marker)) + code)
+    return marker
+
+
+def test_a_model_file_runs_only_when_trusted(tmp_path: Path) -> None:
+    path = copied("llama", tmp_path)
+    set_json(path / "config.json", model_file="planted.py")
+    marker = plant(path, "planted.py", MODEL_CODE)
+    assert_refused(str(path), "planted.py")
+    assert_refused(str(path), "trust_remote_code=True")
+    assert not marker.exists()
+    with LLM(str(checkpoint_dir("llama"))) as llm:
+        expected = solo(llm, prompt(20), greedy(6))
+    with LLM(str(path), trust_remote_code=True) as llm:
+        assert_same(solo(llm, prompt(20), greedy(6)), expected)
+    assert marker.exists()
+
+
+def test_a_model_file_of_a_vision_checkpoint_is_refused(tmp_path: Path) -> None:
+    """mlx-vlm by itself would run it without asking."""
+    path = copied("qwen3_5_vl", tmp_path)
+    set_json(path / "config.json", model_file="planted.py")
+    marker = plant(path, "planted.py", "from mlx_vlm.models.qwen3_5 import *\n")
+    assert_refused(str(path), "planted.py")
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3_5_vl"])
+def test_tokenizer_code_is_refused(name: str, tmp_path: Path) -> None:
+    path = copied(name, tmp_path)
+    set_json(
+        path / "tokenizer_config.json",
+        tokenizer_class="Planted",
+        auto_map={"AutoTokenizer": [None, "planted.Planted"]},
+    )
+    marker = plant(path, "planted.py", TOKENIZER_CODE)
+    assert_refused(str(path), "planted.Planted")
+    assert not marker.exists()
+
+
+def test_tokenizer_code_runs_when_trusted(tmp_path: Path) -> None:
+    path = copied("llama", tmp_path)
+    set_json(
+        path / "tokenizer_config.json",
+        tokenizer_class="Planted",
+        auto_map={"AutoTokenizer": [None, "planted.Planted"]},
+    )
+    marker = plant(path, "planted.py", TOKENIZER_CODE)
+    with LLM(str(path), trust_remote_code=True) as llm:
+        assert solo(llm, {"prompt": "A bushel"}, greedy(3)).finish_reason == "length"
+    assert marker.exists()
+
+
+@pytest.mark.parametrize("file", ["processor_config.json", "preprocessor_config.json"])
+def test_processor_code_does_not_run_untrusted(file: str, tmp_path: Path) -> None:
+    """Whether the checkpoint then loads with the library's own processor is up to the library."""
+    path = copied("qwen3_5_vl", tmp_path)
+    named = {"AutoProcessor": "planted.Planted", "AutoImageProcessor": "planted.Planted"}
+    set_json(path / file, processor_class="Planted", auto_map=named)
+    set_json(path / "config.json", auto_map=named)
+    marker = plant(path, "planted.py", PROCESSOR_CODE)
+    with contextlib.suppress(ModelError):
+        LLM(str(path)).close()
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3_5_vl"])
+def test_config_code_does_not_run_untrusted(name: str, tmp_path: Path) -> None:
+    path = copied(name, tmp_path)
+    set_json(path / "config.json", auto_map={"AutoConfig": "planted.Planted"})
+    marker = plant(path, "planted.py", CONFIG_CODE)
+    with contextlib.suppress(ModelError):
+        LLM(str(path)).close()
+    assert not marker.exists()
+
+
+# -- number formats ---------------------------------------------------------------------------
+
+
+def as_bfloat16(found: Weights) -> Weights:
+    return {name: value.astype(mx.bfloat16) for name, value in found.items()}
+
+
+@pytest.mark.skipif(mx.default_device() != mx.cpu, reason="the default differs on a GPU")
+@pytest.mark.parametrize("name", ["llama", "qwen3_5_vl"])
+def test_a_bfloat16_checkpoint_runs_in_float32_on_the_cpu(name: str, tmp_path: Path) -> None:
+    path = copied(name, tmp_path)
+    change_weights(path, as_bfloat16)
+    model = load(str(path))
+    assert dtypes(model) == {mx.float32}
+    model.close()
+    narrow = load(str(path), dtype="bfloat16")
+    assert mx.bfloat16 in dtypes(narrow)
+    narrow.close()
+
+
+# bfloat16 has 8 bits of mantissa: these models move by 0.11 to 0.17 nats at most.
+BFLOAT16_BOUND = 0.5
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3_5", "qwen2_5_vl"])
+def test_bfloat16_agrees_with_float32_within_its_rounding(name: str) -> None:
+    wanted = greedy(1, logprobs=512, prompt_logprobs=0)
+    found = []
+    for dtype in ("float32", "bfloat16"):
+        with LLM(str(checkpoint_dir(name)), dtype=dtype) as llm:
+            asked = [prompt(30), prompt(12, seed=2)]
+            outputs = llm.generate(asked, wanted)
+            found.append([it.logprob for out in outputs for it in out.prompt_logprobs or [] if it])
+            rows = [dict(out.logprobs[0].top) for out in outputs]  # type: ignore[index]
+            found[-1] += [row[token] for row in rows for token in range(512)]
+    gaps = [abs(a - b) for a, b in zip(*found, strict=True)]
+    assert 1e-3 < max(gaps) < BFLOAT16_BOUND
+    rolled = found[1][1:] + found[1][:1]
+    assert max(abs(a - b) for a, b in zip(found[0], rolled, strict=True)) > 2 * BFLOAT16_BOUND
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_narrow_formats_serve_a_batch(dtype: str) -> None:
+    """B1: rows of other lengths join and leave."""
+    with LLM(str(checkpoint_dir("qwen3_5")), dtype=dtype) as llm:
+        asked = [prompt(7 + 5 * at, seed=at) for at in range(3)]
+        params = [greedy(2 + at) for at in range(3)]
+        outputs = llm.generate(asked, params)
+        assert [len(output.token_ids) for output in outputs] == [2, 3, 4]
+        assert llm.status()["max_decode_batch"] == 3
+
+
+@pytest.fixture(scope="module")
+def quantized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = copied("llama", tmp_path_factory.mktemp("quantized"))
+    network = mlx_lm.load(str(path))[0]
+    nn.quantize(network, group_size=32, bits=4)
+    leaves: Any = tree_flatten(network.parameters())
+    mx.save_safetensors(str(path / "model.safetensors"), dict(leaves), metadata={"format": "mlx"})
+    set_json(path / "config.json", quantization={"group_size": 32, "bits": 4})
+    return path
+
+
+def test_a_quantized_checkpoint_gives_the_same_tokens_in_a_batch(quantized: Path) -> None:
+    asked = [prompt(15 + 9 * at, seed=at) for at in range(5)]
+    with LLM(str(quantized)) as llm:
+        assert mx.uint32 in dtypes(llm._engine.model)  # type: ignore[union-attr]
+        alone = [solo(llm, request, greedy(12)) for request in asked]
+        together = llm.generate(asked, greedy(12))
+        assert llm.status()["max_decode_batch"] == 5
+    for one, two in zip(together, alone, strict=True):
+        assert_same(one, two)
+    with LLM(str(checkpoint_dir("llama"))) as llm:
+        exact = solo(llm, asked[0], greedy(12))
+    assert (
+        alone[0].token_ids != exact.token_ids
+        or difference(alone[0].logprobs, exact.logprobs) > 1e-2
+    )
+
+
+# -- end tokens -------------------------------------------------------------------------------
+
+
+def end_ids(path: Path) -> frozenset[int]:
+    model = load(str(path))
+    found = model.tokenizer.end_ids
+    model.close()
+    return found
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Path:
+    """A checkpoint that names no end token anywhere."""
+    path = copied("llama", tmp_path)
+    set_json(path / "generation_config.json", eos_token_id=None)
+    set_json(path / "config.json", eos_token_id=None)
+    set_json(path / "tokenizer_config.json", eos_token=None)
+    set_template(path, "{% for m in messages %}{{ m['content'] }}\n{% endfor %}")
+    return path
+
+
+def test_no_end_token_is_invented(endless: Path) -> None:
+    """B30: the control of the tests below."""
+    assert end_ids(endless) == frozenset()
+
+
+def test_end_tokens_come_from_the_generation_config(endless: Path) -> None:
+    """B30: one or several."""
+    set_json(endless / "generation_config.json", eos_token_id=77)
+    assert end_ids(endless) == {77}
+    set_json(endless / "generation_config.json", eos_token_id=[77, 78])
+    assert end_ids(endless) == {77, 78}
+
+
+def test_end_tokens_come_from_the_config(endless: Path) -> None:
+    """B30."""
+    set_json(endless / "config.json", eos_token_id=[IM_END])
+    assert end_ids(endless) == {IM_END}
+
+
+def test_end_tokens_come_from_the_tokenizer(endless: Path) -> None:
+    """B30."""
+    set_json(endless / "tokenizer_config.json", eos_token=SPECIAL[END_OF_TEXT])
+    assert end_ids(endless) == {END_OF_TEXT}
+
+
+def test_end_tokens_come_from_the_template(endless: Path) -> None:
+    """B30: what it writes after an assistant's turn, if that is a special token."""
+    turn = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
+    set_template(endless, turn + "{% endfor %}")
+    assert end_ids(endless) == {IM_END}
+
+
+def test_generation_ends_at_every_end_token(endless: Path) -> None:
+    """B30, B21."""
+    set_json(endless / "generation_config.json", eos_token_id=77)
+    set_json(endless / "tokenizer_config.json", eos_token=SPECIAL[END_OF_TEXT])
+    with LLM(str(endless)) as llm:
+        for token in (77, END_OF_TEXT):
+            output = solo(llm, prompt(5), SamplingParams(logit_bias=forcing(token)))
+            assert (output.token_ids, output.finish_reason) == ([token], "stop")
+            assert output.text == ""
+        free = SamplingParams(logit_bias=forcing(78), max_tokens=3)
+        assert solo(llm, prompt(5), free).finish_reason == "length"
+
+
+# -- the process ------------------------------------------------------------------------------
+
+LIMITS = """
+import resource
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+from bushel import LLM, SamplingParams
+for path in {paths!r}:
+    with LLM(path) as llm:
+        assert llm.generate([{{"prompt_token_ids": [50, 51]}}], SamplingParams(max_tokens=2))
+assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard), "limits changed"
+"""
+
+
+def test_the_limit_of_open_files_is_not_lowered() -> None:
+    """A server needs them for its connections; importing mlx-lm would set 2048."""
+    paths = [str(checkpoint_dir(name)) for name in ("llama", "qwen3_5_vl")]
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITS.format(paths=paths)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_names_of_the_config_are_read_where_the_text_model_keeps_them(tmp_path: Path) -> None:
+    """B50: the context of a vision checkpoint stands in its text config."""
+    path = copied("qwen3_5_vl", tmp_path)
+    content = json.loads((path / "config.json").read_text())
+    content["text_config"]["max_position_embeddings"] = 48
+    (path / "config.json").write_text(json.dumps(content))
+    with LLM(str(path)) as llm:
+        [output] = llm.generate([{"prompt_token_ids": ids(60)}], greedy(2))
+    assert "48 tokens" in (output.error or "")

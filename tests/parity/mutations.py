@@ -1,0 +1,371 @@
+"""Production code made wrong on purpose: one small mistake each, which must be noticed.
+
+A mistake changes values and raises nothing: the engine serves what raises row by row, and
+would give the right answer.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from bushel.cache.composite import Composite
+from bushel.cache.kv import KV
+from bushel.cache.layer import LayerKind, LayerSnapshot
+from bushel.cache.recurrent import Recurrent
+from bushel.cache.rows import Rows
+from bushel.cache.window import Window
+from bushel.engine.decode import DecodeBatch
+from bushel.models import vision
+from bushel.models.vision import VisionModel
+
+Patch = pytest.MonkeyPatch
+Kind = type[LayerKind]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    name: str
+    families: tuple[str, ...]
+    scenario: str  # where it has to be noticed
+    apply: Callable[[Patch], None]
+
+
+# -- layers: what a batch is made of, and what becomes of its rows --------------------------
+
+
+def after(patch: Patch, kind: Kind, name: str, spoil: Callable[[Any], None]) -> None:
+    """Spoil the batch that `merge` returns or that `join` has extended."""
+    original = getattr(kind, name)
+
+    def mutated(self: LayerKind, first: Any, *rest: Any) -> Any:
+        result = original(self, first, *rest)
+        spoil(first if result is None else result)
+        return result
+
+    patch.setattr(kind, name, mutated)
+
+
+def position_off_by_one(kind: Kind) -> Callable[[Patch], None]:
+    """The newest row's next token is rotated as if it came one later."""
+
+    def spoil(batch: Any) -> None:
+        newest = mx.arange(batch.offset.size) == batch.offset.size - 1
+        batch.offset = batch.offset + newest
+
+    return lambda patch: after(patch, kind, "join", spoil)
+
+
+def padding_forgotten(kind: Kind, where: str) -> Callable[[Patch], None]:
+    """Padding is attended to."""
+
+    def spoil(batch: Any) -> None:
+        batch.left_padding = mx.zeros_like(batch.left_padding)
+
+    return lambda patch: after(patch, kind, where, spoil)
+
+
+def padding_too_long(kind: Kind) -> Callable[[Patch], None]:
+    """Every row's first visible token is masked."""
+
+    def spoil(batch: Any) -> None:
+        batch.left_padding = batch.left_padding + 1
+
+    return lambda patch: after(patch, kind, "join", spoil)
+
+
+def rows_swapped(kind: Kind) -> Callable[[Patch], None]:
+    """Two rows become a batch in the wrong order."""
+    original = kind.merge
+
+    def merge(self: LayerKind, singles: Sequence[Any]) -> Any:
+        return original(self, list(reversed(singles)))
+
+    return lambda patch: patch.setattr(kind, "merge", merge)
+
+
+def another_rows_state(kind: Kind) -> Callable[[Patch], None]:
+    """A joining row finds the state of the row before it."""
+
+    def repeated(array: mx.array) -> mx.array:
+        return mx.concatenate([array[:-1], array[-2:-1]])
+
+    def spoil(batch: Any) -> None:
+        if kind is Recurrent:
+            batch.cache = [repeated(array) for array in batch.cache]
+        else:
+            batch.keys, batch.values = repeated(batch.keys), repeated(batch.values)
+
+    return lambda patch: after(patch, kind, "join", spoil)
+
+
+def state_zeroed(patch: Patch) -> None:
+    """A joining row's recurrent state is forgotten."""
+
+    def spoil(batch: Any) -> None:
+        batch.cache = [
+            mx.concatenate([array[:-1], mx.zeros_like(array[-1:])]) for array in batch.cache
+        ]
+
+    after(patch, Recurrent, "join", spoil)
+
+
+def wrong_rows_kept(kind: Kind) -> Callable[[Patch], None]:
+    """When rows leave, the kept ones are handed to each other in reverse."""
+    original = kind.leave
+
+    def leave(self: LayerKind, batch: Any, keep: Sequence[int]) -> None:
+        original(self, batch, list(reversed(keep)))
+
+    return lambda patch: patch.setattr(kind, "leave", leave)
+
+
+def wrong_row_alone(kind: Kind) -> Callable[[Patch], None]:
+    """The row that is left alone goes on with the state of one that has left."""
+    original = kind.single
+
+    def single(self: LayerKind, batch: Any, row: int, fresh: Any) -> Any:
+        return original(self, batch, 1 - row, fresh)
+
+    return lambda patch: patch.setattr(kind, "single", single)
+
+
+def restored_wrong(kind: Kind, change: Callable[[Any], None]) -> Callable[[Patch], None]:
+    original = kind.restore
+
+    def restore(self: LayerKind, snapshot: LayerSnapshot, fresh: Any) -> Any:
+        layer = original(self, snapshot, fresh)
+        # A prompt of one token has nothing to restore.
+        if not layer.empty():
+            change(layer)
+        return layer
+
+    return lambda patch: patch.setattr(kind, "restore", restore)
+
+
+def one_token_short(layer: Any) -> None:
+    layer.offset -= 1
+
+
+def one_position_late(layer: Any) -> None:
+    layer.offset += 1
+
+
+def ring_turned(layer: Any) -> None:
+    """The ring's oldest token is not where the next one is written."""
+    layer.keys, layer.values = (mx.roll(it, 1, axis=2) for it in (layer.keys, layer.values))
+
+
+def arrays_dropped(layer: Any) -> None:
+    layer.cache = [mx.zeros_like(array) for array in layer.cache]
+
+
+def one_array_dropped(layer: Any) -> None:
+    layer.cache = [*layer.cache[:-1], mx.zeros_like(layer.cache[-1])]
+
+
+restored_empty = restored_wrong(Recurrent, arrays_dropped)
+restored_in_part = restored_wrong(Recurrent, one_array_dropped)
+
+
+def last_part(name: str, spoil: Callable[[Any], None]) -> Callable[[Patch], None]:
+    """Only one of the states inside a composite layer is spoiled."""
+    for_parts = lambda layer: spoil(layer.caches[0])  # noqa: E731
+    return lambda patch: after(patch, Composite, name, for_parts)
+
+
+def newest_row_zeroed(part: Any) -> None:
+    part.cache = [mx.concatenate([array[:-1], mx.zeros_like(array[-1:])]) for array in part.cache]
+
+
+# -- the decode batch ------------------------------------------------------------------------
+
+
+def tokens_of_other_rows(patch: Patch) -> None:
+    """After a leave, rows run each other's next token."""
+    original = DecodeBatch.leave
+
+    def leave(self: DecodeBatch, gone: Any) -> None:
+        before = len(self)
+        original(self, gone)
+        if len(self) < before and self._next is not None:
+            self._next = mx.roll(self._next, 1)
+
+    patch.setattr(DecodeBatch, "leave", leave)
+
+
+def first_rows_kept(patch: Patch) -> None:
+    """However many rows stay, they find the state of the first ones."""
+    original = Rows.leave
+
+    def leave(self: Rows, keep: Sequence[int]) -> None:
+        positions = [self.positions[row] for row in keep]
+        original(self, range(len(keep)))
+        self.positions = positions
+
+    patch.setattr(Rows, "leave", leave)
+
+
+def shifts_of_other_rows(patch: Patch) -> None:
+    """The shift that images cause stays behind when its row moves up."""
+    original = DecodeBatch.leave
+
+    def leave(self: DecodeBatch, gone: Any) -> None:
+        shifts = self._deltas
+        original(self, gone)
+        self._deltas = shifts[: len(self)]
+
+    patch.setattr(DecodeBatch, "leave", leave)
+
+
+# -- models that see -------------------------------------------------------------------------
+
+
+def decode_position_off_by_one(patch: Patch) -> None:
+    original = VisionModel.forward
+
+    def forward(self: VisionModel, tokens: mx.array, positions: Sequence[int], state: Any) -> Any:
+        return original(self, tokens, [position + 1 for position in positions], state)
+
+    patch.setattr(VisionModel, "forward", forward)
+
+
+def embedded(change: Callable[[Any], Any]) -> Callable[[Patch], None]:
+    """What embedding a prompt found out about it is wrong."""
+    original = VisionModel.embed
+
+    def embed(self: VisionModel, prepared: Any) -> Any:
+        return change(original(self, prepared))
+
+    return lambda patch: patch.setattr(VisionModel, "embed", embed)
+
+
+def counted_positions(prompt: Any) -> Any:
+    flat = mx.broadcast_to(mx.arange(len(prompt.ids)), prompt.positions.shape)
+    return dataclasses.replace(prompt, positions=flat)
+
+
+def no_shift(prompt: Any) -> Any:
+    return dataclasses.replace(prompt, delta=0)
+
+
+def deepstack_miscounted(prompt: Any) -> Any:
+    """Every chunk gets the features of the image tokens one further on."""
+    if "deepstack" not in prompt.extras:
+        return prompt
+    turned = [mx.roll(layer, -1, axis=0) for layer in prompt.extras["deepstack"]]
+    return dataclasses.replace(prompt, extras={**prompt.extras, "deepstack": turned})
+
+
+def deepstack_from_the_start(patch: Patch) -> None:
+    """Every chunk gets as many features as it needs, but the first ones."""
+    original = VisionModel.prefill
+
+    def prefill(self: VisionModel, prompt: Any, start: int, end: int, state: Any) -> Any:
+        if "deepstack" in prompt.extras:
+            first = prompt.extras["visible_before"][start]
+            turned = [mx.roll(layer, first, axis=0) for layer in prompt.extras["deepstack"]]
+            prompt = dataclasses.replace(prompt, extras={**prompt.extras, "deepstack": turned})
+        return original(self, prompt, start, end, state)
+
+    patch.setattr(VisionModel, "prefill", prefill)
+
+
+def images_cut(patch: Patch) -> None:
+    """Images are cut where a chunk ends, though their tokens look both ways."""
+    patch.setattr(VisionModel, "_uncut", lambda *_: ())
+
+
+def column_extras_from_the_start(patch: Patch) -> None:
+    """Every chunk gets the first columns of what belongs to each token."""
+    original = VisionModel.prefill
+
+    def prefill(self: VisionModel, prompt: Any, start: int, end: int, state: Any) -> Any:
+        extras = {
+            key: mx.roll(value, start, axis=1) if key in vision._BY_COLUMN else value
+            for key, value in prompt.extras.items()
+        }
+        return original(self, dataclasses.replace(prompt, extras=extras), start, end, state)
+
+    patch.setattr(VisionModel, "prefill", prefill)
+
+
+def positions_left_to_the_model(patch: Patch) -> None:
+    """Decode steps say nothing of positions, so that the model reads its own."""
+    original = VisionModel.forward
+
+    def forward(self: VisionModel, tokens: mx.array, positions: Sequence[int], state: Any) -> Any:
+        if tokens.shape[0] == 1 and not positions[0]:
+            return original(self, tokens, positions, state)
+        return self.network.language_model(tokens, cache=state).logits
+
+    patch.setattr(VisionModel, "forward", forward)
+
+
+def old_positions_kept(patch: Patch) -> None:
+    """What an earlier prompt left on the model is there when the next one is embedded."""
+    patch.setattr(VisionModel, "_forget_positions", lambda self: None)
+
+
+# Families whose attention has rotary positions; jamba, nemotron_h and kimi_linear have none.
+ROPE = ("llama", "qwen3_next", "deepseek_v3", "gemma3_text", "falcon_h1", "gemma4_vl", "lfm2_vl")
+WITH_KV = (*ROPE, "nemotron_h")
+WITH_WINDOW = ("llama_sliding", "gemma3_text", "gpt_oss", "recurrent_gemma", "gemma4_vl")
+WITH_RECURRENT = ("qwen3_5", "mamba2", "rwkv7", "lfm2", "recurrent_gemma", "qwen3_5_vl")
+COMPOSITE = ("falcon_h1",)
+MROPE = ("qwen3_5_vl", "qwen2_5_vl", "qwen3_vl", "glm4v")
+ONE_OF_EACH = ("llama", "gemma3_text", "mamba2", "falcon_h1", "qwen3_vl")
+
+MUTATIONS = (
+    Mutation("kv position", ROPE, "staggered", position_off_by_one(KV)),
+    Mutation("kv mask at merge", WITH_KV, "chunk 512", padding_forgotten(KV, "merge")),
+    Mutation("kv mask at join", WITH_KV, "staggered", padding_forgotten(KV, "join")),
+    Mutation("kv padding", WITH_KV, "staggered", padding_too_long(KV)),
+    Mutation("kv merge", WITH_KV, "chunk 512", rows_swapped(KV)),
+    Mutation("kv join", WITH_KV, "staggered", another_rows_state(KV)),
+    Mutation("kv leave", WITH_KV, "leaves", wrong_rows_kept(KV)),
+    Mutation("kv alone", WITH_KV, "leaves", wrong_row_alone(KV)),
+    Mutation("kv restore", WITH_KV, "fork", restored_wrong(KV, one_token_short)),
+    Mutation("window position", WITH_WINDOW, "staggered", position_off_by_one(Window)),
+    Mutation("window mask at merge", WITH_WINDOW, "chunk 512", padding_forgotten(Window, "merge")),
+    Mutation("window mask at join", WITH_WINDOW, "staggered", padding_forgotten(Window, "join")),
+    Mutation("window padding", WITH_WINDOW, "staggered", padding_too_long(Window)),
+    Mutation("window merge", WITH_WINDOW, "chunk 512", rows_swapped(Window)),
+    Mutation("window join", WITH_WINDOW, "staggered", another_rows_state(Window)),
+    Mutation("window leave", WITH_WINDOW, "leaves", wrong_rows_kept(Window)),
+    Mutation("window alone", WITH_WINDOW, "leaves", wrong_row_alone(Window)),
+    Mutation("window restore", WITH_WINDOW, "fork", restored_wrong(Window, one_position_late)),
+    Mutation("window ring", WITH_WINDOW, "fork", restored_wrong(Window, ring_turned)),
+    Mutation("recurrent merge", WITH_RECURRENT, "chunk 512", rows_swapped(Recurrent)),
+    Mutation("recurrent join", WITH_RECURRENT, "staggered", another_rows_state(Recurrent)),
+    Mutation("recurrent zero join", WITH_RECURRENT, "staggered", state_zeroed),
+    Mutation("recurrent leave", WITH_RECURRENT, "leaves", wrong_rows_kept(Recurrent)),
+    Mutation("recurrent alone", WITH_RECURRENT, "leaves", wrong_row_alone(Recurrent)),
+    Mutation(
+        "recurrent restore", WITH_RECURRENT, "fork", restored_wrong(Recurrent, arrays_dropped)
+    ),
+    Mutation(
+        "recurrent last array", WITH_RECURRENT, "fork", restored_wrong(Recurrent, one_array_dropped)
+    ),
+    Mutation("composite merge", COMPOSITE, "chunk 512", rows_swapped(Composite)),
+    Mutation("composite join", COMPOSITE, "staggered", last_part("join", newest_row_zeroed)),
+    Mutation("composite leave", COMPOSITE, "leaves", wrong_rows_kept(Composite)),
+    Mutation("composite alone", COMPOSITE, "leaves", wrong_row_alone(Composite)),
+    Mutation("composite restore", COMPOSITE, "fork", restored_empty),
+    Mutation("composite position", COMPOSITE, "fork", restored_wrong(KV, one_position_late)),
+    Mutation("rows leave", ONE_OF_EACH, "leaves", first_rows_kept),
+    Mutation("next tokens", ONE_OF_EACH, "leaves", tokens_of_other_rows),
+    Mutation("decode position", MROPE, "chunk 512", decode_position_off_by_one),
+    Mutation("image positions", MROPE, "chunk 512", embedded(counted_positions)),
+    Mutation("image shift", MROPE, "chunk 512", embedded(no_shift)),
+    Mutation("image shift at leave", MROPE, "leaves", shifts_of_other_rows),
+    Mutation("own positions", MROPE, "garbage", positions_left_to_the_model),
+    Mutation("old positions", MROPE, "garbage", old_positions_kept),
+    Mutation("deepstack count", ("qwen3_vl",), "chunk 8", embedded(deepstack_miscounted)),
+    Mutation("deepstack start", ("qwen3_vl",), "chunk 8", deepstack_from_the_start),
+    Mutation("two-way images", ("gemma4_bidir",), "chunk 8", images_cut),
+    Mutation("columns", ("gemma4_vl",), "chunk 8", column_extras_from_the_start),
+)

@@ -1,0 +1,196 @@
+"""An engine that serves a subject's prompts, watched from outside, and the comparison."""
+
+import dataclasses
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Self
+from unittest.mock import patch
+
+import mlx.core as mx
+import numpy as np
+
+from bushel import LLM, SamplingParams
+from bushel.core import Choice, FinishReason, Prepared
+from bushel.llm import Handle
+from bushel.models import Prompt
+from bushel.models.vision import VisionModel
+
+from ..families.checkpoint import VOCAB
+from ..families.solo_vision import POSITION_STATE
+from .subject import TOKENS, Row, Subject
+
+# Largest difference of a log-probability. Float32 rounding stays an order below it.
+BOUND = 1e-4
+
+
+@dataclass(frozen=True)
+class Result:
+    difference: float  # largest of all compared log-probabilities; not a number is a fault too
+    faults: tuple[str, ...]
+    largest_batch: int  # rows in one call of the model
+
+    @property
+    def ok(self) -> bool:
+        return not self.faults and self.difference <= BOUND
+
+    def __str__(self) -> str:
+        return f"difference {self.difference:.1e}; " + ("; ".join(self.faults) or "no fault")
+
+
+class Watch:
+    """What the model is asked to do, seen at the model and not told by the engine."""
+
+    def __init__(self, llm: LLM, *, garbage: bool):
+        assert llm._engine is not None
+        self.model: Any = llm._engine.model
+        network = self.model.network
+        sees = isinstance(self.model, VisionModel)
+        self.target: Any = network.language_model if sees else network
+        self.garbage = garbage
+        self.batches: list[int] = []  # rows of each call
+        self.pieces: list[tuple[Prompt, int, int]] = []  # prompt, start, end of each chunk
+        self.embedded_between = False
+        self._embedded: list[Prompt] = []  # with images, in order
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        kind, call = type(self.target), type(self.target).__call__
+
+        def counted(network: Any, tokens: mx.array, *args: Any, **kwargs: Any) -> Any:
+            self.batches.append(tokens.shape[0])
+            self.plant()
+            return call(network, tokens, *args, **kwargs)
+
+        self._stack.enter_context(patch.object(kind, "__call__", counted))
+        for name in ("embed", "prefill"):
+            spy = getattr(self, f"_{name}")(getattr(self.model, name))
+            self._stack.enter_context(patch.object(self.model, name, spy))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def plant(self) -> None:
+        """Overwrite what the model remembers of positions, where it remembers any."""
+        if self.garbage:
+            for name, value in zip(POSITION_STATE, _GARBAGE, strict=True):
+                if not hasattr(self.target, name):
+                    raise AttributeError(f"{type(self.target)} keeps no {name}")
+                setattr(self.target, name, mx.array(value))
+
+    def _embed(self, embed: Callable[[Prepared], Prompt]) -> Callable[[Prepared], Prompt]:
+        def spy(prepared: Prepared) -> Prompt:
+            prompt = embed(prepared)
+            self._embedded += [prompt] * prepared.has_media
+            return prompt
+
+        return spy
+
+    def _prefill(self, prefill: Callable[..., mx.array]) -> Callable[..., mx.array]:
+        def spy(prompt: Prompt, start: int, end: int, state: Any) -> mx.array:
+            self.pieces.append((prompt, start, end))
+            if prompt.spans and self._embedded[-1] is not prompt:
+                self.embedded_between = True
+            return prefill(prompt, start, end, state)
+
+        return spy
+
+    @property
+    def cut_an_image(self) -> bool:
+        return any(low < end < high for prompt, _, end in self.pieces for low, high in prompt.spans)
+
+
+_GARBAGE = (np.full((3, 1, 400), 77), np.full((1, 1), 1234))
+
+
+@dataclass
+class Sent:
+    row: Row
+    handle: Handle
+    reason: FinishReason
+    count: int | None  # tokens that have to come; None: as many as there are
+
+
+class Run:
+    """Serves rows of a subject and compares what comes with their solo results."""
+
+    def __init__(
+        self, subject: Subject, chunk: int, *, in_turn: bool = False, garbage: bool = False
+    ):
+        self.subject = subject
+        self.llm = LLM(subject.path, prefill_chunk=chunk)
+        self.sent: list[Sent] = []
+        self.faults: list[str] = []
+        self.watch = Watch(self.llm, garbage=garbage)
+        engine = self.llm._engine
+        assert engine is not None
+        if in_turn:
+            # Every prompt is overdue at once, so that they are prefilled a chunk each in turn.
+            engine.policy = dataclasses.replace(engine.policy, start_wait=0.0)
+
+    def __enter__(self) -> Self:
+        self.watch.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.watch.__exit__()
+        self.llm.close()
+
+    def submit(
+        self, at: int, *, reason: FinishReason = "length", count: int | None = TOKENS, **said: Any
+    ) -> Handle:
+        """Send row `at`; `reason` and `count` are how its reply has to end."""
+        row = self.subject.rows[at]
+        params = {"max_tokens": TOKENS, **said}
+        self.watch.plant()
+        handle = self.llm.submit(
+            row.request,
+            SamplingParams(temperature=0, ignore_eos=True, logprobs=VOCAB, **params),
+        )
+        self.sent.append(Sent(row, handle, reason, count))
+        return handle
+
+    def step(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.watch.plant()
+            self.llm.step()
+
+    def until(self, done: Callable[[], bool]) -> None:
+        while not done() and not all(sent.handle.done for sent in self.sent):
+            self.step()
+
+    def finish(self) -> Result:
+        self.until(lambda: False)
+        self.require(not self.llm.status()["requests"], "requests are left behind")
+        found = [
+            self._compare(sent, choice)
+            for sent in self.sent
+            for choice in sent.handle.output.choices
+        ]
+        return Result(float(np.max(found)), tuple(self.faults), max(self.watch.batches))
+
+    def require(self, ok: bool, what: str) -> None:
+        if not ok:
+            self.faults.append(what)
+
+    def _compare(self, sent: Sent, choice: Choice) -> float:
+        name = f"{self.subject.name} row {self.subject.rows.index(sent.row)}"
+        if choice.error is not None or choice.finish_reason != sent.reason:
+            self.faults.append(f"{name} ended by {choice.finish_reason} ({choice.error})")
+        tokens, count = choice.token_ids, len(choice.token_ids)
+        if sent.count not in (None, count):
+            self.faults.append(f"{name} has {count} tokens, not {sent.count}")
+        solo = sent.row.tokens[:count]
+        same = next((n for n in range(count) if tokens[n] != solo[n]), count)
+        if same < count:
+            self.faults.append(f"{name} token {same} is {tokens[same]}, not {solo[same]}")
+        # The first differing token was still chosen after the same ones.
+        comparable = min(same + 1, count)
+        if not comparable:
+            return 0.0
+        found = np.full((comparable, VOCAB), np.nan)
+        for at, entry in enumerate((choice.logprobs or [])[:comparable]):
+            ids, values = zip(*entry.top, strict=True)
+            found[at, list(ids)] = values
+        return float(np.abs(found - sent.row.logprobs[:comparable]).max())

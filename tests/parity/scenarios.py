@@ -1,0 +1,133 @@
+"""Ways of putting rows together. Each returns what the comparison found.
+
+A scenario that did not bring about what it is named after reports that as a fault.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from bushel.engine.reply import Decode
+
+from ..families.vision_grid import GRID
+from .run import Result, Run
+from .subject import LONGEST, ONE_TOKEN, ROWS, Subject
+
+Scenario = Callable[[Subject], Result]
+
+
+def together(subject: Subject, chunk: int) -> Result:
+    """Eight lengths submitted at once; small chunks make them join one after the other."""
+    with Run(subject, chunk) as run:
+        for at in range(ROWS):
+            run.submit(at)
+        run.until(lambda: False)
+        largest = max(end - start for _, start, end in run.watch.pieces)
+        run.require(largest <= chunk or not subject.cuts_images, f"a chunk of {largest}")
+        return run.finish()
+
+
+def staggered(subject: Subject) -> Result:
+    """Rows join a batch that is already decoding, at different ages."""
+    with Run(subject, 64) as run:
+        for at in range(ROWS):
+            run.submit(at)
+            run.step(3)
+        return run.finish()
+
+
+def leaves(subject: Subject) -> Result:
+    """Rows end in every way there is, down to one row alone, which others join again."""
+    with Run(subject, 512) as run:
+        word_row, word, before = _stop_string(subject, run.watch.model.tokenizer.decode)
+        token_row, at_token = _new_token(subject, word_row)
+        stop_id = subject.rows[token_row].tokens[at_token]
+        gone = {word_row, token_row, ONE_TOKEN}
+        aborted, *others = [at for at in range(ROWS) if at not in gone]
+        run.submit(token_row, reason="stop", count=at_token + 1, stop_token_ids=[stop_id])
+        by_word = run.submit(word_row, reason="stop", count=None, stop=word)
+        by_abort = run.submit(aborted, reason="abort", count=None)
+        run.submit(ONE_TOKEN)
+        for n, at in enumerate(others):
+            run.submit(at, max_tokens=9 + 3 * n, count=9 + 3 * n)
+        run.until(lambda: len(by_abort.output.token_ids) >= 3)
+        by_abort.abort()
+        run.until(lambda: run.watch.batches[-3:] == [1, 1, 1])
+        for at in others:
+            run.submit(at)
+            run.step(2)
+        run.until(lambda: False)
+        run.require(word not in by_word.output.text, "a stop string is shown")
+        run.require(len(by_word.output.token_ids) <= before + 1, "a stop string is passed over")
+        run.require(set(run.watch.batches) >= {1, 2, 4, 8}, "the batch did not shrink to one row")
+        return run.finish()
+
+
+def fork(subject: Subject) -> Result:
+    """Several choices of one prompt: all but the first start from a snapshot."""
+    with Run(subject, 64) as run:
+        run.submit(3)
+        run.submit(LONGEST, n=2)
+        run.submit(ONE_TOKEN, n=2)
+        run.step(6)
+        run.submit(0, n=2)
+        run.submit(5)
+        return run.finish()
+
+
+def in_turn(subject: Subject) -> Result:
+    """Prompts are prefilled a chunk each in turn: each is embedded between others' chunks."""
+    with Run(subject, 8, in_turn=True) as run:
+        for at in range(ROWS):
+            run.submit(at)
+        run.until(lambda: False)
+        if subject.sees:
+            run.require(run.watch.embedded_between, "no image came between another's chunks")
+            run.require(run.watch.cut_an_image == subject.cuts_images, "images were not cut")
+        return run.finish()
+
+
+def garbage(subject: Subject) -> Result:
+    """Before every submit, step and call of the model, its own positions are overwritten."""
+    with Run(subject, 8, in_turn=True, garbage=True) as run:
+        for at in range(ROWS):
+            run.submit(at)
+        return run.finish()
+
+
+def _new_token(subject: Subject, taken: int) -> tuple[int, int]:
+    """A row but `taken`, and where a token comes in it for the first time, after a few others."""
+    for at in (LONGEST, *range(ROWS)):
+        tokens = subject.rows[at].tokens
+        found = [n for n in range(3, 12) if tokens[n] not in tokens[:n]]
+        if found and at not in (taken, ONE_TOKEN):
+            return at, found[0]
+    raise AssertionError(f"no reply of {subject.name} has a token to stop at")
+
+
+def _stop_string(subject: Subject, decode: Decode) -> tuple[int, str, int]:
+    """A row, a text that one of its tokens writes, and which token that is."""
+    for at, row in enumerate(subject.rows):
+        for n in range(2, 8) if at != ONE_TOKEN else ():
+            text = decode([row.tokens[n]])
+            whole = decode(row.tokens[: n + 1])
+            if text.isprintable() and "\ufffd" not in text and whole.find(text) > 0:
+                return at, text, n
+    raise AssertionError(f"no reply of {subject.name} has a text to stop at")
+
+
+EVERY: dict[str, Scenario] = {
+    "chunk 512": partial(together, chunk=512),
+    "chunk 64": partial(together, chunk=64),
+    "chunk 8": partial(together, chunk=8),
+    "staggered": staggered,
+    "leaves": leaves,
+    "fork": fork,
+    "in turn": in_turn,
+}
+# Only these families keep positions on the model.
+KEEPING_POSITIONS = frozenset(family.name for family in GRID)
+
+
+def scenarios(name: str) -> dict[str, Scenario]:
+    """All that apply to a family."""
+    return {**EVERY, **({"garbage": garbage} if name in KEEPING_POSITIONS else {})}
