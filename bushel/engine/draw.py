@@ -203,10 +203,14 @@ def _as_uint64(values: Sequence[int]) -> np.ndarray:
 _COUNTER = np.arange(2 * TRIES, dtype=np.uint64) * np.uint64(_GOLDEN)
 
 
-def uniforms(seeds: Sequence[int], positions: Sequence[int]) -> np.ndarray:
-    """[R, 2 * TRIES] numbers in [0, 1): row i is a function of (seed, position) i, nothing else."""
-    rows = _mix(_mix(_as_uint64(seeds)) ^ _as_uint64(positions))
-    bits = _mix(rows[:, None] + _COUNTER)
+def uniforms(seeds: Sequence[int], positions: Sequence[int], steps: int) -> np.ndarray:
+    """[steps, R, 2 * TRIES] numbers in [0, 1), for each row's next positions.
+
+    Those of row i at step s are a function of (seeds[i], positions[i] + s), nothing else.
+    """
+    ahead = np.arange(steps, dtype=np.uint64)[:, None]
+    rows = _mix(_mix(_as_uint64(seeds)) ^ (_as_uint64(positions) + ahead))
+    bits = _mix(rows[:, :, None] + _COUNTER)
     # 24 bits, so that float32 holds them exactly and never rounds up to 1.
     return ((bits >> np.uint64(40)).astype(np.float32)) / np.float32(1 << 24)
 

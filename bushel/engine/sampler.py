@@ -63,6 +63,8 @@ _DRAW: dict[str, Callable[..., mx.array]] = {
     "ranked": mx.compile(draw.ranked),
 }
 _penalise = mx.compile(draw.penalise)
+# Steps of uniform numbers made at once: 25 small numpy calls, spread over so many steps.
+_BLOCK = 32
 
 
 def _column(values: Sequence[float]) -> mx.array:
@@ -96,6 +98,8 @@ class Sampler:
         self._counts: mx.array | None = None  # [B, V] in the reply, without the newest token
         self._early: tuple[bool, ...] | None = None  # who is below min_tokens, as of _bias
         self._bias: mx.array | None = None  # [B, V]
+        self._penalties: tuple[mx.array, ...] = ()
+        self._block_start: list[int] = []  # the positions that _block begins at
         self._arrange()
 
     def join(self, row: Decoding, prompt: Sequence[int], reply: Sequence[int]) -> None:
@@ -134,7 +138,7 @@ class Sampler:
         logits = self._adjust(logits, inputs, indices)
         u = None
         if self._random:
-            u = mx.array(draw.uniforms([row.seed for row in self.rows], positions))
+            u = mx.array(self._uniforms(positions))
         parts = [group.tokens(logits, u) for group in self._groups]
         tokens = parts[0] if len(parts) == 1 else mx.concatenate(parts)[self._order]
         asked = self._logprob_rows
@@ -143,6 +147,15 @@ class Sampler:
         take = mx.array(asked)
         count = max(self.rows[row].logprobs or 0 for row in asked)
         return Sampled(tokens, asked, logprobs_of(raw[take], tokens[take], count))
+
+    def _uniforms(self, positions: Sequence[int]) -> np.ndarray:
+        """Made a block of steps at a time, since rows move on together."""
+        step = positions[0] - self._block_start[0] if self._block_start else _BLOCK
+        if step >= _BLOCK or [at + step for at in self._block_start] != list(positions):
+            self._block = draw.uniforms([row.seed for row in self.rows], positions, _BLOCK)
+            self._block_start, step = list(positions), 0
+        block: np.ndarray = self._block[step]
+        return block
 
     def _adjust(self, logits: mx.array, inputs: mx.array, indices: Sequence[int]) -> mx.array:
         if self._counts is not None and self._seen is not None:
@@ -186,14 +199,18 @@ class Sampler:
         self._order = mx.array(np.argsort(order).astype(np.uint32))
         self._random = any(group.settings for group in self._groups)
         self._early = self._bias = None
+        self._block_start = []
         self._biased = any(row.logit_bias or row.min_tokens for row in rows)
         self._logprob_rows = [at for at, row in enumerate(rows) if row.logprobs is not None]
-        if self._counts is not None:
-            self._penalties = (
+        self._penalties = (
+            ()
+            if self._counts is None
+            else (
                 _column([row.repetition_penalty for row in rows]),
                 _column([row.presence_penalty for row in rows]),
                 _column([row.frequency_penalty for row in rows]),
             )
+        )
 
     def _group(self, name: str, rows: list[int]) -> _Group:
         mine = [self.rows[at] for at in rows]

@@ -1,1 +1,1 @@
-"""Tests of the engine's parts that need no model."""
+"""Tests of the engine and its parts."""

@@ -64,6 +64,8 @@ def penalised(logits: Array, row: Decoding, prompt: list[int], reply: list[int])
 
 def excess(counts: Array, expected: Array) -> float:
     """How many standard deviations chi-square lies above its mean; rare tokens are pooled."""
+    if counts[expected == 0].any():
+        return float("inf")
     rare = expected < 5
     seen = np.append(counts[~rare], counts[rare].sum())
     wanted = np.append(expected[~rare], expected[rare].sum())

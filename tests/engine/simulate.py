@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from bushel.engine.schedule import Costs, Job, Plan, Policy, State, schedule
 
 Schedule = Callable[[State, Policy], Plan]
-_MOST_STEPS = 20_000
+_MOST_STEPS = 10_000
 
 
 @dataclass(frozen=True)

@@ -1,58 +1,91 @@
 """Tokens drawn for many rows at once, against numpy."""
 
+from collections.abc import Callable
+from typing import Any
+
 import mlx.core as mx
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bushel.core import GenerationDefaults, SamplingParams
+from bushel.core.params import resolve
 from bushel.engine import draw
 
 from .reference import Settings, allowed, distribution, excess
 
 Array = np.ndarray
-# The nucleus search leaves 1e-4 nats; sums and logarithms in float32 add less than a tenth.
-NATS = 1.1e-4
-LARGEST = (2**24 - 1) / 2**24  # the largest number `uniforms` gives
+NUMBERS = 2 * draw.TRIES  # that a row has for one token
+LARGEST = (2**24 - 1) / 2**24  # of what `uniforms` gives
 
 
 def column(value: float, rows: int) -> mx.array:
     return mx.full((rows, 1), value, dtype=mx.float32)
 
 
-def wide(logits: mx.array, it: Settings, u: mx.array) -> Array:
-    rows, width = logits.shape
-    return np.array(
-        draw.draw_wide(
-            logits,
-            column(it.temperature, rows),
-            mx.full((rows, 1), it.top_k or width, dtype=mx.int32) if it.top_k else None,
-            column(it.min_p, rows) if it.min_p else None,
-            column(it.top_p, rows) if it.top_p < 1 else None,
-            u,
-        )
+def ways(it: Settings) -> list[str]:
+    """The functions that honour these settings: `ranked` always does."""
+    found = ["ranked"]
+    if it.top_k == 0 and it.top_p == 1:
+        found.append("plain")
+    if it.top_k == 0 and draw.LEAST_NUCLEUS <= it.top_p < 1:
+        found.append("nucleus")
+    if 1 <= it.top_k <= draw.CANDIDATES:
+        found.append("narrow")
+    return found
+
+
+def drawn(way: str, logits: Array, it: Settings, u: Array) -> Array:
+    """Many tokens from the same logits [V], one for each row of u."""
+    rows, width = len(u), len(logits)
+    x = mx.broadcast_to(mx.array(logits)[None], (rows, width))
+    temperature, min_p, top_p = (
+        column(value, rows) for value in (it.temperature, it.min_p, it.top_p)
     )
-
-
-def narrow(logits: mx.array, it: Settings, u: mx.array) -> Array:
-    rows = logits.shape[0]
-    top_k = mx.full((rows, 1), it.top_k, dtype=mx.int32)
-    one = [column(value, rows) for value in (it.temperature, it.min_p, it.top_p)]
-    return np.array(draw.draw_narrow(logits, one[0], top_k, one[1], one[2], u))
-
-
-def drawn(logits: Array, it: Settings, u: Array, *, through_narrow: bool = False) -> Array:
-    """Many tokens from the same logits [V], one for each of u [N, 2]."""
-    rows = mx.broadcast_to(mx.array(logits)[None], (len(u), len(logits))).astype(mx.float32)
-    numbers = mx.array(u.astype(np.float32))
-    return (narrow if through_narrow else wide)(rows, it, numbers)
+    maybe_min_p = min_p if it.min_p else None
+    top_k = mx.full((rows, 1), it.top_k or width, dtype=mx.int32)
+    arguments: dict[str, tuple[Any, ...]] = {
+        "plain": (temperature, maybe_min_p),
+        "nucleus": (temperature, maybe_min_p, top_p),
+        "narrow": (temperature, min_p, top_k, top_p),
+        "ranked": (temperature, min_p, top_k, top_p),
+    }
+    pick: Callable[..., mx.array] = getattr(draw, way)
+    return np.array(pick(x, mx.array(u.astype(np.float32)), *arguments[way]))
 
 
 def some_u(count: int, seed: int = 0) -> Array:
     """Numbers on the grid of `uniforms`, its corners first."""
-    edges = [(a, b) for a in (0.0, 0.5, LARGEST) for b in (0.0, 0.5, LARGEST)]
-    inner = np.random.default_rng(seed).integers(0, 2**24, (count, 2)) / 2**24
-    return np.concatenate([np.array(edges), inner])
+    ends = [[one, other] * draw.TRIES for one in (0.0, LARGEST) for other in (0.0, LARGEST)]
+    ends += [
+        [one] * draw.TRIES + [other] * draw.TRIES for one, other in ((0, LARGEST), (LARGEST, 0))
+    ]
+    inner = np.random.default_rng(seed).integers(0, 2**24, (count, NUMBERS)) / 2**24
+    return np.concatenate([np.array(ends), inner])
+
+
+@pytest.mark.parametrize(
+    ("said", "way"),
+    [
+        ({"temperature": 0.0, "top_k": 5}, "greedy"),
+        ({"temperature": 1.0, "top_k": 1}, "greedy"),
+        ({"temperature": 1.0}, "plain"),
+        ({"temperature": 1.0, "min_p": 0.1}, "plain"),
+        ({"temperature": 1.0, "top_p": 0.9}, "nucleus"),
+        ({"temperature": 1.0, "top_p": 0.5}, "ranked"),
+        ({"temperature": 1.0, "top_k": 64, "top_p": 0.5}, "narrow"),
+        ({"temperature": 1.0, "top_k": 65, "top_p": 0.9}, "ranked"),
+    ],
+)
+def test_a_row_is_served_by_a_function_that_honours_its_settings(
+    said: dict[str, Any], way: str
+) -> None:
+    params = SamplingParams(**said)
+    row = resolve(params, GenerationDefaults(), vocab=300, end_ids=frozenset())
+    assert draw.route(row) == way
+    if way != "greedy":
+        assert way in ways(Settings(row.temperature, row.top_k, row.min_p, row.top_p))
 
 
 # -- the largest of a row ------------------------------------------------------------------
@@ -94,14 +127,15 @@ def test_the_best_tokens_are_always_tokens() -> None:
         width = int(rng.integers(4097, 5000))
         x = np.full((1, width), -np.inf, np.float32)
         x[0, rng.integers(0, width, 20)] = 1.0
-        assert draw.top(mx.array(x), 64)[1].max().item() < width
+        assert np.array(draw.top(mx.array(x), 64)[1]).max() < width
 
 
 @pytest.mark.xfail(strict=True, reason="which of equal logits come first depends on the count")
 def test_asking_for_fewer_gives_the_beginning_of_asking_for_more() -> None:
     """Rows that ask for different counts share one call, so a row would notice its neighbours."""
     x = mx.array(np.random.default_rng(0).integers(0, 50, (1, 9000)).astype(np.float32))
-    assert draw.top(x, 5)[1].tolist()[0] == draw.top(x, 20)[1].tolist()[0][:5]
+    few, many = (np.array(draw.top(x, count)[1]) for count in (5, 20))
+    np.testing.assert_array_equal(few, many[:, :5])
 
 
 # -- distributions -------------------------------------------------------------------------
@@ -113,20 +147,17 @@ MIXES = [
     Settings(temperature=0.5),
     Settings(temperature=3.0),
     Settings(temperature=100.0),
-    Settings(top_p=0.3),
-    Settings(top_p=0.9),
     Settings(min_p=0.05),
-    Settings(top_k=100),
+    Settings(top_p=0.3),
+    Settings(top_p=0.75),
+    Settings(top_p=0.95),
     Settings(temperature=1.5, min_p=0.02, top_p=0.8),
-    Settings(temperature=0.7, top_k=80, min_p=0.01, top_p=0.95),
-]
-NARROW_MIXES = [
     Settings(top_k=2),
     Settings(top_k=40),
     Settings(top_k=64, temperature=2.0),
-    Settings(top_k=50, top_p=0.8),
-    Settings(top_k=50, min_p=0.1),
     Settings(top_k=64, temperature=1.5, min_p=0.02, top_p=0.9),
+    Settings(top_k=100),
+    Settings(temperature=0.7, top_k=80, min_p=0.01, top_p=0.95),
 ]
 
 
@@ -136,50 +167,44 @@ def misfit(tokens: Array, logits: Array, it: Settings) -> float:
 
 
 def plain_u(count: int) -> Array:
-    return np.random.default_rng(7).random((count, 2))
+    return np.random.default_rng(7).random((count, NUMBERS), dtype=np.float32)
 
 
 @pytest.mark.parametrize("it", MIXES, ids=str)
 def test_sampled_tokens_follow_the_distribution_that_was_asked_for(it: Settings) -> None:
-    assert misfit(drawn(LOGITS, it, plain_u(SAMPLES)), LOGITS, it) < 5
+    for way in ways(it):
+        assert misfit(drawn(way, LOGITS, it, plain_u(SAMPLES)), LOGITS, it) < 5, way
 
 
-@pytest.mark.parametrize("it", NARROW_MIXES, ids=str)
-def test_a_small_top_k_follows_the_same_distribution_on_both_ways(it: Settings) -> None:
-    for through_narrow in (True, False):
-        tokens = drawn(LOGITS, it, plain_u(SAMPLES), through_narrow=through_narrow)
-        assert misfit(tokens, LOGITS, it) < 5
-
-
-def test_a_wide_vocabulary_follows_the_distribution() -> None:
+@pytest.mark.parametrize(
+    ("way", "it", "count"),
+    [
+        ("plain", Settings(), 1500),
+        ("nucleus", Settings(top_p=0.9), 400),
+        ("narrow", Settings(top_k=50), 1500),
+    ],
+)
+def test_a_wide_vocabulary_follows_the_distribution(way: str, it: Settings, count: int) -> None:
     logits = (np.random.default_rng(4).normal(size=4500) * 4).astype(np.float32)
-    u = plain_u(1500)
-    for it, through_narrow in (
-        (Settings(top_p=0.9), False),
-        (Settings(top_k=50), True),
-    ):
-        tokens = drawn(logits, it, u, through_narrow=through_narrow)
-        assert misfit(tokens, logits, it) < 5
+    assert misfit(drawn(way, logits, it, plain_u(count)), logits, it) < 5
 
 
 def test_control_slightly_wrong_settings_do_not_fit() -> None:
-    tokens = drawn(LOGITS, Settings(), plain_u(SAMPLES))
+    u = plain_u(SAMPLES)
+    tokens = drawn("plain", LOGITS, Settings(), u)
     assert misfit(tokens, LOGITS, Settings(temperature=1.1)) > 5
-    assert misfit(tokens, LOGITS, Settings(top_p=0.9)) > 5
-    assert misfit(drawn(LOGITS, Settings(top_p=0.9), plain_u(SAMPLES)), LOGITS, Settings()) > 5
+    assert misfit(tokens, LOGITS, Settings(top_p=0.95)) > 5
+    assert misfit(drawn("nucleus", LOGITS, Settings(top_p=0.95), u), LOGITS, Settings()) > 5
+    assert misfit(drawn("narrow", LOGITS, Settings(top_k=40), u), LOGITS, Settings(top_k=42)) > 5
 
 
 def test_control_one_number_used_for_both_levels_does_not_fit() -> None:
     u = plain_u(SAMPLES)
-    tokens = drawn(LOGITS, Settings(), np.stack([u[:, 0], u[:, 0]], axis=1))
-    assert misfit(tokens, LOGITS, Settings()) > 5
+    u[:, 1] = u[:, 0]
+    assert misfit(drawn("plain", LOGITS, Settings(), u), LOGITS, Settings()) > 5
 
 
 # -- never outside -------------------------------------------------------------------------
-
-temperatures = st.sampled_from([1e-4, 0.1, 0.7, 1.0, 2.0, 100.0])
-shares = st.sampled_from([0.0, 1e-9, 1e-3, 0.1, 0.5, 0.9, 0.99, 0.9999999, 1.0])
-widths = st.sampled_from([1, 2, 63, 64, 65, 200, 1000, 4097])
 
 
 def logits_of(width: int, seed: int, spread: float, banned: float) -> Array:
@@ -192,140 +217,147 @@ def logits_of(width: int, seed: int, spread: float, banned: float) -> Array:
 
 def outside(tokens: Array, logits: Array, it: Settings) -> set[int]:
     """Tokens that no rounding explains."""
-    largest = np.abs(logits[np.isfinite(logits)]).max() / it.temperature
-    mass = 1e-5 + largest * 2**-23
-    keep = allowed(logits, it, nats=NATS + largest * 2**-22, mass=mass)
+    rounding = 1e-5 + np.abs(logits[np.isfinite(logits)]).max() / it.temperature * 2**-22
+    keep = allowed(logits, it, nats=rounding, mass=rounding)
     return {token for token in tokens.tolist() if not keep[token]}
 
 
 @settings(derandomize=True, max_examples=120, deadline=None)
 @given(
-    width=widths,
+    width=st.sampled_from([1, 2, 63, 64, 65, 200, 1000, 4097]),
     seed=st.integers(0, 10**6),
     spread=st.sampled_from([0.01, 1.0, 5.0]),
     banned=st.sampled_from([0.0, 0.5, 0.98]),
     it=st.builds(
         Settings,
-        temperature=temperatures,
-        top_k=st.sampled_from([0, 1, 2, 20, 64, 65, 500]),
+        temperature=st.sampled_from([1e-4, 0.1, 0.7, 1.0, 2.0, 100.0]),
+        top_k=st.sampled_from([0, 0, 1, 2, 20, 64, 65, 500]),
         min_p=st.sampled_from([0.0, 1e-6, 0.05, 1.0]),
-        top_p=shares,
+        top_p=st.sampled_from([0.0, 1e-9, 1e-3, 0.1, 0.5, 0.75, 0.9, 0.99, 0.9999999, 1.0]),
     ),
 )
 def test_no_token_outside_the_allowed_set_is_ever_drawn(
     width: int, seed: int, spread: float, banned: float, it: Settings
 ) -> None:
     logits = logits_of(width, seed, spread, banned)
-    u = some_u(40, seed)
-    assert outside(drawn(logits, it, u), logits, it) == set()
-    if 1 <= it.top_k <= draw.CANDIDATES:
-        assert outside(drawn(logits, it, u, through_narrow=True), logits, it) == set()
+    for way in ways(it):
+        assert outside(drawn(way, logits, it, some_u(30, seed)), logits, it) == set(), way
 
 
 def test_control_a_token_outside_is_noticed() -> None:
-    tokens = drawn(LOGITS, Settings(), some_u(500))
+    tokens = drawn("plain", LOGITS, Settings(), some_u(500))
     for it in (Settings(top_k=20), Settings(min_p=0.2), Settings(top_p=0.5)):
         assert outside(tokens, LOGITS, it)
 
 
-@pytest.mark.parametrize("through_narrow", [False, True])
 @pytest.mark.parametrize("width", [2, 64, 130, 5000])
-def test_settings_that_leave_one_token_give_the_greedy_one(
-    width: int, through_narrow: bool
-) -> None:
+def test_settings_that_leave_one_token_give_the_greedy_one(width: int) -> None:
     logits = (np.random.default_rng(width).normal(size=width) * 3).astype(np.float32)
-    best = int(logits.argmax())
-    k = min(width, 40) if through_narrow else 0
     for it in (
         Settings(top_k=1),
-        Settings(top_k=k, top_p=0.0),
-        Settings(top_k=k, top_p=1e-12),
-        Settings(top_k=k, min_p=1.0),
-        Settings(top_k=k, temperature=1e-4),
+        Settings(top_p=0.0),
+        Settings(top_p=1e-12),
+        Settings(top_k=2, top_p=0.0),
+        Settings(min_p=1.0),
+        Settings(min_p=1.0, top_p=0.9),
+        Settings(temperature=1e-4),
+        Settings(temperature=1e-4, top_p=0.9),
+        Settings(temperature=1e-4, top_k=2),
     ):
-        tokens = drawn(logits, it, some_u(20), through_narrow=through_narrow)
-        assert set(tokens.tolist()) == {best}, it
-
-
-@pytest.mark.xfail(strict=True, reason="logits divided by such a temperature overflow float32")
-@pytest.mark.parametrize("temperature", [1e-38, 1e-40])
-def test_the_smallest_temperatures_are_greedy(temperature: float) -> None:
-    logits = (np.random.default_rng(1).normal(size=130) * 3).astype(np.float32)
-    tokens = drawn(logits, Settings(temperature=temperature), some_u(20))
-    assert set(tokens.tolist()) == {int(logits.argmax())}
+        for way in ways(it):
+            assert set(drawn(way, logits, it, some_u(20)).tolist()) == {logits.argmax()}, (way, it)
 
 
 def test_the_ends_of_the_number_range_give_the_first_and_last_possible_token() -> None:
     logits = np.full(200, -np.inf, np.float32)
     logits[[70, 75, 140]] = 0.0
-    u = np.array([[0.0, 0.0], [LARGEST, LARGEST], [0.0, LARGEST]])
-    assert drawn(logits, Settings(), u).tolist() == [70, 140, 75]
-    assert sorted(drawn(logits, Settings(top_k=3), u[:2], through_narrow=True)) == [70, 140]
+    u = np.array([[0.0, 0.0], [LARGEST, LARGEST], [0.0, LARGEST]]).repeat(draw.TRIES, axis=1)
+    assert drawn("plain", logits, Settings(), u[:, ::8]).tolist() == [70, 140, 75]
+    assert drawn("nucleus", logits, Settings(top_p=0.9), u).tolist() == [70, 140, 75]
+    for way in ("narrow", "ranked"):
+        tokens = drawn(way, logits, Settings(top_k=3), u[:2]).tolist()
+        assert len({*tokens, 75}) == 3
+
+
+def test_draws_that_all_miss_the_nucleus_give_the_most_likely_token() -> None:
+    logits = np.zeros(100, np.float32)
+    logits[5] = 6.0
+    u = np.full((1, NUMBERS), LARGEST)
+    assert drawn("plain", logits, Settings(), u).tolist() == [99]
+    assert drawn("nucleus", logits, Settings(top_p=0.75), u).tolist() == [5]
 
 
 def test_equal_logits_are_all_possible() -> None:
-    for it in (Settings(), Settings(top_p=0.999), Settings(temperature=100.0)):
-        tokens = drawn(np.zeros(96, np.float32), it, some_u(4000))
-        assert set(tokens.tolist()) == set(range(96))
+    for it in (Settings(), Settings(top_p=0.999), Settings(temperature=100.0), Settings(top_k=64)):
+        for way in ways(it):
+            width = it.top_k or 96
+            tokens = drawn(way, np.zeros(width, np.float32), it, some_u(3000))
+            assert set(tokens.tolist()) == set(range(width)), way
 
 
 # -- rows ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("width", [100, 5000])
-@pytest.mark.parametrize("way", ["wide", "narrow"])
+@pytest.mark.parametrize("way", ["plain", "nucleus", "narrow", "ranked"])
 def test_a_row_draws_the_same_token_whoever_its_neighbours_are(width: int, way: str) -> None:
     rng = np.random.default_rng(width)
-    rows = 24
+    rows = 16
     x = mx.array((rng.normal(size=(rows, width)) * 2).astype(np.float32))
-    k = rng.integers(1, 65, (rows, 1)) if way == "narrow" else rng.choice([70, width], (rows, 1))
-    columns = [
-        mx.array(rng.choice([0.3, 1.0, 2.0], (rows, 1)).astype(np.float32)),
-        mx.array(k.astype(np.int32)),
-        mx.array(rng.choice([0.0, 0.01, 0.2], (rows, 1)).astype(np.float32)),
-        mx.array(rng.choice([0.2, 0.9, 1.0], (rows, 1)).astype(np.float32)),
-        mx.array(rng.random((rows, 2)).astype(np.float32)),
-    ]
-    pick = draw.draw_narrow if way == "narrow" else draw.draw_wide
+    u = mx.array(rng.random((rows, NUMBERS), dtype=np.float32))
+
+    def settings_from(*values: float) -> mx.array:
+        return mx.array(rng.choice(values, (rows, 1)).astype(np.float32))
+
+    temperature, min_p = settings_from(0.3, 1.0, 2.0), settings_from(0.0, 0.01, 0.2)
+    top_k = mx.array(rng.integers(1, 65, (rows, 1)))
+    columns = {
+        "plain": (temperature, min_p),
+        "nucleus": (temperature, min_p, settings_from(0.8, 0.9, 0.99)),
+        "narrow": (temperature, min_p, top_k, settings_from(0.2, 0.9, 1.0)),
+        "ranked": (temperature, min_p, top_k, settings_from(0.2, 0.9, 1.0)),
+    }[way]
+    pick: Callable[..., mx.array] = getattr(draw, way)
 
     def tokens(take: Array) -> Array:
         chosen = mx.array(take)
-        return np.array(pick(x[chosen], *(part[chosen] for part in columns)))
+        return np.array(pick(x[chosen], u[chosen], *(part[chosen] for part in columns)))
 
     together = tokens(np.arange(rows))
     shuffled = rng.permutation(rows)
     np.testing.assert_array_equal(tokens(shuffled), together[shuffled])
+    np.testing.assert_array_equal(tokens(np.arange(3, 10)), together[3:10])
     for row in range(rows):
         assert tokens(np.array([row])) == together[row]
-    np.testing.assert_array_equal(tokens(np.arange(3, 10)), together[3:10])
 
 
 # -- numbers -------------------------------------------------------------------------------
 
 
 def test_numbers_are_uniform_and_every_seed_and_position_has_its_own() -> None:
-    pairs = [draw.uniforms(seed, at) for seed in range(-20, 20) for at in range(500)]
-    values = np.array(pairs)
+    pairs = [(seed, at) for seed in range(-10, 10) for at in range(500)]
+    values = draw.uniforms(*zip(*pairs, strict=True))
+    assert values.shape == (len(pairs), NUMBERS)
+    assert values.dtype == np.float32
     assert values.min() >= 0
-    assert values.max() < 1
-    assert (values.astype(np.float32) == values).all()
-    assert len(set(pairs)) == len(pairs)
-    for part in values.T:
-        counts = np.bincount((part * 100).astype(int), minlength=100)
-        assert excess(counts, np.full(100, len(part) / 100)) < 5
-    cells = (values[:, 0] * 10).astype(int) * 10 + (values[:, 1] * 10).astype(int)
-    assert excess(np.bincount(cells, minlength=100), np.full(100, len(pairs) / 100)) < 5
-    following = (values[:-1, 0] * 10).astype(int) * 10 + (values[1:, 0] * 10).astype(int)
-    counts = np.bincount(following, minlength=100)
-    assert excess(counts, np.full(100, len(following) / 100)) < 5
+    assert values.max() <= LARGEST
+    assert len({tuple(row) for row in values.tolist()}) == len(pairs)
+    tens = (values * 10).astype(int)
+    cells = [
+        *((values[:, at] * 100).astype(int) for at in range(NUMBERS)),
+        *(tens[:, at] * 10 + tens[:, at + 1] for at in range(NUMBERS - 1)),  # of one token
+        tens[:-1, 0] * 10 + tens[1:, 0],  # of neighbouring positions
+        tens[:-500, 0] * 10 + tens[500:, 0],  # of neighbouring seeds
+    ]
+    for mine in cells:
+        counts = np.bincount(mine, minlength=100)
+        assert excess(counts, np.full(100, len(mine) / 100)) < 5
 
 
-def test_numbers_depend_on_seed_and_position_alone() -> None:
-    """The same values on every machine and in every version: replies stay reproducible."""
-    first = [draw.uniforms(1, at) for at in range(3)]
-    assert first == [draw.uniforms(1, at) for at in range(3)]
-    assert draw.uniforms(2**64 + 1, 0) == draw.uniforms(1, 0)
-    assert draw.uniforms(-1, 5) == draw.uniforms(2**64 - 1, 5)
+def test_numbers_depend_on_their_rows_seed_and_position_alone() -> None:
+    together = draw.uniforms([1, 2, 1, -1], [0, 0, 7, 5])
+    for at, (seed, position) in enumerate([(1, 0), (2, 0), (1, 7), (2**64 - 1, 5)]):
+        np.testing.assert_array_equal(draw.uniforms([seed], [position])[0], together[at])
 
 
 def test_choices_of_one_request_have_different_seeds() -> None:

@@ -232,7 +232,7 @@ def test_settings_nobody_gave_come_from_the_generation_config(configured: LLM, l
     ],
 )
 def test_a_requests_own_setting_beats_the_generation_config(
-    configured: LLM, llama: LLM, name: str, value: float
+    configured: LLM, llama: LLM, name: str, value: Any
 ) -> None:
     """B31: and every one of them is seen to matter."""
     own = SamplingParams(seed=4, ignore_eos=True, **{name: value})

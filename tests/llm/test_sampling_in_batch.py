@@ -104,9 +104,10 @@ def test_a_request_without_a_seed_is_not_repeated(llama: LLM) -> None:
 
 def test_the_global_random_state_is_not_touched(llama: LLM) -> None:
     mx.random.seed(3)
-    before = [np.array(state) for state in mx.random.state]
+    states: Any = mx.random.state
+    before = [np.array(state) for state in states]
     first = solo(llama, prompt(33), HOT)
-    after = [np.array(state) for state in mx.random.state]
+    after = [np.array(state) for state in states]
     assert all(np.array_equal(*pair) for pair in zip(before, after, strict=True))
     mx.random.seed(4)
     assert_same(solo(llama, prompt(33), HOT), first)
@@ -375,7 +376,8 @@ def reference(
 ) -> list[int]:
     """Step by step: repetition over prompt and reply, presence and frequency over the reply."""
     model = mlx_lm.load(str(checkpoint_dir(name)))[0]
-    caches, reply, inputs = make_prompt_cache(model), [], tokens
+    caches, inputs = make_prompt_cache(model), tokens
+    reply: list[int] = []
     for _ in range(count):
         logits = np.array(model(mx.array([inputs]), cache=caches)[0, -1], dtype=np.float64)
         for token in {*tokens, *reply}:

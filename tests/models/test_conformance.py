@@ -8,10 +8,8 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import mlx.core as mx
@@ -23,7 +21,6 @@ import mlx_vlm.models.cache as vlm_cache
 import mlx_vlm.utils as vlm_utils
 import numpy as np
 import pytest
-from mlx.utils import tree_flatten
 
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import VOCAB
@@ -32,40 +29,7 @@ from tests.families.text import TEXT, WINDOW
 from tests.families.vision import VISION
 from tests.llm.asking import ids
 
-BOTH = pytest.mark.parametrize("library", [lm_cache, vlm_cache], ids=["mlx_lm", "mlx_vlm"])
-HEADS, WIDTH = 2, 4
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
-
-
-def entries(length: int, seed: int) -> mx.array:
-    rng = np.random.default_rng(seed)
-    return mx.array(rng.standard_normal((1, HEADS, length, WIDTH)).astype(np.float32))
-
-
-def kv(library: ModuleType, length: int, seed: int) -> Any:
-    cache = library.KVCache()
-    if length:
-        cache.update_and_fetch(entries(length, seed), entries(length, seed) + 1)
-    return cache
-
-
-def ring(library: ModuleType, length: int, seed: int, window: int = 8) -> Any:
-    """A window that was filled one token at a time, as decoding does."""
-    cache = library.RotatingKVCache(max_size=window)
-    for at in range(length):
-        token = entries(length, seed)[..., at : at + 1, :]
-        cache.update_and_fetch(token, token + 1)
-    return cache
-
-
-def arrays(library: ModuleType, seed: int) -> Any:
-    cache = library.ArraysCache(2)
-    cache[0], cache[1] = entries(3, seed), entries(5, seed)
-    return cache
-
-
-def equal(one: mx.array, two: mx.array) -> bool:
-    return one.shape == two.shape and bool(mx.array_equal(one, two))
 
 
 # -- versions ---------------------------------------------------------------------------------
@@ -91,205 +55,15 @@ def test_libraries_whose_insides_are_used_are_held_to_one_minor_version(name: st
     assert (high[0], high[1]) == (low[0], low[1] + 1)
 
 
-# -- keys and values --------------------------------------------------------------------------
-
-
-@BOTH
-def test_a_kv_cache_starts_empty_and_counts_its_tokens(library: ModuleType) -> None:
-    cache = kv(library, 0, 0)
-    assert (cache.keys, cache.values, cache.offset) == (None, None, 0)
-    cache = kv(library, 5, 1)
-    assert cache.offset == 5
-    assert cache.keys.shape[2] >= 5
-    assert equal(cache.keys[..., :5, :], entries(5, 1))
-    assert equal(cache.values[..., :5, :], entries(5, 1) + 1)
-
-
-@BOTH
-def test_a_kv_cache_goes_on_from_assigned_keys_and_offset(library: ModuleType) -> None:
-    """Restoring a snapshot sets these three, on arrays without room to spare."""
-    whole, restored = kv(library, 6, 1), library.KVCache()
-    restored.keys, restored.values = entries(6, 1)[..., :4, :], entries(6, 1)[..., :4, :] + 1
-    restored.offset = 4
-    rest = entries(6, 1)[..., 4:, :]
-    keys, values = restored.update_and_fetch(rest, rest + 1)
-    assert equal(keys, whole.keys[..., :6, :])
-    assert equal(values, whole.values[..., :6, :])
-
-
-@BOTH
-def test_merged_kv_rows_are_left_padded(library: ModuleType) -> None:
-    batch = library.KVCache.merge([kv(library, 3, 1), kv(library, 7, 2), kv(library, 5, 3)])
-    assert type(batch).__name__ == "BatchKVCache"
-    assert batch.left_padding.tolist() == [4, 0, 2]
-    assert batch.offset.tolist() == [3, 7, 5]
-    assert batch._idx == 7
-    assert equal(batch.keys[0:1, :, 4:7], entries(3, 1))
-    assert equal(batch.values[2:3, :, 2:7], entries(5, 3) + 1)
-
-
-@BOTH
-def test_a_kv_batch_takes_rows_lets_them_go_and_gives_them_back(library: ModuleType) -> None:
-    batch = library.KVCache.merge([kv(library, 3, 1), kv(library, 7, 2)])
-    batch.extend(library.KVCache.merge([kv(library, 9, 3)]))
-    assert batch.offset.tolist() == [3, 7, 9]
-    assert (batch.left_padding + batch.offset).tolist() == [batch._idx] * 3
-    batch.filter(mx.array([0, 1]))
-    assert batch.offset.tolist() == [3, 7]
-    assert (batch.left_padding + batch.offset).tolist() == [batch._idx] * 2
-    for row, (length, seed) in enumerate([(3, 1), (7, 2)]):
-        single = batch.extract(row)
-        assert type(single) is library.KVCache
-        assert single.offset == length
-        assert equal(single.keys[..., :length, :], entries(length, seed))
-        assert equal(single.values[..., :length, :], entries(length, seed) + 1)
-
-
-@BOTH
-def test_a_kv_batch_does_not_change_offsets_in_place(library: ModuleType) -> None:
-    """Models read the offset before the update and use it after."""
-    batch = library.KVCache.merge([kv(library, 3, 1), kv(library, 7, 2)])
-    before = batch.offset
-    token = mx.concatenate([entries(1, 4), entries(1, 5)])
-    batch.update_and_fetch(token, token)
-    assert batch.offset.tolist() == [4, 8]
-    if library is lm_cache:
-        assert before.tolist() == [3, 7]
-
-
-@BOTH
-def test_a_merged_row_is_a_copy(library: ModuleType) -> None:
-    single = kv(library, 3, 1)
-    batch = library.KVCache.merge([single, kv(library, 7, 2)])
-    token = mx.concatenate([entries(1, 4), entries(1, 5)])
-    batch.update_and_fetch(token, token)
-    assert single.offset == 3
-    assert equal(single.keys[..., :3, :], entries(3, 1))
-
-
-# -- windows ----------------------------------------------------------------------------------
-
-
-@BOTH
-def test_a_window_without_pinned_tokens_keeps_the_last_ones(library: ModuleType) -> None:
-    cache = ring(library, 11, 1)
-    assert (cache.keep, cache.max_size, cache.offset) == (0, 8, 11)
-    order = mx.argsort(mx.array([(at - cache._idx) % 8 for at in range(8)]))
-    assert equal(cache.keys[..., order, :], entries(11, 1)[..., 3:, :])
-
-
-@BOTH
-@pytest.mark.parametrize("lengths", [(3, 6), (11, 5), (20, 9)])
-def test_merged_windows_are_in_temporal_order(library: ModuleType, lengths: Sequence[int]) -> None:
-    """Snapshots rely on it: a batch of one holds the window alone, oldest first."""
-    batch = library.RotatingKVCache.merge([ring(library, n, n) for n in lengths])
-    assert type(batch).__name__ == "BatchRotatingKVCache"
-    assert batch.max_size == 8
-    assert batch.offset.tolist() == list(lengths)
-    width = min(8, max(lengths))
-    assert batch.keys.shape[2] == width
-    for row, length in enumerate(lengths):
-        seen = min(length, 8)
-        assert equal(batch.keys[row : row + 1, :, -seen:], entries(length, length)[..., -seen:, :])
-
-
-@BOTH
-def test_a_window_batch_takes_rows_lets_them_go_and_gives_them_back(library: ModuleType) -> None:
-    lengths = (11, 5, 20)
-    singles = [ring(library, n, n) for n in lengths]
-    batch = library.RotatingKVCache.merge(singles[:2])
-    batch.extend(library.RotatingKVCache.merge(singles[2:]))
-    batch.filter(mx.array([1, 2]))
-    assert batch.offset.tolist() == [5, 20]
-    for row, length in enumerate((5, 20)):
-        single = batch.extract(row)
-        assert type(single) is library.RotatingKVCache
-        assert (single.offset, single.max_size, single.keep) == (length, 8, 0)
-        token = entries(1, 99)
-        mine, _ = single.update_and_fetch(token, token)
-        other, _ = ring(library, length, length).update_and_fetch(token, token)
-        assert sorted(np.array(mine)[0, 0, :, 0]) == sorted(np.array(other)[0, 0, :, 0])
-
-
-@BOTH
-@pytest.mark.parametrize("length", [3, 8, 20])
-def test_a_window_goes_on_from_assigned_fields(library: ModuleType, length: int) -> None:
-    """Restoring a snapshot sets keys, values, offset and _idx."""
-    row = library.RotatingKVCache.merge([ring(library, length, 1)])
-    restored = library.RotatingKVCache(max_size=8)
-    restored.keys, restored.values = row.keys, row.values
-    restored.offset, restored._idx = length, row.keys.shape[2]
-    for seed in range(3):
-        token = entries(1, seed + 50)
-        mine, _ = restored.update_and_fetch(token, token)
-    other = ring(library, length, 1)
-    for seed in range(3):
-        token = entries(1, seed + 50)
-        expected, _ = other.update_and_fetch(token, token)
-    assert restored.offset == other.offset
-    assert sorted(np.array(mine)[0, 0, :, 0]) == sorted(np.array(expected)[0, 0, :, 0])
-
-
-# -- recurrent and composite state ------------------------------------------------------------
-
-
-@BOTH
-def test_recurrent_rows_are_stacked_sliced_and_appended(library: ModuleType) -> None:
-    batch = library.ArraysCache.merge([arrays(library, 1), arrays(library, 2)])
-    assert type(batch) is library.ArraysCache
-    batch.extend(arrays(library, 3))
-    batch.filter(mx.array([0, 2]))
-    assert len(batch.cache) == 2
-    assert equal(batch.cache[0], mx.concatenate([entries(3, 1), entries(3, 3)]))
-    assert equal(batch.cache[1], mx.concatenate([entries(5, 1), entries(5, 3)]))
-    assert equal(batch[1], batch.cache[1])
-
-
-@BOTH
-def test_recurrent_finalize_clears_padding_and_lengths(library: ModuleType) -> None:
-    """Left behind, the padding grows by one unevaluated node per step and layer."""
-    batch = library.ArraysCache.merge([library.ArraysCache(2), library.ArraysCache(2)])
-    batch.left_padding, batch.lengths = mx.array([0, 0]), mx.array([3, 4])
-    batch.finalize()
-    assert batch.left_padding is None
-    assert batch.lengths is None
-    assert batch.make_mask(1) is None
-
-
-@BOTH
-def test_a_fresh_recurrent_cache_has_empty_slots(library: ModuleType) -> None:
-    cache = library.ArraysCache(3)
-    assert cache.cache == [None] * 3
-    assert (cache.left_padding, cache.lengths) == (None, None)
-
-
-@BOTH
-def test_a_composite_is_a_tuple_of_caches(library: ModuleType) -> None:
-    parts = (arrays(library, 1), kv(library, 3, 1))
-    cache = library.CacheList(*parts)
-    assert tuple(cache.caches) == parts
-    assert cache[1] is parts[1]
-
-
-@BOTH
-def test_every_cache_tells_its_state(library: ModuleType) -> None:
-    """What has to be evaluated after a chunk is read from it."""
-    caches = [kv(library, 3, 1), ring(library, 3, 1), arrays(library, 1)]
-    caches.append(library.CacheList(*caches))
-    for cache in caches:
-        leaves: Any = tree_flatten(cache.state)
-        assert any(isinstance(leaf, mx.array) and leaf.size for _, leaf in leaves)
-
-
 # -- mlx-lm -----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module", params=["llama", "llama_sliding", "qwen3_5", "falcon_h1"])
-def text_model(request: pytest.FixtureRequest) -> Iterator[tuple[str, nn.Module]]:
+def text_model(request: pytest.FixtureRequest) -> tuple[str, nn.Module]:
     network, _ = lm_utils.load_model(
         checkpoint_dir(request.param), lazy=True, trust_remote_code=False
     )
-    yield request.param, network
+    return request.param, network
 
 
 def test_lm_make_prompt_cache_gives_one_row_of_known_kinds(
@@ -373,10 +147,10 @@ Loaded = tuple[str, Any, Any]
 
 
 @pytest.fixture(scope="module", params=["qwen3_5_vl", "qwen3_vl", "gemma4_vl", "smolvlm"])
-def vision_model(request: pytest.FixtureRequest) -> Iterator[Loaded]:
+def vision_model(request: pytest.FixtureRequest) -> Loaded:
     path = str(checkpoint_dir(request.param))
     network, processor = mlx_vlm.load(path, lazy=True, trust_remote_code=False)
-    yield request.param, network, processor
+    return request.param, network, processor
 
 
 def prepared(loaded: Loaded) -> dict[str, Any]:
@@ -402,7 +176,7 @@ def embedded(loaded: Loaded) -> tuple[mx.array, dict[str, Any]]:
 
 def test_vlm_load_gives_a_network_and_a_processor_with_a_tokenizer(vision_model: Loaded) -> None:
     _, network, processor = vision_model
-    tokenizer = getattr(processor, "tokenizer", processor)
+    tokenizer: Any = getattr(processor, "tokenizer", processor)
     assert tokenizer.encode("a")
     assert hasattr(network, "language_model")
     assert hasattr(network, "config")

@@ -1,7 +1,5 @@
 """From a directory to a model that runs, or to one clear error and nothing left behind."""
 
-import contextlib
-import gc
 import json
 import subprocess
 import sys
@@ -36,15 +34,7 @@ from tests.llm.asking import (
 )
 
 from .altered import Weights, change_weights, copied, set_json, set_template
-
-# Pages and scalars; the smallest fixture's weights are 0.6 MB.
-SLACK = 16 * 1024
-
-
-def settled() -> int:
-    gc.collect()
-    mx.synchronize()
-    return mx.get_active_memory()
+from .refusal import SLACK, assert_refused, settled
 
 
 def without(part: str) -> Callable[[Weights], Weights]:
@@ -163,10 +153,7 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "no config": (remove("config.json"), "config.json"),
     "broken config": (write("config.json", '{"model_type": '), "config.json"),
     "config is a list": (write("config.json", "[1]"), "config.json"),
-    "config is not text": (
-        lambda path: (path / "config.json").write_bytes(b"\xff\xfe"),
-        "config.json",
-    ),
+    "config is not text": (write("config.json", b"\xff\xfe"), "config.json"),
     "no model type": (config(model_type=None), "model_type"),
     "unknown model type": (config(model_type="no_such_thing"), "no_such_thing"),
     "model type is a path": (config(model_type="../../etc"), "../../etc"),
@@ -188,19 +175,6 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "broken tokenizer": (write("tokenizer.json", "{"), "cannot be loaded"),
     "a config key of a wrong type": (text_config(num_attention_heads="four"), "cannot be loaded"),
 }
-
-
-def assert_refused(model: str, message: str, **settings: Any) -> None:
-    """One ModelError with one line, and no memory that was not in use before (B8)."""
-    before = settled()
-    with pytest.raises(ModelError) as raised:
-        LLM(model, **settings)
-    said = str(raised.value)
-    del raised
-    assert message in said
-    assert "\n" not in said
-    assert len(said) < 500
-    assert settled() - before < SLACK
 
 
 @pytest.mark.parametrize("case", BROKEN)
@@ -260,101 +234,6 @@ def test_the_next_load_after_a_failure_works(tmp_path: Path) -> None:
         LLM(str(path))
     with LLM(str(checkpoint_dir("llama"))) as llm:
         assert solo(llm, prompt(20), greedy(3)).finish_reason == "length"
-
-
-# -- code inside checkpoints ------------------------------------------------------------------
-
-PLANTED = "from pathlib import Path\nPath({marker!r}).touch()\n"
-MODEL_CODE = "from mlx_lm.models.llama import Model, ModelArgs\n"
-TOKENIZER_CODE = (
-    "from transformers import PreTrainedTokenizerFast\n"
-    "class Planted(PreTrainedTokenizerFast):\n    pass\n"
-)
-PROCESSOR_CODE = (
-    "from transformers import ProcessorMixin\nclass Planted(ProcessorMixin):\n    pass\n"
-)
-CONFIG_CODE = (
-    "from transformers import PretrainedConfig\n"
-    "class Planted(PretrainedConfig):\n    model_type = 'planted'\n"
-)
-
-
-def plant(path: Path, file: str, code: str) -> Path:
-    marker = path.parent / "ran"
-    (path / file).write_text(PLANTED.format(marker=str(marker)) + code)
-    return marker
-
-
-def test_a_model_file_runs_only_when_trusted(tmp_path: Path) -> None:
-    path = copied("llama", tmp_path)
-    set_json(path / "config.json", model_file="planted.py")
-    marker = plant(path, "planted.py", MODEL_CODE)
-    assert_refused(str(path), "planted.py")
-    assert_refused(str(path), "trust_remote_code=True")
-    assert not marker.exists()
-    with LLM(str(checkpoint_dir("llama"))) as llm:
-        expected = solo(llm, prompt(20), greedy(6))
-    with LLM(str(path), trust_remote_code=True) as llm:
-        assert_same(solo(llm, prompt(20), greedy(6)), expected)
-    assert marker.exists()
-
-
-def test_a_model_file_of_a_vision_checkpoint_is_refused(tmp_path: Path) -> None:
-    """mlx-vlm by itself would run it without asking."""
-    path = copied("qwen3_5_vl", tmp_path)
-    set_json(path / "config.json", model_file="planted.py")
-    marker = plant(path, "planted.py", "from mlx_vlm.models.qwen3_5 import *\n")
-    assert_refused(str(path), "planted.py")
-    assert not marker.exists()
-
-
-@pytest.mark.parametrize("name", ["llama", "qwen3_5_vl"])
-def test_tokenizer_code_is_refused(name: str, tmp_path: Path) -> None:
-    path = copied(name, tmp_path)
-    set_json(
-        path / "tokenizer_config.json",
-        tokenizer_class="Planted",
-        auto_map={"AutoTokenizer": [None, "planted.Planted"]},
-    )
-    marker = plant(path, "planted.py", TOKENIZER_CODE)
-    assert_refused(str(path), "planted.Planted")
-    assert not marker.exists()
-
-
-def test_tokenizer_code_runs_when_trusted(tmp_path: Path) -> None:
-    path = copied("llama", tmp_path)
-    set_json(
-        path / "tokenizer_config.json",
-        tokenizer_class="Planted",
-        auto_map={"AutoTokenizer": [None, "planted.Planted"]},
-    )
-    marker = plant(path, "planted.py", TOKENIZER_CODE)
-    with LLM(str(path), trust_remote_code=True) as llm:
-        assert solo(llm, {"prompt": "A bushel"}, greedy(3)).finish_reason == "length"
-    assert marker.exists()
-
-
-@pytest.mark.parametrize("file", ["processor_config.json", "preprocessor_config.json"])
-def test_processor_code_does_not_run_untrusted(file: str, tmp_path: Path) -> None:
-    """Whether the checkpoint then loads with the library's own processor is up to the library."""
-    path = copied("qwen3_5_vl", tmp_path)
-    named = {"AutoProcessor": "planted.Planted", "AutoImageProcessor": "planted.Planted"}
-    set_json(path / file, processor_class="Planted", auto_map=named)
-    set_json(path / "config.json", auto_map=named)
-    marker = plant(path, "planted.py", PROCESSOR_CODE)
-    with contextlib.suppress(ModelError):
-        LLM(str(path)).close()
-    assert not marker.exists()
-
-
-@pytest.mark.parametrize("name", ["llama", "qwen3_5_vl"])
-def test_config_code_does_not_run_untrusted(name: str, tmp_path: Path) -> None:
-    path = copied(name, tmp_path)
-    set_json(path / "config.json", auto_map={"AutoConfig": "planted.Planted"})
-    marker = plant(path, "planted.py", CONFIG_CODE)
-    with contextlib.suppress(ModelError):
-        LLM(str(path)).close()
-    assert not marker.exists()
 
 
 # -- number formats ---------------------------------------------------------------------------

@@ -20,7 +20,9 @@ def row(name: str, results: dict[str, Result]) -> str:
 def verdict(results: dict[str, Result]) -> str:
     equal = all(result.ok for result in results.values())
     full = max(result.largest_batch for result in results.values()) == ROWS
-    return "equal" if equal and full else "DIFFERENT" if full else "NOT BATCHED"
+    wider = {result.bound for result in results.values()} - {BOUND}
+    good = f"equal (bound {max(wider):.0e})" if wider else "equal"
+    return good if equal and full else "DIFFERENT" if full else "NOT BATCHED"
 
 
 def main(names: list[str]) -> int:

@@ -102,15 +102,13 @@ def another_rows_state(kind: Kind) -> Callable[[Patch], None]:
     return lambda patch: after(patch, kind, "join", spoil)
 
 
-def state_zeroed(patch: Patch) -> None:
-    """A joining row's recurrent state is forgotten."""
+def newest_row_zeroed(batch: Any) -> None:
+    batch.cache = [mx.concatenate([array[:-1], 0 * array[-1:]]) for array in batch.cache]
 
-    def spoil(batch: Any) -> None:
-        batch.cache = [
-            mx.concatenate([array[:-1], mx.zeros_like(array[-1:])]) for array in batch.cache
-        ]
 
-    after(patch, Recurrent, "join", spoil)
+def state_forgotten(patch: Patch) -> None:
+    """A row joins without its recurrent state."""
+    after(patch, Recurrent, "join", newest_row_zeroed)
 
 
 def wrong_rows_kept(kind: Kind) -> Callable[[Patch], None]:
@@ -171,14 +169,9 @@ restored_empty = restored_wrong(Recurrent, arrays_dropped)
 restored_in_part = restored_wrong(Recurrent, one_array_dropped)
 
 
-def last_part(name: str, spoil: Callable[[Any], None]) -> Callable[[Patch], None]:
-    """Only one of the states inside a composite layer is spoiled."""
-    for_parts = lambda layer: spoil(layer.caches[0])  # noqa: E731
-    return lambda patch: after(patch, Composite, name, for_parts)
-
-
-def newest_row_zeroed(part: Any) -> None:
-    part.cache = [mx.concatenate([array[:-1], mx.zeros_like(array[-1:])]) for array in part.cache]
+def part_forgotten(patch: Patch) -> None:
+    """A row joins with one of a composite layer's states, and without the other."""
+    after(patch, Composite, "join", lambda batch: newest_row_zeroed(batch.caches[0]))
 
 
 # -- the decode batch ------------------------------------------------------------------------
@@ -248,6 +241,11 @@ def counted_positions(prompt: Any) -> Any:
     return dataclasses.replace(prompt, positions=flat)
 
 
+def unknown_positions(prompt: Any) -> Any:
+    """Chunks say nothing of positions, so that the model reads its own."""
+    return dataclasses.replace(prompt, positions=None)
+
+
 def no_shift(prompt: Any) -> Any:
     return dataclasses.replace(prompt, delta=0)
 
@@ -305,16 +303,11 @@ def positions_left_to_the_model(patch: Patch) -> None:
     patch.setattr(VisionModel, "forward", forward)
 
 
-def old_positions_kept(patch: Patch) -> None:
-    """What an earlier prompt left on the model is there when the next one is embedded."""
-    patch.setattr(VisionModel, "_forget_positions", lambda self: None)
-
-
 # Families whose attention has rotary positions; jamba, nemotron_h and kimi_linear have none.
-ROPE = ("llama", "qwen3_next", "deepseek_v3", "gemma3_text", "falcon_h1", "gemma4_vl", "lfm2_vl")
+ROPE = ("llama", "qwen3_next", "deepseek_v3", "falcon_h1", "gemma4_vl")
 WITH_KV = (*ROPE, "nemotron_h")
-WITH_WINDOW = ("llama_sliding", "gemma3_text", "gpt_oss", "recurrent_gemma", "gemma4_vl")
-WITH_RECURRENT = ("qwen3_5", "mamba2", "rwkv7", "lfm2", "recurrent_gemma", "qwen3_5_vl")
+WITH_WINDOW = ("llama_sliding", "gemma3_text", "recurrent_gemma", "gemma4_vl")
+WITH_RECURRENT = ("qwen3_5", "mamba2", "rwkv7", "lfm2_vl")
 COMPOSITE = ("falcon_h1",)
 MROPE = ("qwen3_5_vl", "qwen2_5_vl", "qwen3_vl", "glm4v")
 ONE_OF_EACH = ("llama", "gemma3_text", "mamba2", "falcon_h1", "qwen3_vl")
@@ -341,7 +334,7 @@ MUTATIONS = (
     Mutation("window ring", WITH_WINDOW, "fork", restored_wrong(Window, ring_turned)),
     Mutation("recurrent merge", WITH_RECURRENT, "chunk 512", rows_swapped(Recurrent)),
     Mutation("recurrent join", WITH_RECURRENT, "staggered", another_rows_state(Recurrent)),
-    Mutation("recurrent zero join", WITH_RECURRENT, "staggered", state_zeroed),
+    Mutation("recurrent zero join", WITH_RECURRENT, "staggered", state_forgotten),
     Mutation("recurrent leave", WITH_RECURRENT, "leaves", wrong_rows_kept(Recurrent)),
     Mutation("recurrent alone", WITH_RECURRENT, "leaves", wrong_row_alone(Recurrent)),
     Mutation(
@@ -351,11 +344,11 @@ MUTATIONS = (
         "recurrent last array", WITH_RECURRENT, "fork", restored_wrong(Recurrent, one_array_dropped)
     ),
     Mutation("composite merge", COMPOSITE, "chunk 512", rows_swapped(Composite)),
-    Mutation("composite join", COMPOSITE, "staggered", last_part("join", newest_row_zeroed)),
+    Mutation("composite join", COMPOSITE, "staggered", part_forgotten),
     Mutation("composite leave", COMPOSITE, "leaves", wrong_rows_kept(Composite)),
     Mutation("composite alone", COMPOSITE, "leaves", wrong_row_alone(Composite)),
     Mutation("composite restore", COMPOSITE, "fork", restored_empty),
-    Mutation("composite position", COMPOSITE, "fork", restored_wrong(KV, one_position_late)),
+    Mutation("composite restored keys", COMPOSITE, "fork", restored_wrong(KV, one_token_short)),
     Mutation("rows leave", ONE_OF_EACH, "leaves", first_rows_kept),
     Mutation("next tokens", ONE_OF_EACH, "leaves", tokens_of_other_rows),
     Mutation("decode position", MROPE, "chunk 512", decode_position_off_by_one),
@@ -363,7 +356,7 @@ MUTATIONS = (
     Mutation("image shift", MROPE, "chunk 512", embedded(no_shift)),
     Mutation("image shift at leave", MROPE, "leaves", shifts_of_other_rows),
     Mutation("own positions", MROPE, "garbage", positions_left_to_the_model),
-    Mutation("old positions", MROPE, "garbage", old_positions_kept),
+    Mutation("own positions in prefill", MROPE, "garbage", embedded(unknown_positions)),
     Mutation("deepstack count", ("qwen3_vl",), "chunk 8", embedded(deepstack_miscounted)),
     Mutation("deepstack start", ("qwen3_vl",), "chunk 8", deepstack_from_the_start),
     Mutation("two-way images", ("gemma4_bidir",), "chunk 8", images_cut),

@@ -20,8 +20,11 @@ from ..families.checkpoint import VOCAB
 from ..families.solo_vision import POSITION_STATE
 from .subject import TOKENS, Row, Subject
 
-# Largest difference of a log-probability. Float32 rounding stays an order below it.
+# Largest difference of a log-probability. Float32 rounding is 1e-5 to 7e-5.
 BOUND = 1e-4
+# Families whose own rounding is larger: gemma3_text comes to 1.04e-4, where its solo loop in
+# float32 is 7e-5 from its solo loop in float64, and all scenarios in float64 agree to 2e-6.
+WIDER = {"gemma3_text": 2e-4}
 
 
 @dataclass(frozen=True)
@@ -29,10 +32,11 @@ class Result:
     difference: float  # largest of all compared log-probabilities; not a number is a fault too
     faults: tuple[str, ...]
     largest_batch: int  # rows in one call of the model
+    bound: float = BOUND
 
     @property
     def ok(self) -> bool:
-        return not self.faults and self.difference <= BOUND
+        return not self.faults and self.difference <= self.bound
 
     def __str__(self) -> str:
         return f"difference {self.difference:.1e}; " + ("; ".join(self.faults) or "no fault")
@@ -125,6 +129,8 @@ class Run:
         self.watch = Watch(self.llm, garbage=garbage)
         engine = self.llm._engine
         assert engine is not None
+        if subject.double:
+            self.watch.model.network.set_dtype(mx.float64)
         if in_turn:
             # Every prompt is overdue at once, so that they are prefilled a chunk each in turn.
             engine.policy = dataclasses.replace(engine.policy, start_wait=0.0)
@@ -168,7 +174,8 @@ class Run:
             for sent in self.sent
             for choice in sent.handle.output.choices
         ]
-        return Result(float(np.max(found)), tuple(self.faults), max(self.watch.batches))
+        bound = WIDER.get(self.subject.name, BOUND)
+        return Result(float(np.max(found)), tuple(self.faults), max(self.watch.batches), bound)
 
     def require(self, ok: bool, what: str) -> None:
         if not ok:

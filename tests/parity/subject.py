@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import mlx.core as mx
+import mlx.nn as nn
 import mlx_lm
 import mlx_vlm
 import numpy as np
@@ -59,6 +61,7 @@ class Subject:
     rows: tuple[Row, ...]
     sees: bool
     cuts_images: bool = True
+    double: bool = False  # runs in float64
 
 
 @cache
@@ -66,14 +69,23 @@ def subject(name: str) -> Subject:
     """Loads the model by the library's own means, which Bushel has no part in."""
     path = str(checkpoint_dir(name))
     if name in TEXT:
-        return Subject(name, TEXT[name].kinds, path, _text_rows(path), sees=False)
+        rows = _text_rows(mlx_lm.load(path)[0])
+        return Subject(name, TEXT[name].kinds, path, rows, sees=False)
     cuts = VISION[name].cuts != "refused"
     rows = _vision_rows(path, VISION[name].placeholder)
     return Subject(name, VISION[name].kinds, path, rows, sees=True, cuts_images=cuts)
 
 
-def _text_rows(path: str) -> tuple[Row, ...]:
+@cache
+def doubled(name: str) -> Subject:
+    """A text family in float64, on both sides: what rounding there is does not count."""
+    path = str(checkpoint_dir(name))
     model = mlx_lm.load(path)[0]
+    model.set_dtype(mx.float64)
+    return Subject(name, TEXT[name].kinds, path, _text_rows(model), sees=False, double=True)
+
+
+def _text_rows(model: nn.Module) -> tuple[Row, ...]:
     rng = np.random.default_rng(7)
     rows = []
     for length in LENGTHS:

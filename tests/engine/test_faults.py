@@ -1,0 +1,161 @@
+"""A fault stays with its row: everybody else's tokens are what they would have been (B48, B49)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bushel import LLM, Output, SamplingParams
+from bushel.engine.reply import Reply
+from bushel.engine.sampler import Sampled, Sampler
+from bushel.models.vision import VisionModel
+from tests.engine.pool import GUILTY_SEED, GUILTY_STOP, guilty, innocent
+from tests.families import checkpoint_dir
+
+FAMILY = "qwen3_5_vl"  # recurrent and attention layers, explicit positions, images
+
+
+@pytest.fixture
+def llm() -> Iterator[LLM]:
+    with LLM(str(checkpoint_dir(FAMILY)), prefill_chunk=32) as llm:
+        yield llm
+
+
+@pytest.fixture(scope="module")
+def clean() -> list[list[int]]:
+    """What the innocent requests answer when nothing goes wrong."""
+    with LLM(str(checkpoint_dir(FAMILY)), prefill_chunk=32) as llm:
+        return [llm.generate(*pair)[0].token_ids for pair in innocent()]
+
+
+def serve(llm: LLM, culprit: tuple[dict[str, Any], SamplingParams]) -> tuple[list[Output], Output]:
+    """Innocent requests around a guilty one, all in one batch."""
+    pairs = innocent()
+    pairs.insert(2, culprit)
+    outs = llm.generate([request for request, _ in pairs], [params for _, params in pairs])
+    return outs[:2] + outs[3:], outs[2]
+
+
+def check(outs: tuple[list[Output], Output], clean: list[list[int]], message: str) -> None:
+    others, culprit = outs
+    assert culprit.finish_reason == "error"
+    assert message in (culprit.error or "")
+    assert [out.error for out in others] == [None] * len(others)
+    assert [out.token_ids for out in others] == clean
+
+
+def raising(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, when: Any) -> None:
+    """Make a method raise when a predicate over its arguments says so."""
+    original = getattr(owner, name)
+
+    def planted(*args: Any, **kwargs: Any) -> Any:
+        if when(*args):
+            raise RuntimeError(f"planted in {name}")
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, planted)
+
+
+def is_guilty(prompt: Any) -> bool:
+    return len(prompt.ids) == len(guilty()[0]["prompt_token_ids"])
+
+
+def test_nothing_planted_nothing_fails(llm: LLM, clean: list[list[int]]) -> None:
+    """The control: the guilty request is harmless by itself."""
+    others, culprit = serve(llm, guilty())
+    assert culprit.error is None
+    assert [out.token_ids for out in others] == clean
+    assert llm.status()["max_decode_batch"] == len(clean) + 1
+
+
+def test_embedding_that_raises_ends_only_its_request(
+    llm: LLM, clean: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raising(monkeypatch, VisionModel, "embed", lambda _, prepared: is_guilty(prepared))
+    check(serve(llm, guilty()), clean, "planted in embed")
+
+
+def test_prefill_that_raises_midway_ends_only_its_request(
+    llm: LLM, clean: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second_chunk = lambda _, prompt, start, *__: is_guilty(prompt) and start > 0  # noqa: E731
+    raising(monkeypatch, VisionModel, "prefill", second_chunk)
+    check(serve(llm, guilty()), clean, "planted in prefill")
+
+
+def test_sampling_that_raises_for_one_row_ends_only_that_row(
+    llm: LLM, clean: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_culprit = lambda sampler, *_: any(  # noqa: E731
+        row.seed == GUILTY_SEED for row in sampler.rows
+    )
+    raising(monkeypatch, Sampler, "sample", has_culprit)
+    outs = serve(llm, guilty())
+    check(outs, clean, "planted in sample")
+    assert llm.status()["lane"] == "batch"
+
+
+def test_sampling_that_starts_to_raise_late_leaves_the_tokens_before_it(
+    llm: LLM, clean: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(sampler: Sampler, _: Any, __: Any, indices: list[int], ___: Any) -> bool:
+        rows = zip(sampler.rows, indices, strict=True)
+        return any(row.seed == GUILTY_SEED and index >= 4 for row, index in rows)
+
+    expected = llm.generate(*guilty())[0].token_ids
+    raising(monkeypatch, Sampler, "sample", late)
+    outs = serve(llm, guilty())
+    check(outs, clean, "planted in sample")
+    assert outs[1].token_ids == expected[:4]
+
+
+def test_stop_handling_that_raises_ends_only_its_row(
+    llm: LLM, clean: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raising(monkeypatch, Reply, "add", lambda reply, *_: GUILTY_STOP in reply._stops._stops)
+    check(serve(llm, guilty()), clean, "planted in add")
+
+
+def test_one_failing_read_costs_nobody_a_token(
+    llm: LLM, clean: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device fails once, under a step that holds every row: all are rebuilt (B49)."""
+    reads = iter(range(1000))
+    full = len(clean)
+    raising(
+        monkeypatch,
+        Sampled,
+        "read",
+        lambda sampled, rows: len(rows) == full and next(reads) == 2,
+    )
+    pairs = innocent()
+    outs = llm.generate([request for request, _ in pairs], [params for _, params in pairs])
+    assert [out.error for out in outs] == [None] * len(outs)
+    assert [out.token_ids for out in outs] == clean
+    assert next(reads) > 3  # the fault was met
+    assert llm.status()["lane"] == "batch"
+
+
+def test_a_model_that_cannot_batch_is_served_one_row_at_a_time(
+    llm: LLM, clean: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raising(monkeypatch, VisionModel, "forward", lambda _, tokens, *__: tokens.shape[0] > 1)
+    pairs = innocent()
+    outs = llm.generate([request for request, _ in pairs], [params for _, params in pairs])
+    assert [out.error for out in outs] == [None] * len(outs)
+    assert [out.token_ids for out in outs] == clean
+    status = llm.status()
+    assert status["lane"] == "single"
+    assert "planted" in status["lane_reason"]
+
+
+def test_a_model_that_always_fails_ends_every_request_and_stays_usable(
+    llm: LLM, clean: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        raising(patch, VisionModel, "forward", lambda *_: True)
+        pairs = innocent()
+        outs = llm.generate([request for request, _ in pairs], [params for _, params in pairs])
+        assert [out.finish_reason for out in outs] == ["error"] * len(outs)
+    again = [llm.generate(*pair)[0].token_ids for pair in innocent()]
+    assert again == clean
