@@ -6,10 +6,10 @@ after the model's generation config and the defaults have filled the gaps.
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from bushel.core.errors import RequestError
 
@@ -111,7 +111,7 @@ def _check(ok: bool, name: str, rule: str, value: object) -> None:
 
 def _real(name: str, value: object, low: float, high: float, rule: str) -> float:
     good = isinstance(value, int | float) and not isinstance(value, bool)
-    _check(good and math.isfinite(value) and low <= value <= high, name, rule, value)  # type: ignore[arg-type, operator]
+    _check(good and low <= value <= high, name, rule, value)  # type: ignore[operator]
     return float(value)  # type: ignore[arg-type]
 
 
@@ -123,15 +123,26 @@ def _whole(name: str, value: object, low: int, high: int, rule: str) -> int:
 
 def _ids(name: str, ids: Sequence[int], vocab: int) -> tuple[int, ...]:
     rule = f"token ids below {vocab}"
+    _check(isinstance(ids, Sequence), name, "a list", ids)
     return tuple(_whole(name, token, 0, vocab - 1, rule) for token in ids)
 
 
 def _stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
+    _check(stop is None or isinstance(stop, Sequence), "stop", "a string or a list", stop)
     stops = () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
     _check(len(stops) <= MAX_STOPS, "stop", f"at most {MAX_STOPS} strings", len(stops))
     for text in stops:
         _check(isinstance(text, str) and text != "", "stop", "non-empty strings", text)
     return stops
+
+
+def _bias(bias: Mapping[Any, float] | None, vocab: int) -> tuple[tuple[int, float], ...]:
+    name, bias = "logit_bias", {} if bias is None else bias
+    _check(isinstance(bias, Mapping), name, "an object", bias)
+    # JSON has string keys only.
+    keys = [int(key) if isinstance(key, str) and key.isdecimal() else key for key in bias]
+    values = [_real(name, value, -1e6, 1e6, "finite numbers") for value in bias.values()]
+    return tuple(zip(_ids(name, keys, vocab), values, strict=True))
 
 
 def choices(params: SamplingParams) -> int:
@@ -149,27 +160,20 @@ def resolve(
         return fallback if value is None else value
 
     limit = params.max_tokens if params.max_tokens is not None else defaults.max_tokens
-    bias = tuple(
-        (
-            _ids("logit_bias", [int(token)], vocab)[0],
-            _real("logit_bias", value, -1e6, 1e6, "finite numbers"),
-        )
-        for token, value in (params.logit_bias or {}).items()
-    )
     stop_ids = frozenset(_ids("stop_token_ids", params.stop_token_ids or (), vocab))
     ends = stop_ids if params.ignore_eos else end_ids | stop_ids
     min_tokens = _whole("min_tokens", params.min_tokens, 0, 1 << 31, "zero or more")
     return Decoding(
         temperature=_real("temperature", pick("temperature", 0.0), 0, 100, "between 0 and 100"),
         top_p=_real("top_p", pick("top_p", 1.0), 0, 1, "between 0 and 1"),
-        top_k=max(0, _whole("top_k", int(pick("top_k", 0)), -1, 1 << 31, "zero or more")),
+        top_k=max(0, _whole("top_k", pick("top_k", 0), -1, 1 << 31, "zero or more")),
         min_p=_real("min_p", pick("min_p", 0.0), 0, 1, "between 0 and 1"),
         repetition_penalty=_real(
             "repetition_penalty", pick("repetition_penalty", 1.0), 1e-3, 1e3, "positive"
         ),
         presence_penalty=_real("presence_penalty", params.presence_penalty, -100, 100, "finite"),
         frequency_penalty=_real("frequency_penalty", params.frequency_penalty, -100, 100, "finite"),
-        logit_bias=bias,
+        logit_bias=_bias(params.logit_bias, vocab),
         seed=secrets.randbits(63)
         if params.seed is None
         else _whole("seed", params.seed, -(1 << 63), (1 << 64) - 1, "a 64-bit integer"),

@@ -21,9 +21,13 @@ class Stopwatch:
         was_decode, was_tokens = self._work
         costs = self.costs
         if was_tokens:
-            rest = max(0.0, seconds - (costs.decode_step if was_decode else 0.0))
-            fresh = _blend(costs.prefill_token, rest / was_tokens)
-            self.costs = Costs(costs.decode_step, fresh)
+            decode_step = costs.decode_step
+            if was_decode:
+                # A step shorter than a decode was thought to be corrects that thought.
+                decode_step = min(decode_step, seconds)
+                seconds -= decode_step
+            fresh = _blend(costs.prefill_token, seconds / was_tokens)
+            self.costs = Costs(decode_step, fresh)
         elif was_decode:
             self.costs = Costs(_blend(costs.decode_step, seconds), costs.prefill_token)
         self._work = (decode, tokens)

@@ -35,14 +35,17 @@ CANDIDATES = 64
 # that all of them miss with 0.25 ** 8 = 1.5e-5 at LEAST_NUCLEUS, and less above it.
 TRIES = 8
 LEAST_NUCLEUS = 0.75
+# Below it logits could overflow float32, and differences of 1e-3 nats decide anyway.
+LEAST_TEMPERATURE = 1e-5
 _NEGATIVE = -math.inf
+_LOWEST = -3e38  # of float32 and bfloat16, nearly
 
 Route = Literal["greedy", "narrow", "plain", "nucleus", "ranked"]
 
 
 def route(row: Decoding) -> Route:
     """Which function serves a row: the cheapest one that honours its settings."""
-    if row.temperature == 0 or row.top_k == 1:
+    if row.temperature < LEAST_TEMPERATURE or row.top_k == 1:
         return "greedy"
     if row.top_k:
         return "narrow" if row.top_k <= CANDIDATES else "ranked"
@@ -60,32 +63,35 @@ def grouped(x: mx.array) -> mx.array:
 
 
 def top(x: mx.array, count: int) -> tuple[mx.array, mx.array]:
-    """The `count` largest of each row, in falling order, and where they stand."""
-    if count > CANDIDATES or x.shape[-1] <= CANDIDATES * GROUP:
-        return _top_of(x, count)
-    groups = grouped(x)
-    best = mx.argpartition(-groups.max(axis=-1), count - 1, axis=-1)[:, :count]
-    values = mx.take_along_axis(groups, best[:, :, None], axis=1)
-    ids = best[:, :, None] * GROUP + mx.arange(GROUP)
-    values, places = _top_of(values.reshape(x.shape[0], -1), count)
-    return values, mx.take_along_axis(ids.reshape(x.shape[0], -1), places, axis=-1)
+    """The `count` largest of each row, in falling order, and where they stand.
 
-
-def _top_of(x: mx.array, count: int) -> tuple[mx.array, mx.array]:
-    if _PARTITION_SORTS or count >= x.shape[-1]:
+    Up to CANDIDATES are cut from that many, so that among equal values the choice does not
+    depend on `count`.
+    """
+    width = x.shape[-1]
+    if count > CANDIDATES or width <= CANDIDATES:
         places = mx.argsort(-x, axis=-1)[:, :count]
         return mx.take_along_axis(x, places, axis=-1), places
-    places = mx.argpartition(-x, count - 1, axis=-1)[:, :count]
+    if width <= CANDIDATES * GROUP:
+        places = _best(x)
+    else:
+        # Above the padding, so that no place of it is ever among the best.
+        groups = grouped(mx.maximum(x, _LOWEST))
+        best = _best(groups.max(axis=-1))[:, :, None]
+        inside = mx.take_along_axis(groups, best, axis=1).reshape(x.shape[0], -1)
+        ids = (best * GROUP + mx.arange(GROUP)).reshape(x.shape[0], -1)
+        places = mx.take_along_axis(ids, _best(inside), axis=-1)
     values = mx.take_along_axis(x, places, axis=-1)
-    order = mx.argsort(-values, axis=-1)
+    order = mx.argsort(-values, axis=-1)[:, :count]
     return (
         mx.take_along_axis(values, order, axis=-1),
         mx.take_along_axis(places, order, axis=-1),
     )
 
 
-# On a GPU, MLX partitions by sorting.
-_PARTITION_SORTS = mx.default_device() == mx.gpu
+def _best(x: mx.array) -> mx.array:
+    """Where the CANDIDATES largest of each row stand, in any order."""
+    return mx.argpartition(-x, CANDIDATES - 1, axis=-1)[:, :CANDIDATES]
 
 
 def _pick(weights: mx.array, u: mx.array) -> mx.array:

@@ -82,7 +82,7 @@ class Engine:
         start = self._clock()
         self._batch.retire()
         plan = schedule(self._state(start), self.policy)
-        self._admit(plan)
+        self._admit(plan, start)
         self._join(plan.join)
         pending, self._pending = self._pending, None
         fault = self._launch() if plan.decode else None
@@ -123,9 +123,10 @@ class Engine:
         job = Prefill(self.model, sequences, now, order, now)
         (self._prefilling if again else self._waiting)[order] = job
 
-    def _admit(self, plan: Plan) -> None:
+    def _admit(self, plan: Plan, now: float) -> None:
         for key in plan.admit:
             job = self._prefilling[key] = self._waiting.pop(key)
+            job.last_served = now
             for sequence in job.sequences:
                 sequence.phase = Phase.PREFILL
 

@@ -51,8 +51,10 @@ class Detokenizer:
 
         Tokens without text (specials) are added to the context instead of replacing it.
         """
-        if text or len(self._ids) > 2 * _MOST_PENDING:
+        if text:
             self._ids = self._ids[self._shown :] or self._ids[-1:]
+        elif len(self._ids) > 2 * _MOST_PENDING:
+            self._ids = self._ids[: _MOST_PENDING + 1]
         self._shown = len(self._ids)
         self._before = self._decode(self._ids)
         return text
@@ -70,9 +72,11 @@ class StopMatcher:
         if not self._stops:
             return text, False
         self._held += text
-        found = [at for at in map(self._held.find, self._stops) if at >= 0]
+        places = [(self._held.find(stop), stop) for stop in self._stops]
+        # The first one to be complete, so that it does not matter in what pieces text comes.
+        found = [(at + len(stop), at) for at, stop in places if at >= 0]
         if found:
-            shown, self._held = self._held[: min(found)], ""
+            shown, self._held = self._held[: min(found)[1]], ""
             return shown, True
         keep = self._possible_beginning()
         split = len(self._held) - keep

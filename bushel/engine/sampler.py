@@ -16,35 +16,34 @@ import numpy as np
 from bushel.core import Decoding, IntegrityError, TokenLogprob
 from bushel.engine import draw
 
+Logprobs = tuple[mx.array, mx.array, mx.array]  # chosen, values of the best, ids of the best
+
 
 @dataclass
 class Sampled:
     """One step's result, possibly not computed yet."""
 
     tokens: mx.array  # [B]
-    logprob_rows: list[int] = field(default_factory=list)
-    logprobs: tuple[mx.array, mx.array, mx.array] | None = None  # chosen, top values, top ids
+    logprobs: list[tuple[list[int], Logprobs]] = field(default_factory=list)  # of these rows
 
     def arrays(self) -> list[mx.array]:
-        return [self.tokens, *(self.logprobs or ())]
+        return [self.tokens, *(array for _, found in self.logprobs for array in found)]
 
     def read(self, rows: Sequence[Decoding]) -> tuple[list[int], list[TokenLogprob | None]]:
         """To host values; waits for the device."""
         tokens: Any = self.tokens.tolist()
         found: list[TokenLogprob | None] = [None] * len(tokens)
-        if self.logprobs is not None:
-            host: list[Any] = [array.tolist() for array in self.logprobs]
+        for asked, arrays in self.logprobs:
+            host: list[Any] = [array.tolist() for array in arrays]
             chosen, values, ids = host
-            for at, row in enumerate(self.logprob_rows):
+            for at, row in enumerate(asked):
                 count = rows[row].logprobs or 0
                 best = tuple(zip(ids[at][:count], values[at][:count], strict=True))
                 found[row] = TokenLogprob(tokens[row], chosen[at], best)
         return tokens, found
 
 
-def logprobs_of(
-    logits: mx.array, tokens: mx.array, count: int
-) -> tuple[mx.array, mx.array, mx.array]:
+def logprobs_of(logits: mx.array, tokens: mx.array, count: int) -> Logprobs:
     """Raw float32 log-softmax of `tokens` [R], and the `count` best of each row of logits."""
     logits = logits.astype(mx.float32)
     norm = mx.logsumexp(logits, axis=-1, keepdims=True)
@@ -141,17 +140,19 @@ class Sampler:
             u = mx.array(self._uniforms(positions))
         parts = [group.tokens(logits, u) for group in self._groups]
         tokens = parts[0] if len(parts) == 1 else mx.concatenate(parts)[self._order]
-        asked = self._logprob_rows
-        if not asked:
-            return Sampled(tokens)
+        return Sampled(tokens, [self._logprobs(asked, raw, tokens) for asked in self._asked])
+
+    def _logprobs(
+        self, asked: list[int], logits: mx.array, tokens: mx.array
+    ) -> tuple[list[int], Logprobs]:
         take = mx.array(asked)
         count = max(self.rows[row].logprobs or 0 for row in asked)
-        return Sampled(tokens, asked, logprobs_of(raw[take], tokens[take], count))
+        return asked, logprobs_of(logits[take], tokens[take], count)
 
     def _uniforms(self, positions: Sequence[int]) -> np.ndarray:
         """Made a block of steps at a time, since rows move on together."""
         step = positions[0] - self._block_start[0] if self._block_start else _BLOCK
-        if step >= _BLOCK or [at + step for at in self._block_start] != list(positions):
+        if not 0 <= step < _BLOCK or [at + step for at in self._block_start] != list(positions):
             self._block = draw.uniforms([row.seed for row in self.rows], positions, _BLOCK)
             self._block_start, step = list(positions), 0
         block: np.ndarray = self._block[step]
@@ -201,7 +202,11 @@ class Sampler:
         self._early = self._bias = None
         self._block_start = []
         self._biased = any(row.logit_bias or row.min_tokens for row in rows)
-        self._logprob_rows = [at for at, row in enumerate(rows) if row.logprobs is not None]
+        asked = [(at, row.logprobs) for at, row in enumerate(rows) if row.logprobs is not None]
+        few = [at for at, count in asked if count <= draw.CANDIDATES]
+        many = [at for at, count in asked if count > draw.CANDIDATES]
+        # Apart, because they break ties differently: a neighbour must not change the choice.
+        self._asked = [group for group in (few, many) if group]
         self._penalties = (
             ()
             if self._counts is None

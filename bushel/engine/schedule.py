@@ -19,7 +19,7 @@ Neither prefill nor decode can starve: both are in every plan that has work of b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Job:
 
     id: int
     remaining: int  # tokens to run before it can decode
-    last_served: float  # when it got its last chunk, or when it arrived
+    last_served: float  # when it got its last chunk, or when it was admitted
     order: int  # of arrival
 
 
@@ -77,9 +77,11 @@ def schedule(state: State, policy: Policy) -> Plan:
     join = min(state.ready, policy.max_batch - state.running)
     taken = state.running + state.ready + len(state.prefilling)
     admit = state.waiting[: max(0, policy.max_batch - taken)]
+    # Time in the queue does not count, or every newcomer would overtake who is being served.
+    started = tuple(replace(job, last_served=state.now) for job in admit)
     running = state.running + join
     chunks = _chunks(
-        sorted((*state.prefilling, *admit), key=lambda job: _urgency(job, state.now, policy)),
+        sorted((*state.prefilling, *started), key=lambda job: _urgency(job, state.now, policy)),
         _budget(running, state.costs, policy),
         policy,
     )
@@ -96,7 +98,9 @@ def _budget(running: int, costs: Costs, policy: Policy) -> int:
     """Prefill tokens of this step."""
     tokens = policy.prefill_chunk
     if running and costs.prefill_token > 0:
-        tokens = min(tokens, int((policy.token_gap - costs.decode_step) / costs.prefill_token))
+        room = max(0.0, policy.token_gap - costs.decode_step)
+        if room < tokens * costs.prefill_token:
+            tokens = int(room / costs.prefill_token)
     return max(tokens, min(policy.least_chunk, policy.prefill_chunk))
 
 

@@ -115,7 +115,7 @@ class Simulation:
         )
         for key in plan.admit:
             prompt = self._prefilling[key] = self._waiting.pop(key)
-            prompt.admitted = start
+            prompt.admitted = prompt.last_served = start
         self._rows += self._ready[: plan.join]
         self._ready = self._ready[plan.join :]
         self._count_overdue(start)
@@ -131,7 +131,7 @@ class Simulation:
             if prompt.overdue_before is None and (
                 start - prompt.last_served >= self._policy.start_wait
             ):
-                everyone = (*self._prefilling.values(), *self._waiting.values())
+                everyone = self._prefilling.values()
                 mine = (prompt.last_served, prompt.order)
                 earlier = [it for it in everyone if (it.last_served, it.order) < mine]
                 prompt.overdue_before = len(earlier)

@@ -337,12 +337,8 @@ MUTATIONS = (
     Mutation("recurrent zero join", WITH_RECURRENT, "staggered", state_forgotten),
     Mutation("recurrent leave", WITH_RECURRENT, "leaves", wrong_rows_kept(Recurrent)),
     Mutation("recurrent alone", WITH_RECURRENT, "leaves", wrong_row_alone(Recurrent)),
-    Mutation(
-        "recurrent restore", WITH_RECURRENT, "fork", restored_wrong(Recurrent, arrays_dropped)
-    ),
-    Mutation(
-        "recurrent last array", WITH_RECURRENT, "fork", restored_wrong(Recurrent, one_array_dropped)
-    ),
+    Mutation("recurrent restore", WITH_RECURRENT, "fork", restored_empty),
+    Mutation("recurrent last array", WITH_RECURRENT, "fork", restored_in_part),
     Mutation("composite merge", COMPOSITE, "chunk 512", rows_swapped(Composite)),
     Mutation("composite join", COMPOSITE, "staggered", part_forgotten),
     Mutation("composite leave", COMPOSITE, "leaves", wrong_rows_kept(Composite)),
