@@ -41,20 +41,31 @@ def filled(model: Model, ids: tuple[int, ...]) -> list[Any]:
     return state
 
 
-def mixed(row: int) -> SamplingParams:
+def _forever(**settings: Any) -> SamplingParams:
+    return SamplingParams(max_tokens=1 << 30, ignore_eos=True, **settings)
+
+
+def _mixed(row: int) -> SamplingParams:
     """A different sampler in every row: each of the usual knobs, and several together."""
-    common: dict[str, Any] = {"temperature": 0.5 + 0.03 * row, "seed": row}
     kinds: list[dict[str, Any]] = [
         {"top_p": 0.9 - 0.005 * row, "top_k": 20 + row},
         {"top_p": 0.95 - 0.005 * row},
         {"min_p": 0.05 + 0.001 * row},
         {"top_k": 40 - row // 2, "repetition_penalty": 1.1},
     ]
-    return SamplingParams(max_tokens=1 << 30, ignore_eos=True, **common, **kinds[row % 4])
+    return _forever(temperature=0.5 + 0.03 * row, seed=row, **kinds[row % 4])
 
 
-def greedy(row: int) -> SamplingParams:
-    return SamplingParams(max_tokens=1 << 30, ignore_eos=True, temperature=0)
+SAMPLERS: dict[str, Callable[[int], SamplingParams]] = {
+    "greedy": lambda row: _forever(temperature=0),
+    "mixed": _mixed,
+    "top_k": lambda row: _forever(temperature=0.5 + 0.03 * row, top_k=20 + row, seed=row),
+    "top_p": lambda row: _forever(temperature=0.5 + 0.03 * row, top_p=0.9, seed=row),
+    "low_p": lambda row: _forever(temperature=0.5 + 0.03 * row, top_p=0.5, seed=row),
+    "min_p": lambda row: _forever(temperature=0.5 + 0.03 * row, min_p=0.05, seed=row),
+    "penalty": lambda row: _forever(temperature=0, repetition_penalty=1.05 + 0.01 * row),
+    "logprobs": lambda row: _forever(temperature=0, logprobs=5),
+}
 
 
 class Bare:
@@ -93,7 +104,7 @@ class Served:
             decoding = resolve(params(row), model.defaults, vocab=model.vocab, end_ids=frozenset())
             ids = prompt(row, length, model.vocab)
             self._engine.submit(Request(str(row), Prepared(ids), (decoding,)))
-        while self._engine.status()["requests"][-1]["completion_tokens"] < 1:
+        while min(it["completion_tokens"] for it in self._engine.status()["requests"]) < 1:
             self._engine.step()
 
     def steps(self, count: int) -> None:
@@ -111,7 +122,7 @@ def seconds(run: Callable[[int], None], count: int) -> float:
 def compare(bare: Bare, served: Served, rounds: int, count: int) -> tuple[list[float], float]:
     """Ratios bare / engine of pairs, and the bare step's median seconds."""
     for side in (bare, served):
-        side.steps(4)
+        side.steps(count)
     ratios, steps = [], []
     for at in range(rounds):
         if at % 2:
@@ -148,6 +159,7 @@ def main() -> None:
     parser.add_argument("--model", nargs="+", default=["20m"], choices=CONFIGS)
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 4, 8])
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--samplers", nargs="+", default=["greedy", "mixed"], choices=SAMPLERS)
     parser.add_argument("--length", type=int, default=128, help="prompt tokens per row")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--steps", type=int, default=24)
@@ -157,9 +169,10 @@ def main() -> None:
     for name in options.model:
         model = make(name, getattr(mx, options.dtype))
         for batch in options.batch:
-            bare = Bare(model, batch, options.length)
-            for label, params in (("greedy", greedy), ("mixed", mixed)):
-                served = Served(model, batch, options.length, params)
+            for label in options.samplers:
+                # Both fresh, so that their contexts grow alike.
+                bare = Bare(model, batch, options.length)
+                served = Served(model, batch, options.length, SAMPLERS[label])
                 ratios, step = compare(bare, served, options.rounds, options.steps)
                 middle = statistics.median(ratios)
                 print(
@@ -167,9 +180,8 @@ def main() -> None:
                     f"{max(ratios):.3f})     {step * 1e3:8.2f}  {batch * middle / step:8.0f}",
                     flush=True,
                 )
-                del served
-            del bare
-            mx.clear_cache()
+                del served, bare
+                mx.clear_cache()
         batch = max(options.batch)
         if batch > 2:
             bare = Bare(model, batch, 2048)

@@ -64,6 +64,7 @@ _HYBRID = {
 }
 
 CONFIGS: dict[str, dict[str, Any]] = {
+    "nano": _llama(64, 2, 2, 2, 128, 4096),  # nothing but overhead
     "20m": _llama(384, 8, 6, 2, 1280, 8192),
     "1b": _llama(2048, 16, 32, 8, 8192, 128256),
     "8b": _llama(4096, 32, 32, 8, 14336, 128256),

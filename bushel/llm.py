@@ -45,11 +45,17 @@ class Handle:
         return self.output.done
 
     def abort(self) -> None:
-        self._llm._abort(self)
+        if not self.done:
+            self._llm._abort(self)
 
     def _take(self, event: Event) -> None:
         self.output.fold(event)
         self._events.append(event)
+
+    @property
+    def pending(self) -> bool:
+        """Whether something has happened since the last call of `events`."""
+        return bool(self._events)
 
     def events(self) -> list[Event]:
         """What has happened since the last call."""
@@ -124,9 +130,10 @@ class LLM:
         """The request's events as they happen. Leaving the loop early aborts it."""
         handle = self.submit(request, params)
         try:
-            yield from handle.events()
-            while not handle.done:
-                self.step()
+            # Another stream's reader may finish this one while it is suspended here.
+            while not handle.done or handle.pending:
+                if not handle.pending:
+                    self.step()
                 yield from handle.events()
         finally:
             if not handle.done and self._engine is not None:

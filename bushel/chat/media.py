@@ -42,7 +42,9 @@ def read_source(url: str) -> bytes:
     path = Path(unquote_to_bytes(url[7:]).decode() if scheme == "file" else url)
     try:
         return path.read_bytes()
-    except (OSError, ValueError) as error:
+    except OSError as error:  # not str(error), which repeats the name, however long
+        raise _refuse(f"The media file cannot be read: {error.strerror}.") from error
+    except ValueError as error:
         raise _refuse(f"The media file cannot be read: {error}.") from error
 
 

@@ -57,6 +57,8 @@ def _from_messages(model: Model, request: Mapping[str, Any]) -> Prepared:
     media: list[Any] = []
     turns = [_message(at, message, media) for at, message in enumerate(messages)]
     options = request.get("chat_template_kwargs") or {}
+    if not isinstance(options, Mapping):
+        raise RequestError("chat_template_kwargs must be an object.", param="chat_template_kwargs")
     text = model.tokenizer.render(turns, tools=request.get("tools"), **options)
     return model.prepare(text, media)
 
@@ -67,8 +69,10 @@ def _message(at: int, message: Any, media: list[Any]) -> dict[str, Any]:
     content = message.get("content")
     if content is None or isinstance(content, str):
         return dict(message)
-    if not isinstance(content, Sequence):
-        raise RequestError(f"messages[{at}].content must be text or parts.", param="messages")
+    if not isinstance(content, Sequence) or not content:
+        raise RequestError(
+            f"messages[{at}].content must be text or a list of parts.", param="messages"
+        )
     parts = [_part(f"messages[{at}].content[{n}]", part, media) for n, part in enumerate(content)]
     if all(part["type"] == "text" for part in parts):
         return {**message, "content": "\n".join(part["text"] for part in parts)}

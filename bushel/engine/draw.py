@@ -54,11 +54,11 @@ def route(row: Decoding) -> Route:
     return "nucleus" if row.top_p >= LEAST_NUCLEUS else "ranked"
 
 
-def grouped(x: mx.array) -> mx.array:
-    """[R, V] as [R, G, GROUP], padded with -inf."""
+def grouped(x: mx.array, fill: float) -> mx.array:
+    """[R, V] as [R, G, GROUP], padded with `fill`."""
     rows, width = x.shape
     if rest := -width % GROUP:
-        x = mx.pad(x, [(0, 0), (0, rest)], constant_values=_NEGATIVE)
+        x = mx.pad(x, [(0, 0), (0, rest)], constant_values=fill)
     return x.reshape(rows, -1, GROUP)
 
 
@@ -76,7 +76,7 @@ def top(x: mx.array, count: int) -> tuple[mx.array, mx.array]:
         places = _best(x)
     else:
         # Above the padding, so that no place of it is ever among the best.
-        groups = grouped(mx.maximum(x, _LOWEST))
+        groups = grouped(mx.maximum(x, _LOWEST), _NEGATIVE)
         best = _best(groups.max(axis=-1))[:, :, None]
         inside = mx.take_along_axis(groups, best, axis=1).reshape(x.shape[0], -1)
         ids = (best * GROUP + mx.arange(GROUP)).reshape(x.shape[0], -1)
@@ -102,27 +102,26 @@ def _pick(weights: mx.array, u: mx.array) -> mx.array:
     return ((sums <= u[:, :, None] * total) & (sums < total)).sum(axis=-1)
 
 
-def _pick_tokens(x: mx.array, u: mx.array) -> mx.array:
-    """K independent draws [R, K] from the softmax of x [R, V]; u is [R, 2K]."""
+def _pick_tokens(weights: mx.array, u: mx.array) -> mx.array:
+    """K independent draws [R, K] in proportion to weights [R, V]; u is [R, 2K]."""
     tries = u.shape[-1] // 2
-    groups = grouped(x)
-    mass = mx.logsumexp(groups, axis=-1)
-    group = _pick(mx.exp(mass - mass.max(axis=-1, keepdims=True)), u[:, :tries])
+    groups = grouped(weights, 0)
+    group = _pick(groups.sum(axis=-1), u[:, :tries])
     inside = mx.take_along_axis(groups, group[:, :, None], axis=1).reshape(-1, GROUP)
-    weights = mx.exp(inside - inside.max(axis=-1, keepdims=True))
-    return group * GROUP + _pick(weights, u[:, tries:].reshape(-1, 1)).reshape(group.shape)
+    return group * GROUP + _pick(inside, u[:, tries:].reshape(-1, 1)).reshape(group.shape)
 
 
-def _scaled(x: mx.array, temperature: mx.array, min_p: mx.array | None) -> mx.array:
-    x = x.astype(mx.float32) / temperature
-    if min_p is not None:
-        x = mx.where(x < x.max(axis=-1, keepdims=True) + mx.log(min_p), _NEGATIVE, x)
-    return x
+def _weights(x: mx.array, temperature: mx.array, min_p: mx.array | None) -> mx.array:
+    """Each token's probability over that of the most likely one."""
+    x = x.astype(mx.float32)
+    x = (x - x.max(axis=-1, keepdims=True)) / temperature
+    # Masked before exp, the dearest op on a CPU, which is quick for -inf.
+    return mx.exp(x if min_p is None else mx.where(x < mx.log(min_p), _NEGATIVE, x))
 
 
 def plain(x: mx.array, u: mx.array, temperature: mx.array, min_p: mx.array | None) -> mx.array:
     """Sample [R] tokens from logits [R, V]."""
-    return _pick_tokens(_scaled(x, temperature, min_p), u[:, :2])[:, 0]
+    return _pick_tokens(_weights(x, temperature, min_p), u[:, :2])[:, 0]
 
 
 def nucleus(
@@ -134,12 +133,11 @@ def nucleus(
     so a draw is tested with one sum and nothing is sorted. If every draw misses, the most
     likely token, which is always inside.
     """
-    x = _scaled(x, temperature, min_p)
-    drawn = _pick_tokens(x, u)
-    values = mx.take_along_axis(x, drawn, axis=-1)
-    probs = mx.softmax(x, axis=-1)
-    above = mx.where(x[:, None, :] > values[:, :, None], probs[:, None, :], 0).sum(axis=-1)
-    inside = above < top_p
+    weights = _weights(x, temperature, min_p)
+    drawn = _pick_tokens(weights, u)
+    own = mx.take_along_axis(weights, drawn, axis=-1)
+    above = mx.where(weights[:, None, :] > own[:, :, None], weights[:, None, :], 0).sum(axis=-1)
+    inside = above < top_p * weights.sum(axis=-1, keepdims=True)
     first = mx.take_along_axis(drawn, mx.argmax(inside, axis=-1, keepdims=True), axis=-1)
     return mx.where(inside.any(axis=-1), first[:, 0], mx.argmax(x, axis=-1))
 

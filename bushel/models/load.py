@@ -19,6 +19,7 @@ from bushel.models.text import TextModel
 from bushel.models.tokenizer import Tokenizer, load_tokenizer
 from bushel.models.vision import VisionModel
 
+_LONGEST_REASON = 300
 _DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
 
 
@@ -42,6 +43,8 @@ def _known_to(library: str, checkpoint: Checkpoint) -> bool:
         with _file_limits_kept():
             from mlx_lm.utils import MODEL_REMAPPING
         model_type = MODEL_REMAPPING.get(checkpoint.model_type, checkpoint.model_type)
+    if "." in model_type:  # a path, or a module inside a module: find_spec would raise
+        return False
     return importlib.util.find_spec(f"{library}.models.{model_type}") is not None
 
 
@@ -84,6 +87,12 @@ def _cast(network: Any, dtype: mx.Dtype) -> None:
     network.update(tree_map_with_path(convert, network.parameters()))
 
 
+def _one_line(error: Exception) -> str:
+    """The libraries' messages list every parameter, each on its line."""
+    words = " ".join(str(error).split()) or type(error).__name__
+    return words if len(words) <= _LONGEST_REASON else f"{words[:_LONGEST_REASON]}…"
+
+
 def load(model: str, *, dtype: str | None = None, trust_remote_code: bool = False) -> Model:
     """Load a checkpoint, or raise one clear ModelError and leave no memory behind (B8)."""
     if dtype is not None and dtype not in _DTYPES:
@@ -101,7 +110,7 @@ def load(model: str, *, dtype: str | None = None, trust_remote_code: bool = Fals
     try:
         return (_load_vision if sees else _load_text)(checkpoint, trust_remote_code, dtype)
     except Exception as error:  # a broken checkpoint can raise anything inside the libraries
-        reason = str(error) or type(error).__name__
+        reason = _one_line(error)
     # Raised here, because the exception above would keep the half-loaded weights alive.
     gc.collect()
     mx.clear_cache()

@@ -19,7 +19,14 @@ class Tokenizer:
         self._render = render or hf.apply_chat_template
         # Straight to the Rust tokenizer: the wrapper around it costs five times the decoding.
         self._fast = getattr(hf, "backend_tokenizer", None)
-        self._specials = frozenset(hf.all_special_ids)
+        added = getattr(hf, "added_tokens_decoder", {})
+        # all_special_ids holds the named ones alone (eos, bos, …).
+        self._specials = frozenset(
+            [*hf.all_special_ids, *(token for token, it in added.items() if it.special)]
+        )
+        # Without any vocabulary file transformers may make an empty tokenizer of the class.
+        if not self.encode("a", add_special_tokens=False):
+            raise ModelError(f"The tokenizer of {checkpoint.path.name} has no vocabulary.")
         self.end_ids = self._find_end_ids(checkpoint)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:

@@ -64,9 +64,23 @@ class VisionModel(Model):
                 f"The model's processor refused the media: {error}", code="invalid_media"
             ) from error
         ids = inputs.pop("input_ids")
+        self._require_places(ids, images, videos)
         inputs.pop("attention_mask", None)
         tensors = {key: _to_host(value) for key, value in inputs.items() if value is not None}
         return Prepared(tuple(np.asarray(ids).reshape(-1).tolist()), tensors)
+
+    def _require_places(self, ids: Any, images: list[Any], videos: list[Any]) -> None:
+        """Media that the template or the processor left out would be lost unseen (B7a)."""
+        found = set(np.asarray(ids).reshape(-1).tolist())
+        for kind, sent in (("image", images), ("video", videos)):
+            tokens = _placeholders(self.network.config, kind)
+            # A config may name its image token in a way of its own; one for video is named so.
+            if sent and not found & set(tokens) and (tokens or kind == "video"):
+                raise RequestError(
+                    f"{self.name} takes no {kind}: its prompt has no place for one.",
+                    code="unsupported_media",
+                    param="messages",
+                )
 
     def embed(self, prepared: Prepared) -> Prompt:
         language = self.network.language_model
@@ -93,7 +107,9 @@ class VisionModel(Model):
             ids=prepared.ids,
             embeds=found["inputs_embeds"],
             positions=self._axes(positions, len(prepared.ids)),
-            delta=0 if delta is None or not spans else int(np.asarray(delta).reshape(-1)[0]),
+            delta=0
+            if delta is None or not prepared.has_media
+            else int(np.asarray(delta).reshape(-1)[0]),
             extras=extras,
             spans=spans,
             uncut=self._uncut(len(prepared.ids), spans, extras),
@@ -148,7 +164,7 @@ class VisionModel(Model):
     def _spans(self, prepared: Prepared) -> tuple[tuple[int, int], ...]:
         if not prepared.has_media:
             return ()
-        placeholders = _placeholders(self.network.config)
+        placeholders = _placeholders(self.network.config, "image", "video")
         inside = np.isin(np.asarray(prepared.ids), placeholders)
         edges = np.flatnonzero(np.diff(np.concatenate([[0], inside.astype(np.int8), [0]])))
         return tuple((int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True))
@@ -171,8 +187,8 @@ class VisionModel(Model):
         return ()
 
 
-def _placeholders(config: Any) -> list[int]:
-    names = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
+def _placeholders(config: Any, *kinds: str) -> list[int]:
+    names = (f"{kind}_token_{end}" for kind in kinds for end in ("id", "index"))
     found = (getattr(config, name, None) for name in names)
     return [token for token in found if isinstance(token, int)]
 

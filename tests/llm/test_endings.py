@@ -88,7 +88,7 @@ def test_a_limit_beyond_the_context_is_clamped(llama: LLM, tmp_path: Path) -> No
     set_json(path / "config.json", max_position_embeddings=64)
     with LLM(str(path)) as llm:
         asked = [prompt(50), prompt(63), prompt(20)]
-        outputs = llm.generate(asked, [greedy(32_000), greedy(32_000), greedy(8)])
+        outputs = llm.generate(asked, [greedy(320), greedy(320), greedy(8)])
     assert [len(output.token_ids) for output in outputs] == [14, 1, 8]
     assert [output.finish_reason for output in outputs] == ["length"] * 3
     assert_same(outputs[0], solo(llama, asked[0], greedy(14)))

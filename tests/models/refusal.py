@@ -28,4 +28,6 @@ def assert_refused(model: str, message: str, **settings: Any) -> None:
     assert message in said
     assert "\n" not in said
     assert len(said) < 500
-    assert settled() - before < SLACK
+    # Not after a collection: the failed load itself has to leave nothing behind.
+    mx.synchronize()
+    assert mx.get_active_memory() - before < SLACK
