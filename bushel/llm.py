@@ -28,39 +28,55 @@ from bushel.core import (
 from bushel.core.params import choices, resolve
 from bushel.engine import Engine, Policy
 from bushel.engine.draw import derived_seed
+from bushel.engine.reply import Reply
 from bushel.models import load
 
 
 class Handle:
     """A submitted request; `output` grows while it runs."""
 
-    def __init__(self, llm: LLM, request_id: str, output: Output):
+    def __init__(self, llm: LLM, request_id: str, output: Output, replies: Sequence[Reply] = ()):
         self.id = request_id
-        self.output = output
         self._llm = llm
-        self._events: list[Event] = []
+        self._output = output
+        self._replies = replies
+        self._open = len(output.choices)  # choices without a finish reason
+        self._queue: list[Event] = []  # not folded yet: text is made when someone looks
 
     @property
     def done(self) -> bool:
-        return self.output.done
+        return self._open == 0
+
+    @property
+    def output(self) -> Output:
+        self._drain()
+        return self._output
 
     def abort(self) -> None:
         if not self.done:
             self._llm._abort(self)
 
     def _take(self, event: Event) -> None:
-        self.output.fold(event)
-        self._events.append(event)
+        self._queue.append(event)
+        if event.finish_reason is not None:
+            self._open -= 1
 
-    @property
-    def pending(self) -> bool:
-        """Whether something has happened since the last call of `events`."""
-        return bool(self._events)
-
-    def events(self) -> list[Event]:
-        """What has happened since the last call."""
-        events, self._events = self._events, []
+    def _drain(self) -> list[Event]:
+        """Fold what has happened since the last call; returns it, with its text."""
+        queue, self._queue = self._queue, []
+        events = [event._replace(text=self._text(event)) for event in queue]
+        for event in events:
+            self._output.fold(event)
         return events
+
+    def _text(self, event: Event) -> str:
+        if not self._replies:
+            return ""
+        reply = self._replies[event.choice]
+        ended = [reply.add(token) for token in event.token_ids]
+        if event.finish_reason is not None and not any(ended):
+            reply.finish()
+        return reply.take()
 
 
 class LLM:
@@ -116,7 +132,7 @@ class LLM:
             return self._refused(request_id, str(error))
         except Exception as error:  # whatever a template or an image provokes is that request's
             return self._refused(request_id, f"{type(error).__name__}: {error}")
-        handle = self._handle(request_id, ready, params)
+        handle = self._handle(engine, ready, params)
         engine.submit(ready)
         return handle
 
@@ -131,10 +147,10 @@ class LLM:
         handle = self.submit(request, params)
         try:
             # Another stream's reader may finish this one while it is suspended here.
-            while not handle.done or handle.pending:
-                if not handle.pending:
+            while not handle.done or handle._queue:
+                if not handle._queue:
                     self.step()
-                yield from handle.events()
+                yield from handle._drain()
         finally:
             if not handle.done and self._engine is not None:
                 handle.abort()
@@ -184,7 +200,7 @@ class LLM:
         rows = tuple(dataclasses.replace(first, seed=seed) for seed in seeds)
         return Request(request_id, prepare(model, request), rows)
 
-    def _handle(self, request_id: str, ready: Request, params: SamplingParams) -> Handle:
+    def _handle(self, engine: Engine, ready: Request, params: SamplingParams) -> Handle:
         kept = [
             Choice(
                 logprobs=None if params.logprobs is None else [],
@@ -193,7 +209,9 @@ class LLM:
             for _ in ready.choices
         ]
         output = Output(kept, Usage(prompt_tokens=len(ready.prompt.ids)))
-        handle = self._handles[request_id] = Handle(self, request_id, output)
+        decode = engine.model.tokenizer.decode
+        replies = [Reply(decode, decoding) for decoding in ready.choices]
+        handle = self._handles[ready.id] = Handle(self, ready.id, output, replies)
         return handle
 
     def _refused(self, request_id: str, message: str) -> Handle:

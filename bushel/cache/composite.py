@@ -27,13 +27,13 @@ class Composite(LayerKind):
         for (kind, part), row in zip(self._each(batch), single.caches, strict=True):
             kind.join(part, row)
 
-    def leave(self, batch: Layer, keep: Sequence[int]) -> None:
+    def leave(self, batch: Layer, keep: Sequence[int], positions: Sequence[int]) -> None:
         for kind, part in self._each(batch):
-            kind.leave(part, keep)
+            kind.leave(part, keep, positions)
 
-    def single(self, batch: Layer, row: int, fresh: Layer) -> Layer:
+    def single(self, batch: Layer, row: int, position: int, fresh: Layer) -> Layer:
         pairs = zip(self._each(batch), fresh.caches, strict=True)
-        return type(fresh)(*(kind.single(part, row, new) for (kind, part), new in pairs))
+        return type(fresh)(*(kind.single(part, row, position, new) for (kind, part), new in pairs))
 
     def snapshot(self, single: Layer, position: int) -> LayerSnapshot:
         parts = tuple(kind.snapshot(part, position) for kind, part in self._each(single))

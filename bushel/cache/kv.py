@@ -26,11 +26,22 @@ class KV(LayerKind):
     def join(self, batch: Layer, single: Layer) -> None:
         batch.extend(self.merge([single]))
 
-    def leave(self, batch: Layer, keep: Sequence[int]) -> None:
-        batch.filter(mx.array(list(keep)))
+    def leave(self, batch: Layer, keep: Sequence[int], positions: Sequence[int]) -> None:
+        # As the libraries' `filter`, which waits for the device in every layer to learn the
+        # padding (H200, 16 layers, 8 rows of 2k tokens: 9 ms).
+        rows, unused = mx.array(list(keep)), batch._idx - max(positions)
+        batch.keys = batch.keys[rows, :, unused:]
+        batch.values = batch.values[rows, :, unused:]
+        batch.offset = batch.offset[rows]
+        batch.left_padding = batch.left_padding[rows] - unused
+        batch._idx -= unused
 
-    def single(self, batch: Layer, row: int, fresh: Layer) -> Layer:
-        return batch.extract(row)
+    def single(self, batch: Layer, row: int, position: int, fresh: Layer) -> Layer:
+        used = slice(batch._idx - position, batch._idx)
+        fresh.keys = mx.contiguous(batch.keys[row : row + 1, :, used])
+        fresh.values = mx.contiguous(batch.values[row : row + 1, :, used])
+        fresh.offset = position
+        return fresh
 
     def snapshot(self, single: Layer, position: int) -> LayerSnapshot:
         if single.keys is None:

@@ -54,11 +54,11 @@ class LayerKind(ABC):
         """Append a row to a batch."""
 
     @abstractmethod
-    def leave(self, batch: Layer, keep: Sequence[int]) -> None:
-        """Keep these rows of a batch (two or more), in order."""
+    def leave(self, batch: Layer, keep: Sequence[int], positions: Sequence[int]) -> None:
+        """Keep these rows of a batch (two or more), in order; they have run `positions` tokens."""
 
     @abstractmethod
-    def single(self, batch: Layer, row: int, fresh: Layer) -> Layer:
+    def single(self, batch: Layer, row: int, position: int, fresh: Layer) -> Layer:
         """One row of a batch as a single; `fresh` is an empty layer of the model's making."""
 
     @abstractmethod

@@ -23,10 +23,10 @@ class Opaque(LayerKind):
     def join(self, batch: Layer, single: Layer) -> None:
         self._refuse(single)
 
-    def leave(self, batch: Layer, keep: Sequence[int]) -> None:
+    def leave(self, batch: Layer, keep: Sequence[int], positions: Sequence[int]) -> None:
         self._refuse(batch)
 
-    def single(self, batch: Layer, row: int, fresh: Layer) -> Layer:
+    def single(self, batch: Layer, row: int, position: int, fresh: Layer) -> Layer:
         self._refuse(batch)
 
     def snapshot(self, single: Layer, position: int) -> LayerSnapshot:

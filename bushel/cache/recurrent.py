@@ -25,10 +25,10 @@ class Recurrent(LayerKind):
         batch.extend(single)
         batch.finalize()
 
-    def leave(self, batch: Layer, keep: Sequence[int]) -> None:
+    def leave(self, batch: Layer, keep: Sequence[int], positions: Sequence[int]) -> None:
         batch.filter(mx.array(list(keep)))
 
-    def single(self, batch: Layer, row: int, fresh: Layer) -> Layer:
+    def single(self, batch: Layer, row: int, position: int, fresh: Layer) -> Layer:
         for slot, array in enumerate(batch.cache):
             # An owned row: a view would keep the whole batch's buffer alive.
             fresh[slot] = mx.contiguous(array[row : row + 1])

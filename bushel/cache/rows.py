@@ -73,15 +73,16 @@ class Rows:
     def leave(self, keep: Sequence[int]) -> None:
         if len(keep) == len(self.positions):
             return
+        self.positions = [self.positions[row] for row in keep]
         if not keep:
             self.layers = []
         elif len(keep) == 1:
             pairs = zip(self.layers, self._make_state(), strict=True)
-            self.layers = [kind_of(it).single(it, keep[0], fresh) for it, fresh in pairs]
+            only = keep[0], self.positions[0]
+            self.layers = [kind_of(it).single(it, *only, fresh) for it, fresh in pairs]
         else:
             for layer in self.layers:
-                kind_of(layer).leave(layer, keep)
-        self.positions = [self.positions[row] for row in keep]
+                kind_of(layer).leave(layer, keep, self.positions)
 
     def advance(self) -> None:
         """Every row has run one more token."""

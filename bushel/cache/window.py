@@ -21,10 +21,10 @@ class Window(LayerKind):
     def join(self, batch: Layer, single: Layer) -> None:
         batch.extend(self.merge([single]))
 
-    def leave(self, batch: Layer, keep: Sequence[int]) -> None:
+    def leave(self, batch: Layer, keep: Sequence[int], positions: Sequence[int]) -> None:
         batch.filter(mx.array(list(keep)))
 
-    def single(self, batch: Layer, row: int, fresh: Layer) -> Layer:
+    def single(self, batch: Layer, row: int, position: int, fresh: Layer) -> Layer:
         return batch.extract(row)
 
     def snapshot(self, single: Layer, position: int) -> LayerSnapshot:

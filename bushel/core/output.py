@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 
@@ -24,11 +24,11 @@ class Usage:
     cached_tokens: int = 0  # prompt tokens that were not computed
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """What one step added to one choice of one request.
 
-    Every choice ends with exactly one event that has a finish reason. `text` is what may be
+    Every choice ends with exactly one event that has a finish reason. The engine speaks ids;
+    `text` is added by whoever receives the event (`engine.reply.Reply`). It is what may be
     shown: it never contains end tokens, nor anything of a matched stop string.
     """
 

@@ -12,7 +12,8 @@ is sorted at full width where it can be avoided:
     level 2    the picked groups' own tokens            pick tokens
 
 Settings are columns [R, 1]; uniform numbers are [R, 2 * TRIES] in [0, 1). The order is that of
-most servers: temperature, then top_k and min_p, then top_p over what is left.
+most servers: temperature, then top_k and min_p, then top_p over what is left. Few operations
+matter as much as little data: on a GPU each costs the host some microseconds per step.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ LEAST_TEMPERATURE = 1e-5
 _NEGATIVE = -math.inf
 _LOWEST = -3e38  # of float32 and bfloat16, nearly
 
-Route = Literal["greedy", "narrow", "plain", "nucleus", "ranked"]
+Route = Literal["greedy", "narrow", "wide", "ranked"]
 
 
 def route(row: Decoding) -> Route:
@@ -49,9 +50,7 @@ def route(row: Decoding) -> Route:
         return "greedy"
     if row.top_k:
         return "narrow" if row.top_k <= CANDIDATES else "ranked"
-    if row.top_p >= 1:
-        return "plain"
-    return "nucleus" if row.top_p >= LEAST_NUCLEUS else "ranked"
+    return "wide" if row.top_p >= LEAST_NUCLEUS else "ranked"
 
 
 def grouped(x: mx.array, fill: float) -> mx.array:
@@ -68,30 +67,48 @@ def top(x: mx.array, count: int) -> tuple[mx.array, mx.array]:
     Up to CANDIDATES are cut from that many, so that among equal values the choice does not
     depend on `count`.
     """
-    width = x.shape[-1]
-    if count > CANDIDATES or width <= CANDIDATES:
+    if count > CANDIDATES:
         places = mx.argsort(-x, axis=-1)[:, :count]
         return mx.take_along_axis(x, places, axis=-1), places
-    if width <= CANDIDATES * GROUP:
-        places = _best(x)
+    _, places, groups = _candidates(x)
+    ids = _tokens_at(places[:, :count], groups)
+    return mx.take_along_axis(x, ids, axis=-1), ids
+
+
+def _candidates(x: mx.array) -> tuple[mx.array, mx.array, mx.array | None]:
+    """The CANDIDATES largest values of each row [R, C], falling, and what finds their tokens.
+
+    Those are their places, in the row itself or, if groups [R, C] are given, in those groups
+    laid end to end: see `_tokens_at`.
+    """
+    if x.shape[-1] <= CANDIDATES * GROUP:
+        return *_best(x, ordered=True), None
+    # Above the padding, so that no place of it is ever among the best.
+    groups = grouped(mx.maximum(x, _LOWEST), _NEGATIVE)
+    _, chosen = _best(groups.max(axis=-1), ordered=False)
+    inside = mx.take_along_axis(groups, chosen[:, :, None], axis=1)
+    return *_best(inside.reshape(x.shape[0], -1), ordered=True), chosen
+
+
+def _tokens_at(places: mx.array, groups: mx.array | None) -> mx.array:
+    if groups is None:
+        return places
+    return mx.take_along_axis(groups, places // GROUP, axis=-1) * GROUP + places % GROUP
+
+
+def _best(x: mx.array, *, ordered: bool) -> tuple[mx.array, mx.array]:
+    """The CANDIDATES largest of each row and their places. On a GPU, MLX partitions by sorting."""
+    if _PARTITION_SORTS or x.shape[-1] <= CANDIDATES:
+        places = mx.argsort(-x, axis=-1)[:, :CANDIDATES]
     else:
-        # Above the padding, so that no place of it is ever among the best.
-        groups = grouped(mx.maximum(x, _LOWEST), _NEGATIVE)
-        best = _best(groups.max(axis=-1))[:, :, None]
-        inside = mx.take_along_axis(groups, best, axis=1).reshape(x.shape[0], -1)
-        ids = (best * GROUP + mx.arange(GROUP)).reshape(x.shape[0], -1)
-        places = mx.take_along_axis(ids, _best(inside), axis=-1)
-    values = mx.take_along_axis(x, places, axis=-1)
-    order = mx.argsort(-values, axis=-1)[:, :count]
-    return (
-        mx.take_along_axis(values, order, axis=-1),
-        mx.take_along_axis(places, order, axis=-1),
-    )
+        places = mx.argpartition(-x, CANDIDATES - 1, axis=-1)[:, :CANDIDATES]
+        if ordered:
+            order = mx.argsort(-mx.take_along_axis(x, places, axis=-1), axis=-1)
+            places = mx.take_along_axis(places, order, axis=-1)
+    return mx.take_along_axis(x, places, axis=-1), places
 
 
-def _best(x: mx.array) -> mx.array:
-    """Where the CANDIDATES largest of each row stand, in any order."""
-    return mx.argpartition(-x, CANDIDATES - 1, axis=-1)[:, :CANDIDATES]
+_PARTITION_SORTS = mx.default_device() == mx.gpu
 
 
 def _pick(weights: mx.array, u: mx.array) -> mx.array:
@@ -102,59 +119,59 @@ def _pick(weights: mx.array, u: mx.array) -> mx.array:
     return ((sums <= u[:, :, None] * total) & (sums < total)).sum(axis=-1)
 
 
-def _pick_tokens(weights: mx.array, u: mx.array) -> mx.array:
-    """K independent draws [R, K] in proportion to weights [R, V]; u is [R, 2K]."""
-    tries = u.shape[-1] // 2
+def _pick_tokens(weights: mx.array, u: mx.array, tries: int) -> mx.array:
+    """Independent draws [R, tries] in proportion to weights [R, V]."""
     groups = grouped(weights, 0)
     group = _pick(groups.sum(axis=-1), u[:, :tries])
     inside = mx.take_along_axis(groups, group[:, :, None], axis=1).reshape(-1, GROUP)
-    return group * GROUP + _pick(inside, u[:, tries:].reshape(-1, 1)).reshape(group.shape)
+    place = _pick(inside, u[:, TRIES : TRIES + tries].reshape(-1, 1))
+    return group * GROUP + place.reshape(group.shape)
 
 
-def _weights(x: mx.array, temperature: mx.array, min_p: mx.array | None) -> mx.array:
-    """Each token's probability over that of the most likely one."""
+def wide(
+    x: mx.array, u: mx.array, temperature: mx.array, min_p: mx.array | None, top_p: mx.array | None
+) -> mx.array:
+    """Sample [R] tokens from logits [R, V]; a setting that no row uses is None.
+
+    A row that does not use a setting (min_p 0, top_p 2) goes through it unchanged.
+    """
     x = x.astype(mx.float32)
     x = (x - x.max(axis=-1, keepdims=True)) / temperature
     # Masked before exp, the dearest op on a CPU, which is quick for -inf.
-    return mx.exp(x if min_p is None else mx.where(x < mx.log(min_p), _NEGATIVE, x))
+    weights = mx.exp(x if min_p is None else mx.where(x < mx.log(min_p), _NEGATIVE, x))
+    if top_p is None:
+        return _pick_tokens(weights, u, 1)[:, 0]
+    return _first_inside(weights, _pick_tokens(weights, u, TRIES), top_p)
 
 
-def plain(x: mx.array, u: mx.array, temperature: mx.array, min_p: mx.array | None) -> mx.array:
-    """Sample [R] tokens from logits [R, V]."""
-    return _pick_tokens(_weights(x, temperature, min_p), u[:, :2])[:, 0]
-
-
-def nucleus(
-    x: mx.array, u: mx.array, temperature: mx.array, min_p: mx.array | None, top_p: mx.array
-) -> mx.array:
-    """For top_p >= LEAST_NUCLEUS: the first of several draws that lies in the nucleus.
+def _first_inside(weights: mx.array, drawn: mx.array, top_p: mx.array) -> mx.array:
+    """The first of several draws [R, TRIES] that lies in its row's nucleus.
 
     A token is in the nucleus if all tokens more likely than it have less than top_p together,
     so a draw is tested with one sum and nothing is sorted. If every draw misses, the most
     likely token, which is always inside.
     """
-    weights = _weights(x, temperature, min_p)
-    drawn = _pick_tokens(weights, u)
     own = mx.take_along_axis(weights, drawn, axis=-1)
     above = mx.where(weights[:, None, :] > own[:, :, None], weights[:, None, :], 0).sum(axis=-1)
     inside = above < top_p * weights.sum(axis=-1, keepdims=True)
     first = mx.take_along_axis(drawn, mx.argmax(inside, axis=-1, keepdims=True), axis=-1)
-    return mx.where(inside.any(axis=-1), first[:, 0], mx.argmax(x, axis=-1))
+    return mx.where(inside.any(axis=-1), first[:, 0], mx.argmax(weights, axis=-1))
 
 
-def _ranked_place(
+def _pick_ranked(
     values: mx.array, u: mx.array, temperature: mx.array, min_p: mx.array, top_k: mx.array,
     top_p: mx.array,
 ) -> mx.array:  # fmt: skip
-    """Sample a place [R, 1] in logits that are sorted in falling order."""
-    values = values.astype(mx.float32) / temperature
-    allowed = mx.arange(values.shape[-1]) < top_k
-    allowed = allowed & (values >= values[:, :1] + mx.log(min_p))
-    probs = mx.softmax(mx.where(allowed, values, _NEGATIVE), axis=-1)
-    before = mx.cumsum(probs, axis=-1) - probs
+    """Sample a place [R, 1] among logits in falling order. What is kept is their beginning."""
+    values = values.astype(mx.float32)
+    values = (values - values[:, :1]) / temperature
+    allowed = (mx.arange(values.shape[-1]) < top_k) & (values >= mx.log(min_p))
+    probs = mx.where(allowed, mx.exp(values), 0)
+    sums = mx.cumsum(probs, axis=-1)
+    kept = (allowed & (sums - probs < top_p * sums[:, -1:])).sum(axis=-1, keepdims=True)
     # The most likely token is always kept, also at top_p 0.
-    kept = (before < top_p) | (mx.arange(values.shape[-1]) == 0)
-    return _pick(mx.where(kept, probs, 0), u[:, :1])
+    total = mx.take_along_axis(sums, mx.maximum(kept, 1) - 1, axis=-1)
+    return ((sums <= u[:, :1] * total) & (sums < total)).sum(axis=-1, keepdims=True)
 
 
 def narrow(
@@ -162,9 +179,9 @@ def narrow(
     top_p: mx.array,
 ) -> mx.array:  # fmt: skip
     """For 1 < top_k <= CANDIDATES: from each row's best tokens alone."""
-    values, ids = top(x, min(CANDIDATES, x.shape[-1]))
-    place = _ranked_place(values, u, temperature, min_p, top_k, top_p)
-    return mx.take_along_axis(ids, place, axis=-1)[:, 0]
+    values, places, groups = _candidates(x)
+    place = _pick_ranked(values, u, temperature, min_p, top_k, top_p)
+    return _tokens_at(mx.take_along_axis(places, place, axis=-1), groups)[:, 0]
 
 
 def ranked(
@@ -174,7 +191,7 @@ def ranked(
     """Any settings, by sorting the whole row."""
     ids = mx.argsort(-x, axis=-1)
     values = mx.take_along_axis(x, ids, axis=-1)
-    place = _ranked_place(values, u, temperature, min_p, top_k, top_p)
+    place = _pick_ranked(values, u, temperature, min_p, top_k, top_p)
     return mx.take_along_axis(ids, place, axis=-1)[:, 0]
 
 

@@ -223,10 +223,7 @@ class Engine:
             log.error("request %s failed", sequence.request.id, exc_info=error)
         known = isinstance(error, BushelError)
         message = str(error) if known else f"{type(error).__name__}: {error}"
-        sequence.phase = Phase.DONE
-        self._events.append(
-            Event(sequence.request.id, sequence.choice, finish_reason="error", error=message)
-        )
+        self._events.append(sequence.end("error", message))
 
     def _rebuild(self, error: Exception) -> None:
         """A batched step failed: every row starts again from its tokens, under suspicion."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from bushel.core import Decoding
+
 Decode = Callable[[Sequence[int]], str]
 
 _BROKEN = "\ufffd"
@@ -97,30 +99,45 @@ class StopMatcher:
 
 
 class Reply:
-    """One choice's text so far. After `add` returned True nothing more may be added."""
+    """One choice's text, from its token ids.
 
-    def __init__(self, decode: Decode, stops: Sequence[str]):
+    The engine runs one where a stop string may end the reply; a receiver of events runs one
+    to get the text. Both see the same ids, so both find the same end.
+    """
+
+    def __init__(self, decode: Decode, decoding: Decoding):
         self._detokenizer = Detokenizer(decode)
-        self._stops = StopMatcher(stops)
+        self._stops = StopMatcher(decoding.stops)
+        self._end_ids = decoding.end_ids
+        self._min_tokens = decoding.min_tokens
+        self._count = 0
         self._text: list[str] = []
 
-    def add(self, token: int, *, stops_count: bool = True) -> bool:
-        """Take one token that is not an end token; True if a stop string ended the reply."""
+    def add(self, token: int) -> bool:
+        """Take one token; True if it ends the reply, after which nothing may be added."""
+        self._count += 1
+        if token in self._end_ids:
+            self.finish()
+            return True
         text = self._detokenizer.add(token)
-        if not stops_count:
+        if self._count < self._min_tokens:
             self._text.append(self._stops.finish() + text)
             return False
         shown, stopped = self._stops.add(text)
         self._text.append(shown)
         return stopped
 
+    def finish(self) -> bool:
+        """No more tokens: release what is held. True if that completes a stop string."""
+        rest = self._detokenizer.finish()
+        if self._count < self._min_tokens:
+            self._text.append(self._stops.finish() + rest)
+            return False
+        shown, stopped = self._stops.add(rest)
+        self._text.append(shown if stopped else shown + self._stops.finish())
+        return stopped
+
     def take(self) -> str:
         """Text that became safe to show since the last call."""
         text, self._text = "".join(self._text), []
         return text
-
-    def finish(self) -> bool:
-        """No more tokens: release what is held. True if that completes a stop string."""
-        shown, stopped = self._stops.add(self._detokenizer.finish())
-        self._text.append(shown if stopped else shown + self._stops.finish())
-        return stopped

@@ -52,18 +52,17 @@ def logprobs_of(logits: mx.array, tokens: mx.array, count: int) -> Logprobs:
     return chosen, values - norm, ids
 
 
-# One fused computation each: op by op they are 50 to 100 kernels (H200, 32 rows of 128k
-# logits: narrow 189 -> 124 us, penalties 138 -> 23 us).
-_DRAW: dict[str, Callable[..., mx.array]] = {
+# One fused computation each: op by op they are several times as many kernels.
+_DRAW: dict[draw.Route, Callable[..., mx.array]] = {
     "greedy": lambda logits: mx.argmax(logits, axis=-1),
     "narrow": mx.compile(draw.narrow),
-    "plain": mx.compile(draw.plain),
-    "nucleus": mx.compile(draw.nucleus),
+    "wide": mx.compile(draw.wide),
     "ranked": mx.compile(draw.ranked),
 }
 _penalise = mx.compile(draw.penalise)
 # Steps of uniform numbers made at once: 25 small numpy calls, spread over so many steps.
 _BLOCK = 32
+_NO_LIMIT = 1 << 30  # a top_k beyond any vocabulary
 
 
 def _column(values: Sequence[float]) -> mx.array:
@@ -85,6 +84,23 @@ class _Group:
             u = None if u is None else u[self.take]
         arguments = (u, *self.settings) if self.settings else ()
         return self.draw(logits, *arguments).astype(mx.uint32)
+
+
+def _settings(route: draw.Route, rows: list[Decoding]) -> tuple[mx.array | None, ...]:
+    """The arguments of a route's function, after the logits and the uniform numbers."""
+    if route == "greedy":
+        return ()
+    temperature = _column([row.temperature for row in rows])
+    min_p = _column([row.min_p for row in rows])
+    top_p = _column([row.top_p if row.top_p < 1 else 2.0 for row in rows])
+    if route == "wide":
+        return (
+            temperature,
+            min_p if any(row.min_p for row in rows) else None,
+            top_p if any(row.top_p < 1 for row in rows) else None,
+        )
+    top_k = mx.array([row.top_k or _NO_LIMIT for row in rows])[:, None]
+    return temperature, min_p, top_k, top_p
 
 
 class Sampler:
@@ -217,22 +233,10 @@ class Sampler:
             )
         )
 
-    def _group(self, name: str, rows: list[int]) -> _Group:
+    def _group(self, name: draw.Route, rows: list[int]) -> _Group:
         mine = [self.rows[at] for at in rows]
-        temperature = _column([row.temperature for row in mine])
-        min_p = _column([row.min_p for row in mine])
-        maybe_min_p = min_p if any(row.min_p for row in mine) else None
-        top_k = mx.array([row.top_k or self.vocab for row in mine])[:, None]
-        top_p = _column([row.top_p for row in mine])
-        settings: dict[str, tuple[mx.array | None, ...]] = {
-            "greedy": (),
-            "narrow": (temperature, min_p, top_k, top_p),
-            "plain": (temperature, maybe_min_p),
-            "nucleus": (temperature, maybe_min_p, top_p),
-            "ranked": (temperature, min_p, top_k, top_p),
-        }
         take = None if len(rows) == len(self.rows) else mx.array(rows)
-        return _Group(_DRAW[name], rows, take, settings[name])
+        return _Group(_DRAW[name], rows, take, _settings(name, mine))
 
     def check_integrity(self) -> None:
         shape = (len(self.rows), self.vocab)

@@ -22,12 +22,13 @@ class Phase(StrEnum):
     DONE = "done"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Sequence:
     request: Request
     choice: int
+    decoding: Decoding
     limit: int  # most tokens to generate, clamped to the context
-    reply: Reply
+    reply: Reply | None  # only where a stop string may end it
     phase: Phase = Phase.WAITING
     tokens: list[int] = field(default_factory=list)  # generated and read back
     launched: int = 0  # generated, possibly still on the device
@@ -40,11 +41,8 @@ class Sequence:
         room = decoding.max_tokens
         if context is not None:
             room = min(room, context - len(request.prompt.ids))
-        return cls(request, choice, room, Reply(decode, decoding.stops))
-
-    @property
-    def decoding(self) -> Decoding:
-        return self.request.choices[self.choice]
+        reply = Reply(decode, decoding) if decoding.stops else None
+        return cls(request, choice, decoding, room, reply)
 
     @property
     def done(self) -> bool:
@@ -54,36 +52,17 @@ class Sequence:
         """Take one token read back from the device; may end the sequence."""
         self.tokens.append(token)
         finish: FinishReason | None = None
-        long_enough = len(self.tokens) >= self.decoding.min_tokens
-        if token in self.decoding.end_ids:
-            finish = "stop"
-            self.reply.finish()
-        elif self.reply.add(token, stops_count=long_enough):
+        ended = token in self.decoding.end_ids if self.reply is None else self.reply.add(token)
+        if ended:
             finish = "stop"
         elif len(self.tokens) >= self.limit:
-            finish = "stop" if self.reply.finish() and long_enough else "length"
-        return self._event((token,), finish, logprob)
+            finish = "stop" if self.reply is not None and self.reply.finish() else "length"
+        if finish is not None:
+            self.phase = Phase.DONE
+        found = () if logprob is None else (logprob,)
+        return Event(self.request.id, self.choice, (token,), "", found, (), finish)
 
     def end(self, reason: FinishReason, error: str | None = None) -> Event:
         """End without a token: abort, or an error."""
-        self.reply.finish()
-        return self._event((), reason, None, error)
-
-    def _event(
-        self,
-        tokens: tuple[int, ...],
-        finish: FinishReason | None,
-        logprob: TokenLogprob | None,
-        error: str | None = None,
-    ) -> Event:
-        if finish is not None:
-            self.phase = Phase.DONE
-        return Event(
-            request_id=self.request.id,
-            choice=self.choice,
-            token_ids=tokens,
-            text=self.reply.take(),
-            logprobs=() if logprob is None else (logprob,),
-            finish_reason=finish,
-            error=error,
-        )
+        self.phase = Phase.DONE
+        return Event(self.request.id, self.choice, finish_reason=reason, error=error)
