@@ -21,7 +21,7 @@ from typing import Any
 import mlx.core as mx
 
 from benchmarks.networks import CONFIGS, make
-from bushel.cache import Rows
+from bushel.cache import Rows, Snapshot, take_snapshot
 from bushel.core import Prepared, Request, SamplingParams
 from bushel.core.params import resolve
 from bushel.engine import Engine, Policy
@@ -32,13 +32,22 @@ def prompt(row: int, length: int, vocab: int) -> tuple[int, ...]:
     return tuple((row * 7919 + at * 104729) % (vocab - 1) for at in range(length))
 
 
-def filled(model: Model, ids: tuple[int, ...]) -> list[Any]:
+def filled(model: Model, length: int) -> Snapshot:
+    """The state after a prompt's tokens but the last; what they are does not matter for speed."""
     state = model.make_state()
-    embedded = model.embed(Prepared(ids))
-    for start in range(0, len(ids) - 1, 512):
-        model.prefill(embedded, start, min(start + 512, len(ids) - 1), state)
+    embedded = model.embed(Prepared(prompt(0, length, model.vocab)))
+    for start in range(0, length - 1, 512):
+        model.prefill(embedded, start, min(start + 512, length - 1), state)
         mx.eval([layer.state for layer in state])
-    return state
+    return take_snapshot(state, length - 1)
+
+
+def rows_of(model: Model, count: int, snapshot: Snapshot) -> Rows:
+    rows = Rows(model.make_state)
+    for _ in range(count):
+        rows.join(snapshot.restore(model.make_state()), snapshot.position)
+    mx.eval([layer.state for layer in rows.layers])
+    return rows
 
 
 def _forever(**settings: Any) -> SamplingParams:
@@ -73,10 +82,7 @@ class Bare:
 
     def __init__(self, model: Model, batch: int, length: int):
         self._model = model
-        rows = Rows(model.make_state)
-        for row in range(batch):
-            rows.join(filled(model, prompt(row, length, model.vocab)), length - 1)
-        self._cache = rows.layers
+        self._cache = rows_of(model, batch, filled(model, length)).layers
         self._next = mx.array([prompt(row, length, model.vocab)[-1] for row in range(batch)])
         self._launch()
 
@@ -136,13 +142,12 @@ def compare(bare: Bare, served: Served, rounds: int, count: int) -> tuple[list[f
 
 def join_and_leave(model: Model, batch: int, length: int, step: float) -> tuple[float, float]:
     """Time of one join and of one leave, in decode steps."""
+    snapshot = filled(model, length)
     joins, leaves = [], []
-    for _ in range(3):
-        rows = Rows(model.make_state)
-        for row in range(batch - 1):
-            rows.join(filled(model, prompt(row, length, model.vocab)), length - 1)
-        last = filled(model, prompt(batch, length, model.vocab))
-        mx.eval([layer.state for layer in rows.layers])
+    for _ in range(4):
+        rows = rows_of(model, batch - 1, snapshot)
+        last = snapshot.restore(model.make_state())
+        mx.eval([layer.state for layer in last])
         for change, found in (
             (lambda rows=rows, last=last: rows.join(last, length - 1), joins),
             (lambda rows=rows: rows.leave([at for at in range(batch) if at != 1]), leaves),
@@ -151,7 +156,7 @@ def join_and_leave(model: Model, batch: int, length: int, step: float) -> tuple[
             change()
             mx.eval([layer.state for layer in rows.layers])
             found.append((time.perf_counter() - start) / step)
-    return min(joins), min(leaves)
+    return statistics.median(joins), statistics.median(leaves)
 
 
 def main() -> None:
