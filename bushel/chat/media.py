@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import tempfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlparse
@@ -51,29 +52,68 @@ def read_source(url: str) -> bytes:
 def open_image(data: bytes) -> Image.Image:
     try:
         image = Image.open(io.BytesIO(data))
-        if image.width * image.height > MAX_PIXELS:
-            raise _refuse(f"An image of {image.width}x{image.height} pixels is too large.")
+        _check_frame(image.width, image.height)
         image.load()
     except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
         raise _refuse(f"An image cannot be decoded: {error}.") from error
     return image.convert("RGB")
 
 
+def _sampled(count: int) -> list[int]:
+    """Which of so many frames are used: all, or MAX_FRAMES spread evenly."""
+    wanted = min(count, MAX_FRAMES)
+    return [at * count // wanted for at in range(wanted)]
+
+
 def open_video(data: bytes) -> list[Image.Image]:
-    """Frames of an animated picture (GIF, WebP, APNG), sampled evenly under the cap."""
+    """Frames of an animated picture (GIF, WebP, APNG) or of a film, sampled under the cap."""
     try:
         movie = Image.open(io.BytesIO(data))
-        count = getattr(movie, "n_frames", 1)
-        if movie.width * movie.height > MAX_PIXELS:
-            raise _refuse(f"A video of {movie.width}x{movie.height} pixels is too large.")
-        wanted = min(count, MAX_FRAMES)
-        frames = []
-        for at in range(wanted):
-            movie.seek(at * count // wanted)
+    except UnidentifiedImageError:
+        return _open_film(data)
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        raise _refuse(f"A video cannot be decoded: {error}.") from error
+    _check_frame(movie.width, movie.height)
+    frames = []
+    try:
+        for at in _sampled(getattr(movie, "n_frames", 1)):
+            movie.seek(at)
             frames.append(movie.convert("RGB"))
-    except (UnidentifiedImageError, OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise _refuse(f"A video cannot be decoded: {error}.") from error
     return frames
+
+
+def _open_film(data: bytes) -> list[Image.Image]:
+    import cv2  # comes with mlx-vlm, for the same purpose
+
+    with tempfile.NamedTemporaryFile(prefix="bushel-", suffix=".video") as file:
+        file.write(data)
+        file.flush()
+        film = cv2.VideoCapture(file.name)
+        try:
+            count = int(film.get(cv2.CAP_PROP_FRAME_COUNT))
+            if not film.isOpened() or count < 1:
+                raise _refuse("A video cannot be decoded: no known format, or no frames.")
+            size = (cv2.CAP_PROP_FRAME_WIDTH, cv2.CAP_PROP_FRAME_HEIGHT)
+            _check_frame(*(int(film.get(side)) for side in size))
+            wanted, frames = set(_sampled(count)), []
+            for at in range(count):
+                ok, picture = film.read()
+                if not ok:
+                    break
+                if at in wanted:
+                    frames.append(Image.fromarray(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)))
+        finally:
+            film.release()
+    if not frames:
+        raise _refuse("A video cannot be decoded: it has no readable frames.")
+    return frames
+
+
+def _check_frame(width: int, height: int) -> None:
+    if width * height > MAX_PIXELS:
+        raise _refuse(f"A picture of {width}x{height} pixels is too large.")
 
 
 def load_media(kind: str, source: Any) -> Any:

@@ -74,7 +74,9 @@ class DecodeBatch:
 
     def retire(self) -> None:
         """Let go of rows that have ended or need no further step."""
-        self.leave({it for it in self.sequences if it.done or it.launched >= it.limit})
+        gone = [it for it in self.sequences if it.done or it.launched >= it.limit]
+        if gone:
+            self.leave(gone)
 
     def launch(self) -> Step | None:
         """Start the next step for every row."""

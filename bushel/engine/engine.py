@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 # Batched steps that fail in a row, with every row fine alone, before batching is given up.
 _JOINT_FAULTS = 2
+_GO_ON = Plan(decode=True)
 # Steps that fail with this sequence in them before it is ended, whoever is to blame.
 _MOST_FAULTS = 8
 
@@ -81,7 +82,7 @@ class Engine:
             return self.take_events()
         start = self._clock()
         self._batch.retire()
-        plan = schedule(self._state(start), self.policy)
+        plan = self._plan(start)
         self._admit(plan, start)
         self._join(plan.join)
         pending, self._pending = self._pending, None
@@ -101,6 +102,11 @@ class Engine:
         return not any(work) and self._pending is None
 
     # -- schedule --------------------------------------------------------------------------
+
+    def _plan(self, now: float) -> Plan:
+        if not (self._waiting or self._prefilling or self._ready):
+            return _GO_ON  # what `schedule` says to that, without asking
+        return schedule(self._state(now), self.policy)
 
     def _state(self, now: float) -> State:
         def jobs(found: dict[int, Prefill]) -> tuple[Job, ...]:
