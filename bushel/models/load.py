@@ -87,6 +87,15 @@ def _cast(network: Any, dtype: mx.Dtype) -> None:
     network.update(tree_map_with_path(convert, network.parameters()))
 
 
+def _run_once(model: Model, dtype: str | None) -> None:
+    """Some combinations fail only when they run: MLX's CPU build mixes experts in float32 alone."""
+    try:
+        mx.eval(model.forward(mx.array([[0]]), [0], model.make_state()))
+    except Exception as error:
+        said = f"dtype {dtype}" if dtype else "its own dtype"
+        raise ModelError(f"it does not run with {said} on this machine: {error}") from error
+
+
 def _one_line(error: Exception) -> str:
     """The libraries' messages list every parameter, each on its line."""
     words = " ".join(str(error).split()) or type(error).__name__
@@ -108,10 +117,13 @@ def load(model: str, *, dtype: str | None = None, trust_remote_code: bool = Fals
     if dtype is None and mx.default_device() == mx.cpu:
         dtype = "float32"
     try:
-        return (_load_vision if sees else _load_text)(checkpoint, trust_remote_code, dtype)
+        loaded = (_load_vision if sees else _load_text)(checkpoint, trust_remote_code, dtype)
+        _run_once(loaded, dtype)
+        return loaded
     except Exception as error:  # a broken checkpoint can raise anything inside the libraries
         reason = _one_line(error)
     # Raised here, because the exception above would keep the half-loaded weights alive.
+    loaded = None  # type: ignore[assignment]
     gc.collect()
     mx.clear_cache()
     raise ModelError(f"{checkpoint.path.name} cannot be loaded: {reason}")

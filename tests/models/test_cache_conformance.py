@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
+from bushel.cache.kv import KV
+
 BOTH = pytest.mark.parametrize("library", [lm_cache, vlm_cache], ids=["mlx_lm", "mlx_vlm"])
 HEADS, WIDTH = 2, 4
 
@@ -101,6 +103,90 @@ def test_a_kv_batch_takes_rows_lets_them_go_and_gives_them_back(library: ModuleT
         assert single.offset == length
         assert equal(single.keys[..., :length, :], entries(length, seed))
         assert equal(single.values[..., :length, :], entries(length, seed) + 1)
+
+
+def grown(library: ModuleType, lengths: Sequence[int], decoded: int) -> Any:
+    """A batch that rows have joined one after the other, and that has decoded some tokens."""
+    singles = [kv(library, length, seed) for seed, length in enumerate(lengths)]
+    batch = library.KVCache.merge(singles[:2])
+    for single in singles[2:]:
+        batch.extend(library.KVCache.merge([single]))
+    for step in range(decoded):
+        token = mx.concatenate([entries(1, 1000 + step)] * len(lengths))
+        batch.update_and_fetch(token, token + 1)
+    return batch
+
+
+def fields(batch: Any) -> dict[str, Any]:
+    """All that a cache of keys and values consists of."""
+    found = {name: getattr(batch, name, None) for name in ("offset", "left_padding", "_idx")}
+    return {
+        "keys": np.array(batch.keys),
+        "values": np.array(batch.values),
+        **{at: np.array(it) if isinstance(it, mx.array) else it for at, it in found.items()},
+    }
+
+
+def unlike(mine: Any, theirs: Any) -> list[str]:
+    """Names of the fields that are not exactly the same."""
+    one, two = fields(mine), fields(theirs)
+    return [
+        name
+        for name in one
+        if type(one[name]) is not type(two[name])
+        or getattr(one[name], "dtype", None) != getattr(two[name], "dtype", None)
+        or not np.array_equal(one[name], two[name])
+    ]
+
+
+def some_kv_rows(seed: int) -> tuple[list[int], int, list[int]]:
+    """Lengths, how many tokens are decoded after them, and the rows that stay; often beyond
+    the 256 tokens that the libraries make room for at once."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, rng.choice([4, 20, 300]), rng.integers(3, 8), endpoint=True).tolist()
+    keep = rng.choice(len(lengths), rng.integers(2, len(lengths)), replace=False)
+    return lengths, int(rng.choice([0, 1, 9])), sorted(keep.tolist())
+
+
+@BOTH
+def test_rows_leave_a_kv_batch_as_by_the_librarys_own_filter(library: ModuleType) -> None:
+    """`KV.leave` does without it, because it waits for the device in every layer."""
+    for seed in range(40):
+        lengths, decoded, keep = some_kv_rows(seed)
+        mine, theirs = (grown(library, lengths, decoded) for _ in range(2))
+        KV().leave(mine, keep, [lengths[row] + decoded for row in keep])
+        theirs.filter(mx.array(keep))
+        assert unlike(mine, theirs) == [], (lengths, decoded, keep)
+        # What was left goes on, and can be left again.
+        token = mx.concatenate([entries(1, 9)] * len(keep))
+        for batch in (mine, theirs):
+            batch.update_and_fetch(token, token + 1)
+        KV().leave(mine, [1, 0], [lengths[row] + decoded + 1 for row in (keep[1], keep[0])])
+        theirs.filter(mx.array([1, 0]))
+        assert unlike(mine, theirs) == [], (lengths, decoded, keep)
+
+
+@BOTH
+def test_a_row_is_taken_from_a_kv_batch_as_by_the_librarys_own_extract(library: ModuleType) -> None:
+    """`KV.single` does without it, for the same reason."""
+    for seed in range(20):
+        lengths, decoded, _ = some_kv_rows(seed)
+        batch = grown(library, lengths, decoded)
+        for row, length in enumerate(lengths):
+            mine = KV().single(batch, row, length + decoded, library.KVCache())
+            theirs = batch.extract(row)
+            assert type(mine) is type(theirs)
+            assert unlike(mine, theirs) == [], (lengths, decoded, row)
+
+
+@BOTH
+def test_control_a_row_of_another_length_is_unlike(library: ModuleType) -> None:
+    batch, theirs = (grown(library, [3, 9, 5], 1) for _ in range(2))
+    single = KV().single(batch, 0, 5, library.KVCache())
+    assert unlike(single, theirs.extract(0)) == ["keys", "values", "offset"]
+    KV().leave(batch, [0, 2], [4, 5])
+    theirs.filter(mx.array([0, 2]))
+    assert unlike(batch, theirs) == ["keys", "values", "left_padding", "_idx"]
 
 
 def test_lm_kv_batches_do_not_change_offsets_in_place() -> None:

@@ -417,3 +417,8 @@ def test_names_of_the_config_are_read_where_the_text_model_keeps_them(tmp_path: 
     with LLM(str(path)) as llm:
         [output] = llm.generate([{"prompt_token_ids": ids(60)}], greedy(2))
     assert "48 tokens" in (output.error or "")
+
+
+def test_a_dtype_the_machine_cannot_run_is_refused_at_load() -> None:
+    """B3: experts run in float32 alone on the CPU; every request would fail."""
+    assert_refused(str(checkpoint_dir("qwen3_moe")), "dtype bfloat16", dtype="bfloat16")
