@@ -32,7 +32,7 @@ from bushel.core import Decoding
 GROUP = 64
 # top_k up to this many goes through sorted candidates; beyond it, a full sort.
 CANDIDATES = 64
-# Draws of `nucleus`. A draw misses the nucleus with a probability of at most 1 - top_p, so
+# Draws of `wide` where a row uses top_p. A draw misses the nucleus with a probability of at most 1 - top_p, so
 # that all of them miss with 0.25 ** 8 = 1.5e-5 at LEAST_NUCLEUS, and less above it.
 TRIES = 8
 LEAST_NUCLEUS = 0.75

@@ -18,6 +18,7 @@ from .reference import Settings, allowed, distribution, excess
 Array = np.ndarray
 NUMBERS = 2 * draw.TRIES  # that a row has for one token
 LARGEST = (2**24 - 1) / 2**24  # of what `uniforms` gives
+OFF = 2.0  # a row's top_p that asks for nothing
 
 
 def column(value: float, rows: int) -> mx.array:
@@ -27,10 +28,8 @@ def column(value: float, rows: int) -> mx.array:
 def ways(it: Settings) -> list[str]:
     """The functions that honour these settings: `ranked` always does."""
     found = ["ranked"]
-    if it.top_k == 0 and it.top_p == 1:
-        found.append("plain")
-    if it.top_k == 0 and draw.LEAST_NUCLEUS <= it.top_p < 1:
-        found.append("nucleus")
+    if it.top_k == 0 and it.top_p >= draw.LEAST_NUCLEUS:
+        found.append("wide")
     if 1 <= it.top_k <= draw.CANDIDATES:
         found.append("narrow")
     return found
@@ -41,13 +40,12 @@ def drawn(way: str, logits: Array, it: Settings, u: Array) -> Array:
     rows, width = len(u), len(logits)
     x = mx.broadcast_to(mx.array(logits)[None], (rows, width))
     temperature, min_p, top_p = (
-        column(value, rows) for value in (it.temperature, it.min_p, it.top_p)
+        column(value, rows)
+        for value in (it.temperature, it.min_p, OFF if it.top_p == 1 else it.top_p)
     )
-    maybe_min_p = min_p if it.min_p else None
     top_k = mx.full((rows, 1), it.top_k or width, dtype=mx.int32)
     arguments: dict[str, tuple[Any, ...]] = {
-        "plain": (temperature, maybe_min_p),
-        "nucleus": (temperature, maybe_min_p, top_p),
+        "wide": (temperature, min_p if it.min_p else None, top_p if it.top_p < 1 else None),
         "narrow": (temperature, min_p, top_k, top_p),
         "ranked": (temperature, min_p, top_k, top_p),
     }
@@ -57,10 +55,9 @@ def drawn(way: str, logits: Array, it: Settings, u: Array) -> Array:
 
 def some_u(count: int, seed: int = 0) -> Array:
     """Numbers on the grid of `uniforms`, its corners first."""
-    ends = [[one, other] * draw.TRIES for one in (0.0, LARGEST) for other in (0.0, LARGEST)]
-    ends += [
-        [one] * draw.TRIES + [other] * draw.TRIES for one, other in ((0, LARGEST), (LARGEST, 0))
-    ]
+    corners = [(one, other) for one in (0.0, LARGEST) for other in (0.0, LARGEST)]
+    ends = [[one] * draw.TRIES + [other] * draw.TRIES for one, other in corners]
+    ends += [[one, other] * draw.TRIES for one, other in ((0, LARGEST), (LARGEST, 0))]
     inner = np.random.default_rng(seed).integers(0, 2**24, (count, NUMBERS)) / 2**24
     return np.concatenate([np.array(ends), inner])
 
@@ -70,9 +67,10 @@ def some_u(count: int, seed: int = 0) -> Array:
     [
         ({"temperature": 0.0, "top_k": 5}, "greedy"),
         ({"temperature": 1.0, "top_k": 1}, "greedy"),
-        ({"temperature": 1.0}, "plain"),
-        ({"temperature": 1.0, "min_p": 0.1}, "plain"),
-        ({"temperature": 1.0, "top_p": 0.9}, "nucleus"),
+        ({"temperature": 1.0}, "wide"),
+        ({"temperature": 1.0, "min_p": 0.1}, "wide"),
+        ({"temperature": 1.0, "top_p": 0.9}, "wide"),
+        ({"temperature": 1.0, "top_p": 0.75}, "wide"),
         ({"temperature": 1.0, "top_p": 0.5}, "ranked"),
         ({"temperature": 1.0, "top_k": 64, "top_p": 0.5}, "narrow"),
         ({"temperature": 1.0, "top_k": 65, "top_p": 0.9}, "ranked"),
@@ -91,6 +89,13 @@ def test_a_row_is_served_by_a_function_that_honours_its_settings(
 # -- the largest of a row ------------------------------------------------------------------
 
 
+@pytest.fixture(params=[False, True], ids=["partition", "sort"])
+def sorts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done on a CPU, and what is done on a GPU."""
+    monkeypatch.setattr(draw, "_PARTITION_SORTS", request.param)
+
+
+@pytest.mark.usefixtures("sorts")
 @pytest.mark.parametrize("width", [1, 2, 63, 64, 65, 1000, 4095, 4096, 4097, 4160, 9001, 20_000])
 @pytest.mark.parametrize("kind", ["different", "ties", "few finite"])
 def test_the_best_tokens_are_those_of_a_full_sort(width: int, kind: str) -> None:
@@ -119,6 +124,7 @@ def test_more_than_there_is_gives_what_there_is() -> None:
     assert ids.tolist() == [[1, 2, 0]]
 
 
+@pytest.mark.usefixtures("sorts")
 def test_the_best_tokens_are_always_tokens() -> None:
     """A model that rules tokens out with -inf may have fewer left than are asked for."""
     rng = np.random.default_rng(0)
@@ -129,6 +135,7 @@ def test_the_best_tokens_are_always_tokens() -> None:
         assert np.array(draw.top(mx.array(x), 64)[1]).max() < width
 
 
+@pytest.mark.usefixtures("sorts")
 def test_asking_for_fewer_gives_the_beginning_of_asking_for_more() -> None:
     """Rows that ask for different counts share one call, so a row would notice its neighbours."""
     x = mx.array(np.random.default_rng(0).integers(0, 50, (1, 9000)).astype(np.float32))
@@ -174,11 +181,12 @@ def test_sampled_tokens_follow_the_distribution_that_was_asked_for(it: Settings)
         assert misfit(drawn(way, LOGITS, it, plain_u(SAMPLES)), LOGITS, it) < 5, way
 
 
+@pytest.mark.usefixtures("sorts")
 @pytest.mark.parametrize(
     ("way", "it", "count"),
     [
-        ("plain", Settings(), 1500),
-        ("nucleus", Settings(top_p=0.9), 400),
+        ("wide", Settings(), 1500),
+        ("wide", Settings(top_p=0.9), 400),
         ("narrow", Settings(top_k=50), 1500),
     ],
 )
@@ -189,17 +197,18 @@ def test_a_wide_vocabulary_follows_the_distribution(way: str, it: Settings, coun
 
 def test_control_slightly_wrong_settings_do_not_fit() -> None:
     u = plain_u(SAMPLES)
-    tokens = drawn("plain", LOGITS, Settings(), u)
+    tokens = drawn("wide", LOGITS, Settings(), u)
     assert misfit(tokens, LOGITS, Settings(temperature=1.1)) > 5
     assert misfit(tokens, LOGITS, Settings(top_p=0.95)) > 5
-    assert misfit(drawn("nucleus", LOGITS, Settings(top_p=0.95), u), LOGITS, Settings()) > 5
+    assert misfit(drawn("wide", LOGITS, Settings(top_p=0.95), u), LOGITS, Settings()) > 5
     assert misfit(drawn("narrow", LOGITS, Settings(top_k=40), u), LOGITS, Settings(top_k=42)) > 5
 
 
 def test_control_one_number_used_for_both_levels_does_not_fit() -> None:
     u = plain_u(SAMPLES)
-    u[:, 1] = u[:, 0]
-    assert misfit(drawn("plain", LOGITS, Settings(), u), LOGITS, Settings()) > 5
+    u[:, draw.TRIES :] = u[:, : draw.TRIES]
+    for it in (Settings(), Settings(top_p=0.95)):
+        assert misfit(drawn("wide", LOGITS, it, u), LOGITS, it) > 5
 
 
 # -- never outside -------------------------------------------------------------------------
@@ -243,7 +252,7 @@ def test_no_token_outside_the_allowed_set_is_ever_drawn(
 
 
 def test_control_a_token_outside_is_noticed() -> None:
-    tokens = drawn("plain", LOGITS, Settings(), some_u(500))
+    tokens = drawn("wide", LOGITS, Settings(), some_u(500))
     for it in (Settings(top_k=20), Settings(min_p=0.2), Settings(top_p=0.5)):
         assert outside(tokens, LOGITS, it)
 
@@ -270,8 +279,8 @@ def test_the_ends_of_the_number_range_give_the_first_and_last_possible_token() -
     logits = np.full(200, -np.inf, np.float32)
     logits[[70, 75, 140]] = 0.0
     u = np.array([[0.0, 0.0], [LARGEST, LARGEST], [0.0, LARGEST]]).repeat(draw.TRIES, axis=1)
-    assert drawn("plain", logits, Settings(), u[:, ::8]).tolist() == [70, 140, 75]
-    assert drawn("nucleus", logits, Settings(top_p=0.9), u).tolist() == [70, 140, 75]
+    assert drawn("wide", logits, Settings(), u).tolist() == [70, 140, 75]
+    assert drawn("wide", logits, Settings(top_p=0.9), u).tolist() == [70, 140, 75]
     for way in ("narrow", "ranked"):
         tokens = drawn(way, logits, Settings(top_k=3), u[:2]).tolist()
         assert len({*tokens, 75}) == 3
@@ -281,8 +290,8 @@ def test_draws_that_all_miss_the_nucleus_give_the_most_likely_token() -> None:
     logits = np.zeros(100, np.float32)
     logits[5] = 6.0
     u = np.full((1, NUMBERS), LARGEST)
-    assert drawn("plain", logits, Settings(), u).tolist() == [99]
-    assert drawn("nucleus", logits, Settings(top_p=0.75), u).tolist() == [5]
+    assert drawn("wide", logits, Settings(), u).tolist() == [99]
+    assert drawn("wide", logits, Settings(top_p=0.75), u).tolist() == [5]
 
 
 def test_equal_logits_are_all_possible() -> None:
@@ -297,7 +306,7 @@ def test_equal_logits_are_all_possible() -> None:
 
 
 @pytest.mark.parametrize("width", [100, 5000])
-@pytest.mark.parametrize("way", ["plain", "nucleus", "narrow", "ranked"])
+@pytest.mark.parametrize("way", ["wide", "narrow", "ranked"])
 def test_a_row_draws_the_same_token_whoever_its_neighbours_are(width: int, way: str) -> None:
     rng = np.random.default_rng(width)
     rows = 16
@@ -310,10 +319,9 @@ def test_a_row_draws_the_same_token_whoever_its_neighbours_are(width: int, way: 
     temperature, min_p = settings_from(0.3, 1.0, 2.0), settings_from(0.0, 0.01, 0.2)
     top_k = mx.array(rng.integers(1, 65, (rows, 1)))
     columns = {
-        "plain": (temperature, min_p),
-        "nucleus": (temperature, min_p, settings_from(0.8, 0.9, 0.99)),
-        "narrow": (temperature, min_p, top_k, settings_from(0.2, 0.9, 1.0)),
-        "ranked": (temperature, min_p, top_k, settings_from(0.2, 0.9, 1.0)),
+        "wide": (temperature, min_p, settings_from(0.8, 0.9, 0.99, OFF)),
+        "narrow": (temperature, min_p, top_k, settings_from(0.2, 0.9, OFF)),
+        "ranked": (temperature, min_p, top_k, settings_from(0.2, 0.9, OFF)),
     }[way]
     pick: Callable[..., mx.array] = getattr(draw, way)
 
@@ -327,6 +335,35 @@ def test_a_row_draws_the_same_token_whoever_its_neighbours_are(width: int, way: 
     np.testing.assert_array_equal(tokens(np.arange(3, 10)), together[3:10])
     for row in range(rows):
         assert tokens(np.array([row])) == together[row]
+
+
+def unlike_alone(rows: int, off: float) -> int:
+    """Rows that get another token beside rows that use top_p and min_p than without them."""
+    rng = np.random.default_rng(rows)
+    x = mx.array((rng.normal(size=(rows, 300)) * 2).astype(np.float32))
+    u = mx.array(some_u(rows)[:rows].astype(np.float32))
+    temperature = mx.array(rng.choice([0.3, 1.0, 5.0], (rows, 1)).astype(np.float32))
+    uses = rng.random((rows, 2)) < 0.5
+    min_p = mx.array(np.where(uses[:, :1], 0.05, 0.0).astype(np.float32))
+    top_p = mx.array(np.where(uses[:, 1:], 0.8, off).astype(np.float32))
+    beside = np.array(draw.wide(x, u, temperature, min_p, top_p))
+    unlike = 0
+    for has_min_p in (False, True):
+        for has_top_p in (False, True):
+            mine = np.flatnonzero((uses == (has_min_p, has_top_p)).all(axis=1))
+            at = mx.array(mine)
+            settings = (min_p[at] if has_min_p else None, top_p[at] if has_top_p else None)
+            alone = np.array(draw.wide(x[at], u[at], temperature[at], *settings))
+            unlike += int((alone != beside[mine]).sum())
+    return unlike
+
+
+def test_a_setting_that_only_neighbours_use_does_not_change_a_row() -> None:
+    assert unlike_alone(2000, OFF) == 0
+
+
+def test_control_a_top_p_that_is_not_quite_off_is_noticed() -> None:
+    assert unlike_alone(2000, 0.99) > 0
 
 
 # -- numbers -------------------------------------------------------------------------------

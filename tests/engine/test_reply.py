@@ -1,7 +1,9 @@
 """From token ids to the text a client sees, for any text, any tokens and any stop strings."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -11,10 +13,20 @@ from tokenizers import decoders, models, normalizers
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast
 
-from bushel.core import Decoding, GenerationDefaults, Prepared, Request, SamplingParams
+from bushel.core import (
+    Choice,
+    Decoding,
+    Event,
+    GenerationDefaults,
+    Output,
+    Prepared,
+    Request,
+    SamplingParams,
+)
 from bushel.core.params import resolve
 from bushel.engine.reply import Detokenizer, Reply, StopMatcher
 from bushel.engine.sequence import Sequence as Row
+from bushel.llm import Handle
 from bushel.models.checkpoint import Checkpoint
 from bushel.models.tokenizer import Tokenizer
 from tests.families.checkpoint import IM_END, SPECIAL, VOCAB, write_tokenizer
@@ -272,6 +284,11 @@ def test_control_a_matcher_that_looks_at_single_pieces_misses_stops() -> None:
     assert shown_by(StopMatcher(["END"]), ["textE", "ND"]) == cut("textEND", ["END"])
 
 
+def decoding(tokenizer: Tokenizer, **said: Any) -> Decoding:
+    ends = tokenizer.end_ids
+    return resolve(SamplingParams(**said), GenerationDefaults(), vocab=VOCAB, end_ids=ends)
+
+
 @quick
 @given(text, st.lists(st.sampled_from(["🇫🇷", "今", " ", "te", "\u200d", "é", "aus"]), max_size=2))
 def test_a_reply_stops_across_token_borders(
@@ -279,7 +296,7 @@ def test_a_reply_stops_across_token_borders(
 ) -> None:
     """B20, B22"""
     ids = tokenizer.encode(said, add_special_tokens=False)
-    reply, shown, stopped = Reply(tokenizer.decode, stops), "", False
+    reply, shown, stopped = Reply(tokenizer.decode, decoding(tokenizer, stop=stops)), "", False
     for token in ids:
         stopped = reply.add(token)
         shown += reply.take()
@@ -292,56 +309,118 @@ def test_a_reply_stops_across_token_borders(
 # -- the end of a reply --------------------------------------------------------------------
 
 
-def row(tokenizer: Tokenizer, **said: object) -> Row:
-    params = SamplingParams(**said)  # type: ignore[arg-type]
-    decoding: Decoding = resolve(
-        params, GenerationDefaults(), vocab=VOCAB, end_ids=tokenizer.end_ids
-    )
-    request = Request("r", Prepared((1, 2, 3)), (decoding,))
-    return Row.start(request, 0, tokenizer.decode, None)
+class Asked:
+    """One request: the engine's sequence, and the caller's handle that makes the text."""
 
+    def __init__(self, tokenizer: Tokenizer, **said: Any):
+        it = decoding(tokenizer, **said)
+        request = Request("r", Prepared((1, 2, 3)), (it,))
+        self.sequence = Row.start(request, 0, tokenizer.decode, None)
+        nobody: Any = None
+        self.handle = Handle(nobody, "r", Output([Choice()]), [Reply(tokenizer.decode, it)])
 
-def run(sequence: Row, ids: Sequence[int]) -> tuple[str, str | None, int]:
-    """The text shown, why it ended, and after how many tokens."""
-    shown = ""
-    for at, token in enumerate(ids, 1):
-        event = sequence.add(token, None)
-        shown += event.text
-        if event.finish_reason:
-            assert sequence.done
-            return shown, event.finish_reason, at
-    return shown, None, len(ids)
+    def take(self, event: Event) -> str:
+        """What the caller is shown of an event."""
+        assert event.text == ""
+        self.handle._take(event)
+        assert self.handle.done == self.sequence.done == (event.finish_reason is not None)
+        [event] = self.handle._drain()
+        return event.text
+
+    def run(self, ids: Sequence[int]) -> tuple[str, str | None, int]:
+        """The text shown, why it ended, and after how many tokens."""
+        shown = ""
+        for at, token in enumerate(ids, 1):
+            event = self.sequence.add(token, None)
+            shown += self.take(event)
+            assert self.handle.output.text == shown
+            if event.finish_reason:
+                return shown, event.finish_reason, at
+        return shown, None, len(ids)
 
 
 def test_stop_strings_count_from_min_tokens_on(bytewise: Tokenizer) -> None:
     """B22"""
     ids = byte_tokens(bytewise, "xENDyENDz")
-    assert run(row(bytewise, stop="END"), ids) == ("x", "stop", 4)
-    assert run(row(bytewise, stop="END", min_tokens=4), ids)[0] != "x"
-    assert run(row(bytewise, stop="END", min_tokens=5), ids) == ("xENDy", "stop", 8)
+    assert Asked(bytewise, stop="END").run(ids) == ("x", "stop", 4)
+    assert Asked(bytewise, stop="END", min_tokens=4).run(ids)[0] != "x"
+    assert Asked(bytewise, stop="END", min_tokens=5).run(ids) == ("xENDy", "stop", 8)
     # Text shown before min_tokens cannot be taken back.
-    assert run(row(bytewise, stop="END", min_tokens=3), ids) == ("xENDy", "stop", 8)
+    assert Asked(bytewise, stop="END", min_tokens=3).run(ids) == ("xENDy", "stop", 8)
 
 
 def test_text_held_back_is_shown_when_the_reply_ends_otherwise(bytewise: Tokenizer) -> None:
     """B22"""
     ids = byte_tokens(bytewise, "xEN")
-    assert run(row(bytewise, stop="END", max_tokens=3), ids) == ("xEN", "length", 3)
-    assert run(row(bytewise, stop="END"), [*ids, IM_END]) == ("xEN", "stop", 4)
-    sequence = row(bytewise, stop="END")
-    assert run(sequence, ids)[0] == "x"
-    assert sequence.end("abort").text == "EN"
+    assert Asked(bytewise, stop="END", max_tokens=3).run(ids) == ("xEN", "length", 3)
+    assert Asked(bytewise, stop="END").run([*ids, IM_END]) == ("xEN", "stop", 4)
+    asked = Asked(bytewise, stop="END")
+    assert asked.run(ids)[0] == "x"
+    assert asked.take(asked.sequence.end("abort")) == "EN"
 
 
 def test_an_end_token_ends_the_reply_and_is_not_shown(bytewise: Tokenizer) -> None:
     """B21, B30"""
     ids = byte_tokens(bytewise, "hi")
-    assert run(row(bytewise), [*ids, IM_END, *ids]) == ("hi", "stop", 3)
-    assert run(row(bytewise, ignore_eos=True), [*ids, IM_END, *ids]) == ("hihi", None, 5)
-    assert run(row(bytewise, stop_token_ids=[ids[1]]), ids) == ("h", "stop", 2)
+    for stop in (None, "☂"):  # without and with a reason for the engine to read the text
+        assert Asked(bytewise, stop=stop).run([*ids, IM_END, *ids]) == ("hi", "stop", 3)
+        heedless = Asked(bytewise, stop=stop, ignore_eos=True)
+        assert heedless.run([*ids, IM_END, *ids]) == ("hihi", None, 5)
+        assert Asked(bytewise, stop=stop, stop_token_ids=[ids[1]]).run(ids) == ("h", "stop", 2)
 
 
 def test_a_character_cut_off_by_the_token_limit_is_not_hidden(bytewise: Tokenizer) -> None:
     """B20: the streamed text still equals the text at once."""
     ids = byte_tokens(bytewise, "a€")[:3]
-    assert run(row(bytewise, max_tokens=3), ids) == (bytewise.decode(ids), "length", 3)
+    assert Asked(bytewise, max_tokens=3).run(ids) == (bytewise.decode(ids), "length", 3)
+
+
+def test_a_stop_string_completed_by_a_character_cut_off_ends_the_reply(bytewise: Tokenizer) -> None:
+    """B22: what the limit cuts off is shown as a broken character, which may be asked for."""
+    ids = byte_tokens(bytewise, "a€")[:3]
+    assert Asked(bytewise, max_tokens=3, stop=BROKEN).run(ids) == ("a", "stop", 3)
+    early = Asked(bytewise, max_tokens=3, min_tokens=3, stop=BROKEN)
+    assert early.run(ids) == ("a", "stop", 3)
+    assert Asked(bytewise, stop=BROKEN).run([*ids, IM_END]) == ("a", "stop", 4)
+
+
+@quick
+@given(
+    said=st.text("abc☂", max_size=8),
+    more=st.lists(st.integers(0, VOCAB - 1) | st.just(IM_END), max_size=4),
+    stops=st.lists(st.text("abc☂", min_size=1, max_size=2), max_size=2),
+    min_tokens=st.sampled_from([0, 0, 3, 5]),
+    max_tokens=st.sampled_from([5, 10, 100]),
+)
+def test_text_and_end_do_not_depend_on_when_the_caller_looks(
+    bytewise: Tokenizer,
+    said: str,
+    more: list[int],
+    stops: list[str],
+    min_tokens: int,
+    max_tokens: int,
+) -> None:
+    """B20, B22: the engine, which shows no text, finds the end that the text has."""
+    ids = [*(byte_tokens(bytewise, said) if said else ()), *more]
+    limits = {"stop": stops, "min_tokens": min_tokens, "max_tokens": max_tokens}
+    shown, reason, count = Asked(bytewise, **limits).run(ids)
+    late = Asked(bytewise, **limits)
+    for token in ids[:count]:
+        late.handle._take(late.sequence.add(token, None))
+    output = late.handle.output
+    assert (output.text, output.finish_reason) == (shown, reason)
+    assert output.token_ids == ids[:count]
+    if not min_tokens and reason:
+        body = list(takewhile(lambda it: it not in bytewise.end_ids, ids[:max_tokens]))
+        ended = len(body) < len(ids[:max_tokens])
+        text, stopped = cut(bytewise.decode(body), stops)
+        assert (shown, reason) == (text, "stop" if stopped or ended else "length")
+
+
+def test_control_an_engine_that_reads_no_text_misses_stop_strings(bytewise: Tokenizer) -> None:
+    asked = Asked(bytewise, stop="END")
+    asked.sequence.reply = None
+    for token in byte_tokens(bytewise, "xEND"):
+        assert asked.sequence.add(token, None).finish_reason is None
+    assert Asked(bytewise, stop="END").sequence.reply is not None
+    assert Asked(bytewise).sequence.reply is None

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from bushel.core import Decoding, GenerationDefaults, IntegrityError, SamplingParams, TokenLogprob
 from bushel.core.params import resolve
+from bushel.engine import draw
+from bushel.engine import sampler as sampling
 from bushel.engine.sampler import Sampled, Sampler
 
 from .reference import Settings, allowed, penalised
@@ -229,6 +231,45 @@ class MixesBias(Sampler):
 )
 def test_control_a_sampler_that_mixes_rows_is_noticed(wrong: type[Sampler]) -> None:
     assert sum(differences(seed, wrong) for seed in range(4)) > 0
+
+
+MIXED = [
+    decoding(temperature=2.0, seed=at, top_p=top_p, min_p=min_p, top_k=top_k)
+    for at, (top_k, top_p, min_p) in enumerate(
+        (top_k, top_p, min_p)
+        for top_k in (0, 20, 100)
+        for top_p in (0.9, 0.3, 1.0)
+        for min_p in (0.05, 0.0)
+    )
+]
+
+
+def unlike_alone() -> int:
+    """Rows of one batch, with every mix of settings, that get another token than alone."""
+    rows = [Row(it, [1], seed) for seed in range(20) for it in MIXED]
+    sampler = Sampler(VOCAB)
+    for row in rows:
+        sampler.join(row.decoding, row.prompt, [])
+    assert len(sampler._groups) == len({draw.route(it) for it in MIXED}) == 3
+    return sum(here != alone(row) for row, here in zip(rows, sample(sampler, rows), strict=True))
+
+
+def test_rows_of_one_route_are_drawn_in_one_call_and_keep_their_own_settings() -> None:
+    assert unlike_alone() == 0
+
+
+def test_control_a_setting_taken_from_a_neighbour_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A row without top_p gets one as soon as another row of its group has one."""
+    settings_of = sampling._settings
+
+    def wrong(route: draw.Route, rows: list[Decoding]) -> tuple[mx.array | None, ...]:
+        *others, top_p = settings_of(route, rows)
+        return (*others, None if top_p is None else mx.minimum(top_p, 0.5))
+
+    monkeypatch.setattr(sampling, "_settings", wrong)
+    assert unlike_alone() > 0
 
 
 def test_tokens_obey_penalties_bias_and_settings_of_their_own_row() -> None:

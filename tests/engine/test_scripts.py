@@ -51,7 +51,8 @@ def alone(llm: LLM) -> list[list[list[int]]]:
 def play(llm: LLM, seed: int) -> list[tuple[int, Handle]]:
     """One script; integrity is checked after every step. Returns what was submitted."""
     rng = random.Random(seed)
-    requests, handles = pool(), []
+    requests = pool()
+    handles: list[tuple[int, Handle]] = []
     for _ in range(rng.randrange(4, 16)):
         act = rng.random()
         if act < 0.45 and len(handles) < 7:
@@ -96,7 +97,7 @@ def test_no_script_changes_an_answer_or_leaves_anything_behind(
     # Compiled functions keep a few constants per batch size; those are all known by now. The
     # smallest buffer has a byte, so that equal bytes mean equal buffers.
     before = memory()
-    for seed in seeds[:10]:
+    for seed in seeds[:5]:
         play(llm, seed)
     assert memory() == before
 

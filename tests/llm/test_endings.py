@@ -176,6 +176,26 @@ def test_streamed_events_fold_to_the_whole_output(llama: LLM, more: dict[str, An
     assert_same(folded, whole)
 
 
+@pytest.mark.parametrize("more", [{}, {"n": 3}, {"stop": ["e", "a"], "n": 3}], ids=str)
+def test_looking_at_a_running_reply_does_not_change_it(llama: LLM, more: dict[str, Any]) -> None:
+    """B20, B22: text is made when it is looked at, and only grows."""
+    params = replace(HOT, max_tokens=24, **more)
+    whole = solo(llama, prompt(30), params)
+    watched, unwatched = (llama.submit(prompt(30), params) for _ in range(2))
+    grown = 0
+    while not (watched.done and unwatched.done):
+        before = [choice.text for choice in watched.output.choices]
+        llama.step()
+        for old, new, end in zip(before, watched.output.choices, whole.choices, strict=True):
+            assert new.text.startswith(old)
+            assert end.text.startswith(new.text)
+            grown += new.text != old
+    assert grown > 3
+    assert_same(watched.output, whole)
+    assert_same(unwatched.output, whole)
+    assert watched.output is watched.output
+
+
 def test_a_refused_request_streams_one_error(llama: LLM) -> None:
     [event] = llama.stream({"prompt_token_ids": []}, HOT)
     assert event.finish_reason == "error"

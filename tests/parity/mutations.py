@@ -115,8 +115,8 @@ def wrong_rows_kept(kind: Kind) -> Callable[[Patch], None]:
     """When rows leave, the kept ones are handed to each other in reverse."""
     original = kind.leave
 
-    def leave(self: LayerKind, batch: Any, keep: Sequence[int]) -> None:
-        original(self, batch, list(reversed(keep)))
+    def leave(self: LayerKind, batch: Any, keep: Sequence[int], positions: Sequence[int]) -> None:
+        original(self, batch, list(reversed(keep)), positions)
 
     return lambda patch: patch.setattr(kind, "leave", leave)
 
@@ -125,10 +125,30 @@ def wrong_row_alone(kind: Kind) -> Callable[[Patch], None]:
     """The row that is left alone goes on with the state of one that has left."""
     original = kind.single
 
-    def single(self: LayerKind, batch: Any, row: int, fresh: Any) -> Any:
-        return original(self, batch, 1 - row, fresh)
+    def single(self: LayerKind, batch: Any, row: int, position: int, fresh: Any) -> Any:
+        return original(self, batch, 1 - row, position, fresh)
 
     return lambda patch: patch.setattr(kind, "single", single)
+
+
+def first_token_trimmed(patch: Patch) -> None:
+    """When rows leave, the longest that stays loses its first token with the padding."""
+    original = KV.leave
+
+    def leave(self: KV, batch: Any, keep: Sequence[int], positions: Sequence[int]) -> None:
+        original(self, batch, keep, [position - 1 for position in positions])
+
+    patch.setattr(KV, "leave", leave)
+
+
+def padding_kept_alone(patch: Patch) -> None:
+    """The row that is left alone takes its newest padding for a token."""
+    original = KV.single
+
+    def single(self: KV, batch: Any, row: int, position: int, fresh: Any) -> Any:
+        return original(self, batch, row, min(position + 1, batch._idx), fresh)
+
+    patch.setattr(KV, "single", single)
 
 
 def restored_wrong(kind: Kind, change: Callable[[Any], None]) -> Callable[[Patch], None]:
@@ -306,6 +326,7 @@ def positions_left_to_the_model(patch: Patch) -> None:
 # Families whose attention has rotary positions; jamba, nemotron_h and kimi_linear have none.
 ROPE = ("llama", "qwen3_next", "deepseek_v3", "falcon_h1", "gemma4_vl")
 WITH_KV = (*ROPE, "nemotron_h")
+TRIMMED = ("llama", "falcon_h1", "gemma4_vl")
 WITH_WINDOW = ("llama_sliding", "gemma3_text", "recurrent_gemma", "gemma4_vl")
 WITH_RECURRENT = ("qwen3_5", "mamba2", "rwkv7", "lfm2_vl")
 COMPOSITE = ("falcon_h1",)
@@ -321,6 +342,8 @@ MUTATIONS = (
     Mutation("kv join", WITH_KV, "staggered", another_rows_state(KV)),
     Mutation("kv leave", WITH_KV, "leaves", wrong_rows_kept(KV)),
     Mutation("kv alone", WITH_KV, "leaves", wrong_row_alone(KV)),
+    Mutation("kv trim at leave", TRIMMED, "leaves", first_token_trimmed),
+    Mutation("kv trim alone", TRIMMED, "leaves", padding_kept_alone),
     Mutation("kv restore", WITH_KV, "fork", restored_wrong(KV, one_token_short)),
     Mutation("window position", WITH_WINDOW, "staggered", position_off_by_one(Window)),
     Mutation("window mask at merge", WITH_WINDOW, "chunk 512", padding_forgotten(Window, "merge")),
