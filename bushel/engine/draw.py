@@ -19,6 +19,7 @@ matter as much as little data: on a GPU each costs the host some microseconds pe
 from __future__ import annotations
 
 import math
+import platform
 from collections.abc import Sequence
 from typing import Literal
 
@@ -32,8 +33,9 @@ from bushel.core import Decoding
 GROUP = 64
 # top_k up to this many goes through sorted candidates; beyond it, a full sort.
 CANDIDATES = 64
-# Draws of `wide` where a row uses top_p. A draw misses the nucleus with a probability of at most 1 - top_p, so
-# that all of them miss with 0.25 ** 8 = 1.5e-5 at LEAST_NUCLEUS, and less above it.
+# Draws of `wide` where a row uses top_p. A draw misses the nucleus with a probability of at
+# most 1 - top_p, so that all of them miss with 0.25 ** 8 = 1.5e-5 at LEAST_NUCLEUS, and less
+# above it.
 TRIES = 8
 LEAST_NUCLEUS = 0.75
 # Below it logits could overflow float32, and differences of 1e-3 nats decide anyway.
@@ -128,6 +130,14 @@ def _pick_tokens(weights: mx.array, u: mx.array, tries: int) -> mx.array:
     return group * GROUP + place.reshape(group.shape)
 
 
+def _exp(x: mx.array) -> mx.array:
+    """MLX's CPU build has no vector exp for x86: 22 ns a number, where its power takes 7."""
+    return mx.power(math.e, x) if _SLOW_EXP else mx.exp(x)
+
+
+_SLOW_EXP = mx.default_device() == mx.cpu and platform.machine() == "x86_64"
+
+
 def wide(
     x: mx.array, u: mx.array, temperature: mx.array, min_p: mx.array | None, top_p: mx.array | None
 ) -> mx.array:
@@ -137,8 +147,7 @@ def wide(
     """
     x = x.astype(mx.float32)
     x = (x - x.max(axis=-1, keepdims=True)) / temperature
-    # Masked before exp, the dearest op on a CPU, which is quick for -inf.
-    weights = mx.exp(x if min_p is None else mx.where(x < mx.log(min_p), _NEGATIVE, x))
+    weights = _exp(x if min_p is None else mx.where(x < mx.log(min_p), _NEGATIVE, x))
     if top_p is None:
         return _pick_tokens(weights, u, 1)[:, 0]
     return _first_inside(weights, _pick_tokens(weights, u, TRIES), top_p)
@@ -152,7 +161,8 @@ def _first_inside(weights: mx.array, drawn: mx.array, top_p: mx.array) -> mx.arr
     likely token, which is always inside.
     """
     own = mx.take_along_axis(weights, drawn, axis=-1)
-    above = mx.where(weights[:, None, :] > own[:, :, None], weights[:, None, :], 0).sum(axis=-1)
+    # A product, because `where` costs three times as much on a CPU.
+    above = ((weights[:, None, :] > own[:, :, None]) * weights[:, None, :]).sum(axis=-1)
     inside = above < top_p * weights.sum(axis=-1, keepdims=True)
     first = mx.take_along_axis(drawn, mx.argmax(inside, axis=-1, keepdims=True), axis=-1)
     return mx.where(inside.any(axis=-1), first[:, 0], mx.argmax(weights, axis=-1))

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
 from bushel.core import Decoding, IntegrityError, TokenLogprob
 from bushel.engine import draw
+from bushel.engine.penalties import Penalties
 
 Logprobs = tuple[mx.array, mx.array, mx.array]  # chosen, values of the best, ids of the best
 
@@ -59,7 +60,6 @@ _DRAW: dict[draw.Route, Callable[..., mx.array]] = {
     "wide": mx.compile(draw.wide),
     "ranked": mx.compile(draw.ranked),
 }
-_penalise = mx.compile(draw.penalise)
 # Steps of uniform numbers made at once: 25 small numpy calls, spread over so many steps.
 _BLOCK = 32
 _NO_LIMIT = 1 << 30  # a top_k beyond any vocabulary
@@ -86,6 +86,19 @@ class _Group:
         return self.draw(logits, *arguments).astype(mx.uint32)
 
 
+def _company(row: Decoding) -> tuple[draw.Route, bool]:
+    """Rows that are drawn in one call. How they are grouped changes no row's token.
+
+    On a CPU work is dear and calls are cheap, so that only rows with a top_p pay for it; on a
+    GPU it is the other way round.
+    """
+    route = draw.route(row)
+    return route, _CPU and route == "wide" and row.top_p < 1
+
+
+_CPU = mx.default_device() == mx.cpu
+
+
 def _settings(route: draw.Route, rows: list[Decoding]) -> tuple[mx.array | None, ...]:
     """The arguments of a route's function, after the logits and the uniform numbers."""
     if route == "greedy":
@@ -109,36 +122,20 @@ class Sampler:
     def __init__(self, vocab: int):
         self.vocab = vocab
         self.rows: list[Decoding] = []
-        self._seen: mx.array | None = None  # [B, V] in the prompt
-        self._counts: mx.array | None = None  # [B, V] in the reply, without the newest token
+        self.penalties = Penalties(vocab)
         self._early: tuple[bool, ...] | None = None  # who is below min_tokens, as of _bias
         self._bias: mx.array | None = None  # [B, V]
-        self._penalties: tuple[mx.array, ...] = ()
         self._block_start: list[int] = []  # the positions that _block begins at
         self._arrange()
 
     def join(self, row: Decoding, prompt: Sequence[int], reply: Sequence[int]) -> None:
-        if row.penalised and self._counts is None:
-            self._seen = mx.zeros((len(self.rows), self.vocab), mx.bool_)
-            self._counts = mx.zeros((len(self.rows), self.vocab), mx.float32)
-        if self._counts is not None and self._seen is not None:
-            seen = np.zeros((1, self.vocab), np.bool_)
-            counts = np.zeros((1, self.vocab), np.float32)
-            if row.penalised:
-                seen[0, list(prompt)] = True
-                np.add.at(counts[0], list(reply[:-1]), 1.0)
-            self._seen = mx.concatenate([self._seen, mx.array(seen)])
-            self._counts = mx.concatenate([self._counts, mx.array(counts)])
+        self.penalties.join(len(self.rows), row, prompt, reply)
         self.rows.append(row)
         self._arrange()
 
     def leave(self, keep: Sequence[int]) -> None:
+        self.penalties.leave(keep)
         self.rows = [self.rows[row] for row in keep]
-        if not any(row.penalised for row in self.rows):
-            self._seen = self._counts = None
-        elif self._seen is not None and self._counts is not None:
-            take = mx.array(list(keep))
-            self._seen, self._counts = self._seen[take], self._counts[take]
         self._arrange()
 
     def sample(
@@ -175,10 +172,7 @@ class Sampler:
         return block
 
     def _adjust(self, logits: mx.array, inputs: mx.array, indices: Sequence[int]) -> mx.array:
-        if self._counts is not None and self._seen is not None:
-            newest = mx.array([1.0 if index else 0.0 for index in indices])
-            self._counts = self._counts.at[mx.arange(len(indices)), inputs].add(newest)
-            logits = _penalise(logits, self._seen, self._counts, *self._penalties)
+        logits = self.penalties.apply(logits, inputs, indices)
         if not self._biased:
             return logits
         bias = self._bias_at(indices)
@@ -206,12 +200,10 @@ class Sampler:
 
     def _arrange(self) -> None:
         rows = self.rows
-        routes = [draw.route(row) for row in rows]
-        self._groups = [
-            self._group(name, [at for at, it in enumerate(routes) if it == name])
-            for name in get_args(draw.Route)
-            if name in routes
-        ]
+        together: dict[tuple[draw.Route, bool], list[int]] = {}
+        for at, row in enumerate(rows):
+            together.setdefault(_company(row), []).append(at)
+        self._groups = [self._group(key[0], mine) for key, mine in together.items()]
         order = [at for group in self._groups for at in group.rows]
         self._order = mx.array(np.argsort(order).astype(np.uint32))
         self._random = any(group.settings for group in self._groups)
@@ -223,15 +215,6 @@ class Sampler:
         many = [at for at, count in asked if count > draw.CANDIDATES]
         # Apart, because they break ties differently: a neighbour must not change the choice.
         self._asked = [group for group in (few, many) if group]
-        self._penalties = (
-            ()
-            if self._counts is None
-            else (
-                _column([row.repetition_penalty for row in rows]),
-                _column([row.presence_penalty for row in rows]),
-                _column([row.frequency_penalty for row in rows]),
-            )
-        )
 
     def _group(self, name: draw.Route, rows: list[int]) -> _Group:
         mine = [self.rows[at] for at in rows]
@@ -239,7 +222,7 @@ class Sampler:
         return _Group(_DRAW[name], rows, take, _settings(name, mine))
 
     def check_integrity(self) -> None:
-        shape = (len(self.rows), self.vocab)
-        for array in (self._seen, self._counts):
-            if array is not None and array.shape != shape:
-                raise IntegrityError(f"penalty state {array.shape} for rows {shape}")
+        self.penalties.check_integrity()
+        penalised = [at for at, row in enumerate(self.rows) if row.penalised]
+        if self.penalties.rows != penalised:
+            raise IntegrityError(f"penalties of rows {self.penalties.rows}, not {penalised}")

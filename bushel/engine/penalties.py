@@ -1,0 +1,88 @@
+"""What the penalised rows of a batch have said, and what that does to their logits.
+
+Only rows with a penalty have state here; the others' logits pass through untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+import numpy as np
+
+from bushel.core import Decoding, IntegrityError
+from bushel.engine import draw
+
+_penalise = mx.compile(draw.penalise)
+
+
+class Penalties:
+    """Owned by a `Sampler`; `rows` are indices into that sampler's rows, in rising order."""
+
+    def __init__(self, vocab: int):
+        self.vocab = vocab
+        self.rows: list[int] = []
+        self._settings: list[tuple[float, float, float]] = []
+        self._seen: mx.array | None = None  # [P, V] in the prompt
+        self._counts: mx.array | None = None  # [P, V] in the reply, without the newest token
+
+    def join(self, at: int, row: Decoding, prompt: Sequence[int], reply: Sequence[int]) -> None:
+        if not row.penalised:
+            return
+        seen = np.zeros((1, self.vocab), np.bool_)
+        counts = np.zeros((1, self.vocab), np.float32)
+        seen[0, list(prompt)] = True
+        np.add.at(counts[0], list(reply[:-1]), 1.0)
+        self._seen = _stacked(self._seen, mx.array(seen))
+        self._counts = _stacked(self._counts, mx.array(counts))
+        self.rows.append(at)
+        self._settings.append((row.repetition_penalty, row.presence_penalty, row.frequency_penalty))
+        self._columns = self._make_columns()
+
+    def leave(self, keep: Sequence[int]) -> None:
+        """The sampler keeps these of its rows, in this order."""
+        mine = {at: own for own, at in enumerate(self.rows)}
+        kept = [(new, mine[at]) for new, at in enumerate(keep) if at in mine]
+        self.rows = [new for new, _ in kept]
+        self._settings = [self._settings[own] for _, own in kept]
+        if self._seen is None or self._counts is None:
+            return
+        if not kept:
+            self._seen = self._counts = None
+            self._columns = ()
+            return
+        take = mx.array([own for _, own in kept])
+        self._seen, self._counts = self._seen[take], self._counts[take]
+        self._columns = self._make_columns()
+
+    def apply(self, logits: mx.array, inputs: mx.array, indices: Sequence[int]) -> mx.array:
+        """Logits [B, V] after penalties; `inputs` [B] are counted where they are of a reply."""
+        if self._seen is None or self._counts is None:
+            return logits
+        everyone = len(self.rows) == len(indices)
+        take = mx.array(self.rows)
+        newest = mx.array([1.0 if indices[at] else 0.0 for at in self.rows])
+        said = inputs if everyone else inputs[take]
+        self._counts = self._counts.at[mx.arange(len(self.rows)), said].add(newest)
+        mine = logits if everyone else logits[take]
+        mine = _penalise(mine, self._seen, self._counts, *self._columns)
+        if everyone:
+            return mine
+        # A new handle: assigning into the old one would change the raw logits as well.
+        logits = logits.astype(mx.float32)[:]
+        logits[take] = mine
+        return logits
+
+    def _make_columns(self) -> tuple[mx.array, ...]:
+        """Repetition, presence and frequency penalties, [P, 1] each."""
+        return tuple(mx.array(list(them))[:, None] for them in zip(*self._settings, strict=True))
+
+    def check_integrity(self) -> None:
+        shape = (len(self.rows), self.vocab)
+        for array in (self._seen, self._counts):
+            if (array is None) == bool(self.rows) or (array is not None and array.shape != shape):
+                raise IntegrityError(f"penalty state for rows {self.rows}")
+
+
+def _stacked(rows: mx.array | None, row: mx.array) -> mx.array:
+    return row if rows is None else mx.concatenate([rows, row])
