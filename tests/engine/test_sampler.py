@@ -261,13 +261,12 @@ def test_rows_of_one_route_are_drawn_in_one_call_and_keep_their_own_settings() -
 def test_control_a_setting_taken_from_a_neighbour_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A row without top_p gets one as soon as another row of its group has one."""
+    """Every row of a group gets the settings of the group's first row."""
     settings_of = sampling._settings
 
     def wrong(route: draw.Route, rows: list[Decoding]) -> tuple[mx.array | None, ...]:
-        temperature, *others = settings_of(route, rows)
-        assert temperature is not None
-        return (mx.broadcast_to(temperature[:1], temperature.shape), *others)
+        own = settings_of(route, rows)
+        return tuple(None if it is None else mx.broadcast_to(it[:1], it.shape) for it in own)
 
     monkeypatch.setattr(sampling, "_settings", wrong)
     assert unlike_alone() > 0
