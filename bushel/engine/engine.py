@@ -144,8 +144,13 @@ class Engine:
             # A row without any state has to make some before it can share a batch.
             alone = ready.sequence.suspect or ready.position == 0
             cleared = self._run_alone(ready) if alone else ready
-            if cleared is not None:
+            if cleared is None:
+                continue
+            try:
                 self._batch.join(cleared)
+            except Exception as error:  # the batch may be half changed
+                self._fail(cleared.sequence, error)
+                self._rebuild(error, self._pending)
 
     def _launch(self) -> Exception | None:
         """Start the next decode step; returns what went wrong, if the step as a whole did."""
@@ -206,7 +211,7 @@ class Engine:
         try:
             results = step.read()
         except Exception as error:  # the device failed while computing this step
-            self._rebuild(error)
+            self._rebuild(error, step)
             return
         for sequence, token, logprob in results:
             if sequence.done:
@@ -231,10 +236,14 @@ class Engine:
         message = str(error) if known else f"{type(error).__name__}: {error}"
         self._events.append(sequence.end("error", message))
 
-    def _rebuild(self, error: Exception) -> None:
-        """A batched step failed: every row starts again from its tokens, under suspicion."""
+    def _rebuild(self, error: Exception, unread: Step | None = None) -> None:
+        """A batched step failed: every row starts again from its tokens, under suspicion.
+
+        So do rows of a step that cannot be read any more: one at its limit has left the batch.
+        """
         log.warning("a decode step of %d rows failed: %s", len(self._batch), error)
-        sequences = [it for it in self._batch.sequences if not it.done]
+        held = (*self._batch.sequences, *(unread.sequences if unread else ()))
+        sequences = [it for it in dict.fromkeys(held) if not it.done]
         if len(sequences) > 1:
             self._joint_faults += 1
         if self._joint_faults >= _JOINT_FAULTS:

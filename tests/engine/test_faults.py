@@ -136,6 +136,27 @@ def test_one_failing_read_costs_nobody_a_token(
     assert llm.status()["lane"] == "batch"
 
 
+def test_a_failing_read_of_the_last_token_loses_nobody(
+    llm: LLM, clean: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows at their limit have left the batch by then; they are rebuilt as well."""
+    [request, params] = innocent()[0]
+    reads = iter(range(1000))
+    raising(monkeypatch, Sampled, "read", lambda *_: next(reads) == params.max_tokens - 1)
+    [output] = llm.generate([request], params)
+    assert output.error is None
+    assert output.token_ids == clean[0]
+    assert next(reads) == params.max_tokens + 1  # the fault was met, and the token read again
+
+
+def test_a_row_that_cannot_join_ends_alone(
+    llm: LLM, clean: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch may be half changed by then, so the others are rebuilt (B49)."""
+    raising(monkeypatch, Sampler, "join", lambda _, row, *__: row.seed == GUILTY_SEED)
+    check(serve(llm, guilty()), clean, "planted in join")
+
+
 def test_a_model_that_cannot_batch_is_served_one_row_at_a_time(
     llm: LLM, clean: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
