@@ -154,11 +154,11 @@ class Engine:
 
     def _launch(self) -> Exception | None:
         """Start the next decode step; returns what went wrong, if the step as a whole did."""
-        self.max_decode_batch = max(self.max_decode_batch, len(self._batch))
         try:
             self._pending = self._batch.launch()
         except Exception as error:  # a batched step failed: see `_rebuild`
             return error
+        self.max_decode_batch = max(self.max_decode_batch, len(self._batch))
         if len(self._batch) > 1:
             self._joint_faults = 0
         return None

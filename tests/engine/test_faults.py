@@ -167,6 +167,7 @@ def test_a_model_that_cannot_batch_is_served_one_row_at_a_time(
     assert [out.token_ids for out in outs] == clean
     status = llm.status()
     assert status["lane"] == "single"
+    assert status["max_decode_batch"] == 1
     assert "planted" in status["lane_reason"]
 
 
