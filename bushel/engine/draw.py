@@ -85,8 +85,10 @@ def _candidates(x: mx.array) -> tuple[mx.array, mx.array, mx.array | None]:
     """
     if x.shape[-1] <= CANDIDATES * GROUP:
         return *_best(x, ordered=True), None
-    # Above the padding, so that no place of it is ever among the best.
-    groups = grouped(mx.maximum(x, _LOWEST), _NEGATIVE)
+    if x.shape[-1] % GROUP:
+        # Above the padding, so that no place of it is ever among the best.
+        x = mx.maximum(x, _LOWEST)
+    groups = grouped(x, _NEGATIVE)
     _, chosen = _best(groups.max(axis=-1), ordered=False)
     inside = mx.take_along_axis(groups, chosen[:, :, None], axis=1)
     return *_best(inside.reshape(x.shape[0], -1), ordered=True), chosen

@@ -78,12 +78,11 @@ class _Group:
     take: mx.array | None  # None: all rows of the batch, in order
     settings: tuple[mx.array | None, ...]  # empty: needs no uniform numbers either
 
-    def tokens(self, logits: mx.array, u: mx.array | None) -> mx.array:
+    def tokens(self, logits: mx.array, u: np.ndarray | None) -> mx.array:
         if self.take is not None:
             logits = logits[self.take]
-            u = None if u is None else u[self.take]
-        arguments = (u, *self.settings) if self.settings else ()
-        return self.draw(logits, *arguments).astype(mx.uint32)
+        arguments = () if u is None or not self.settings else (mx.array(u[self.rows]),)
+        return self.draw(logits, *arguments, *self.settings).astype(mx.uint32)
 
 
 def _company(row: Decoding) -> tuple[draw.Route, bool]:
@@ -148,9 +147,7 @@ class Sampler:
         """
         raw = logits
         logits = self._adjust(logits, inputs, indices)
-        u = None
-        if self._random:
-            u = mx.array(self._uniforms(positions))
+        u = self._uniforms(positions) if self._random else None
         parts = [group.tokens(logits, u) for group in self._groups]
         tokens = parts[0] if len(parts) == 1 else mx.concatenate(parts)[self._order]
         return Sampled(tokens, [self._logprobs(asked, raw, tokens) for asked in self._asked])
