@@ -83,6 +83,8 @@ class LLM:
     """A loaded model and its engine.
 
     model: a directory or hub id. dtype: None is the checkpoint's (float32 on CPU).
+    token_gap, start_wait: the two bounds of the scheduler, in seconds: the longest gap between
+    two tokens of a running reply, and the longest a started prompt goes without progress.
     """
 
     def __init__(
@@ -93,14 +95,25 @@ class LLM:
         prefill_chunk: int = 512,
         prefix_cache: bool = True,
         trust_remote_code: bool = False,
+        *,
+        token_gap: float = Policy.token_gap,
+        start_wait: float = Policy.start_wait,
     ):
         for name, value in (("max_batch", max_batch), ("prefill_chunk", prefill_chunk)):
             if not isinstance(value, int) or value < 1:
                 raise BushelError(f"{name} must be one or more, not {value!r}.")
+        for name, bound in (("token_gap", token_gap), ("start_wait", start_wait)):
+            if not isinstance(bound, int | float) or not bound >= 0:
+                raise BushelError(f"{name} must be a number of seconds, not {bound!r}.")
         self._thread = threading.get_ident()
         self._engine: Engine | None = Engine(
             load(str(model), dtype=dtype, trust_remote_code=trust_remote_code),
-            Policy(max_batch=max_batch, prefill_chunk=prefill_chunk),
+            Policy(
+                max_batch=max_batch,
+                prefill_chunk=prefill_chunk,
+                token_gap=token_gap,
+                start_wait=start_wait,
+            ),
         )
         self._handles: dict[str, Handle] = {}
         self._ids = itertools.count()

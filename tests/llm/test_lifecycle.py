@@ -460,3 +460,23 @@ def test_closing_one_model_leaves_the_other_alone(llama: LLM) -> None:
         other.step()
     finish(llama, handle)
     assert_same(handle.output, solo(llama, prompt(20), greedy(12)))
+
+
+def test_the_two_bounds_of_the_scheduler_are_settings() -> None:
+    """B61: with no gap allowed, a long prompt runs in the smallest pieces beside a stream."""
+    lengths = []
+    for gap in (0.0, 1e9):
+        with LLM(str(checkpoint_dir("llama")), prefill_chunk=64, token_gap=gap) as llm:
+            running = llm.submit(prompt(20), greedy(60))
+            while not running.output.token_ids:
+                llm.step()
+            waiting, steps = llm.submit(prompt(200), greedy(1)), 0
+            while not waiting.done:
+                llm.step()
+                steps += 1
+            lengths.append(steps)
+    small, large = lengths
+    assert small >= 200 // 16 > large
+    for bad in (-1.0, float("nan"), "soon"):
+        with pytest.raises(BushelError, match="token_gap"):
+            LLM(str(checkpoint_dir("llama")), token_gap=bad)  # type: ignore[arg-type]
