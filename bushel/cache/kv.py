@@ -10,21 +10,19 @@ row 2  . . a b c d e f | free
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import mlx.core as mx
 
-from bushel.cache.layer import Layer, LayerKind, LayerSnapshot, owned
+from bushel.cache.keys import Keys
+from bushel.cache.layer import Layer, LayerSnapshot, owned
 
 
-class KV(LayerKind):
+class KV(Keys):
     name = "kv"
 
     def merge(self, singles: Sequence[Layer]) -> Layer:
         return type(singles[0]).merge(list(singles))
-
-    def join(self, batch: Layer, single: Layer) -> None:
-        batch.extend(self.merge([single]))
 
     def leave(self, batch: Layer, keep: Sequence[int], positions: Sequence[int]) -> None:
         # As the libraries' `filter`, which waits for the device in every layer to learn the
@@ -59,20 +57,9 @@ class KV(LayerKind):
         fresh.offset = 0 if keys is None else keys.shape[2]
         return fresh
 
-    def arrays(self, layer: Layer) -> Iterator[mx.array]:
-        for name in ("keys", "values", "offset", "left_padding"):
-            if isinstance(value := getattr(layer, name, None), mx.array):
-                yield value
-
     def check(self, layer: Layer, positions: Sequence[int]) -> None:
-        offsets = [layer.offset] if isinstance(layer.offset, int) else layer.offset.tolist()
-        self.require(offsets == list(positions), f"offsets {offsets}, rows {list(positions)}")
-        if layer.keys is None:
-            return
-        rows, _, room, _ = layer.keys.shape
-        self.require(rows == len(positions), f"{rows} rows of keys for {len(positions)}")
-        self.require(room >= max(positions), f"room for {room} of {max(positions)} tokens")
-        if hasattr(layer, "left_padding"):
+        super().check(layer, positions)
+        if layer.keys is not None and hasattr(layer, "left_padding"):
             pads = layer.left_padding.tolist()
-            ends = [pad + offset for pad, offset in zip(pads, offsets, strict=True)]
-            self.require(ends == [layer._idx] * rows, f"rows end at {ends}, not {layer._idx}")
+            ends = [pad + at for pad, at in zip(pads, positions, strict=True)]
+            self.require(set(ends) == {layer._idx}, f"rows end at {ends}, not {layer._idx}")

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import mlx.core as mx
 
-from bushel.cache.kv import KV
-from bushel.cache.layer import Layer, LayerKind, LayerSnapshot, owned
+from bushel.cache.keys import Keys
+from bushel.cache.layer import Layer, LayerSnapshot, owned
 
 
-class Window(LayerKind):
+class Window(Keys):
     name = "window"
 
     def merge(self, singles: Sequence[Layer]) -> Layer:
         # The libraries' batch ring has no pinned first tokens and would silently drop them.
         self.require(all(single.keep == 0 for single in singles), "pinned tokens cannot batch")
         return type(singles[0]).merge(list(singles))
-
-    def join(self, batch: Layer, single: Layer) -> None:
-        batch.extend(self.merge([single]))
 
     def leave(self, batch: Layer, keep: Sequence[int], positions: Sequence[int]) -> None:
         batch.filter(mx.array(list(keep)))
@@ -40,16 +37,3 @@ class Window(LayerKind):
         fresh.offset = snapshot.position
         fresh._idx = 0 if keys is None else keys.shape[2]
         return fresh
-
-    def arrays(self, layer: Layer) -> Iterator[mx.array]:
-        yield from KV.arrays(self, layer)  # type: ignore[arg-type]
-
-    def check(self, layer: Layer, positions: Sequence[int]) -> None:
-        offsets = [layer.offset] if isinstance(layer.offset, int) else layer.offset.tolist()
-        self.require(offsets == list(positions), f"offsets {offsets}, rows {list(positions)}")
-        if layer.keys is None:
-            return
-        rows, _, room, _ = layer.keys.shape
-        self.require(rows == len(positions), f"{rows} rows of keys for {len(positions)}")
-        seen = min(max(positions), layer.max_size)
-        self.require(room >= seen, f"room for {room} of {seen} visible tokens")

@@ -126,7 +126,7 @@ class Engine:
 
     def _enqueue(self, sequences: list[Sequence], *, again: bool = False) -> None:
         now, order = self._clock(), next(self._order)
-        job = Prefill(self.model, sequences, now, order, now)
+        job = Prefill(self.model, sequences, order, now)
         (self._prefilling if again else self._waiting)[order] = job
 
     def _admit(self, plan: Plan, now: float) -> None:

@@ -51,7 +51,6 @@ class Prefill:
 
     model: Model
     sequences: list[Sequence]
-    arrival: float
     order: int
     last_served: float
     prompt: Prompt | None = None
