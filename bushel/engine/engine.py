@@ -105,7 +105,7 @@ class Engine:
 
     def _plan(self, now: float) -> Plan:
         if not (self._waiting or self._prefilling or self._ready):
-            return _GO_ON  # what `schedule` says to that, without asking
+            return _GO_ON  # what `schedule` says to running rows alone
         return schedule(self._state(now), self.policy)
 
     def _state(self, now: float) -> State:

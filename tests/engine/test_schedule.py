@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bushel.engine import schedule as module
+from bushel.engine.engine import _GO_ON
 from bushel.engine.schedule import Chunk, Costs, Job, Plan, Policy, State, schedule
 
 from .simulate import Arrival, Schedule, Trace, simulate
@@ -289,3 +290,9 @@ def test_planning_reads_no_clock_and_rolls_no_dice() -> None:
     }
     origins = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert plain | origins == {"__future__", "dataclasses"}
+
+
+@pytest.mark.parametrize("running", [1, 2, 3])
+def test_the_engine_goes_on_as_the_scheduler_would_say(running: int) -> None:
+    """The engine does not ask when only running rows are left; the answer is this one."""
+    assert schedule(State(NOW, running, 0), Policy(max_batch=3)) == _GO_ON
