@@ -58,6 +58,7 @@ class Engine:
         self._joint_faults = 0
         self._stopwatch = Stopwatch()
         self._events: list[Event] = []
+        self._someone_ended = False  # since `_drop_done` last looked
 
     # -- what callers do -------------------------------------------------------------------
 
@@ -74,6 +75,7 @@ class Engine:
         for sequence in list(self._sequences()):
             if sequence.request.id == request_id:
                 self._events.append(sequence.end("abort"))
+                self._someone_ended = True
         self._drop_done()
 
     def step(self) -> list[Event]:
@@ -217,9 +219,13 @@ class Engine:
             if sequence.done:
                 continue
             try:
-                self._events.append(sequence.add(token, logprob))
+                event = sequence.add(token, logprob)
             except Exception as error:  # one row's text handling is that row's alone
                 self._fail(sequence, error)
+                continue
+            self._events.append(event)
+            if event.finish_reason is not None:
+                self._someone_ended = True
 
     def take_events(self) -> list[Event]:
         events, self._events = self._events, []
@@ -235,6 +241,7 @@ class Engine:
         known = isinstance(error, BushelError)
         message = str(error) if known else f"{type(error).__name__}: {error}"
         self._events.append(sequence.end("error", message))
+        self._someone_ended = True
 
     def _rebuild(self, error: Exception, unread: Step | None = None) -> None:
         """A batched step failed: every row starts again from its tokens, under suspicion.
@@ -270,6 +277,7 @@ class Engine:
             self._fail(sequence, error)
         sequence.suspect = False
         if sequence.done:
+            self._someone_ended = True
             return None
         return Ready(sequence, ready.prompt, ready.position + 1, alone.rows.layers)
 
@@ -283,6 +291,9 @@ class Engine:
             yield from (it for it in self._pending.sequences if it not in held and not it.done)
 
     def _drop_done(self) -> None:
+        if not self._someone_ended:
+            return
+        self._someone_ended = False
         for jobs in (self._waiting, self._prefilling):
             for key in [key for key, job in jobs.items() if all(it.done for it in job.sequences)]:
                 del jobs[key]

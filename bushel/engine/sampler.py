@@ -1,21 +1,21 @@
-"""The sampling settings and state of a decode batch's rows, applied in one computation.
+"""The sampling settings and state of a decode batch's rows, applied together.
 
-Rows are sorted by their settings into a few groups (`draw.route`), each one vectorised call.
-Arrays that describe the rows are built when the rows change, not per step.
+What chooses the tokens is a `Chooser`: `grouped` with MLX's own operations on any device, or
+`kernel` in one launch on CUDA, where every operation costs the host several microseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import mlx.core as mx
 import numpy as np
 
-from bushel.core import Decoding, IntegrityError, TokenLogprob
-from bushel.engine import draw
-from bushel.engine.penalties import Penalties
+from bushel.core import Decoding, TokenLogprob
+from bushel.engine import draw, kernel
+from bushel.engine.grouped import Grouped
 
 Logprobs = tuple[mx.array, mx.array, mx.array]  # chosen, values of the best, ids of the best
 
@@ -53,66 +53,33 @@ def logprobs_of(logits: mx.array, tokens: mx.array, count: int) -> Logprobs:
     return chosen, values - norm, ids
 
 
-# One fused computation each: op by op they are several times as many kernels.
-_DRAW: dict[draw.Route, Callable[..., mx.array]] = {
-    "greedy": lambda logits: mx.argmax(logits, axis=-1),
-    "narrow": mx.compile(draw.narrow),
-    "wide": mx.compile(draw.wide),
-    "ranked": mx.compile(draw.ranked),
-}
 # Steps of uniform numbers made at once: 25 small numpy calls, spread over so many steps.
 _BLOCK = 32
-_NO_LIMIT = 1 << 30  # a top_k beyond any vocabulary
 
 
-def _column(values: Sequence[float]) -> mx.array:
-    return mx.array(list(values), dtype=mx.float32)[:, None]
+class Chooser(Protocol):
+    """Owned by a `Sampler`; its rows are the sampler's rows. Each row's token is its own affair."""
 
+    def join(self, row: Decoding, prompt: Sequence[int], reply: Sequence[int]) -> None: ...
 
-@dataclass(frozen=True)
-class _Group:
-    """Rows that go through the same function, and their settings as its arguments."""
+    def leave(self, keep: Sequence[int]) -> None: ...
 
-    draw: Callable[..., mx.array]
-    rows: list[int]
-    take: mx.array | None  # None: all rows of the batch, in order
-    settings: tuple[mx.array | None, ...]  # empty: needs no uniform numbers either
+    def tokens(
+        self,
+        logits: mx.array,
+        bias: mx.array | None,
+        inputs: mx.array,
+        indices: Sequence[int],
+        u: np.ndarray | None,
+    ) -> mx.array:
+        """[B] for logits [B, V]: penalties over what was said, `bias` [B, V] added, then drawn.
 
-    def tokens(self, logits: mx.array, u: np.ndarray | None) -> mx.array:
-        if self.take is not None:
-            logits = logits[self.take]
-        arguments = () if u is None or not self.settings else (mx.array(u[self.rows]),)
-        return self.draw(logits, *arguments, *self.settings).astype(mx.uint32)
+        `inputs` [B] are the newest tokens, part of the reply where indices[i] is not 0; u
+        [B, 2 * TRIES] are uniform numbers, None if no row needs any.
+        """
+        ...
 
-
-def _company(row: Decoding) -> tuple[draw.Route, bool]:
-    """Rows that are drawn in one call. How they are grouped changes no row's token.
-
-    On a CPU work is dear and calls are cheap, so that only rows with a top_p pay for it; on a
-    GPU it is the other way round.
-    """
-    route = draw.route(row)
-    return route, _CPU and route == "wide" and row.top_p < 1
-
-
-_CPU = mx.default_device() == mx.cpu
-
-
-def _settings(route: draw.Route, rows: list[Decoding]) -> tuple[mx.array | None, ...]:
-    """The arguments of a route's function, after the logits and the uniform numbers."""
-    if route == "greedy":
-        return ()
-    temperature = _column([row.temperature for row in rows])
-    min_p = _column([row.min_p for row in rows])
-    top_p = _column([row.top_p if row.top_p < 1 else 2.0 for row in rows])
-    if route == "wide":
-        return (
-            temperature,
-            min_p if any(row.min_p for row in rows) else None,
-            top_p if any(row.top_p < 1 for row in rows) else None,
-        )
-    top_k = mx.array([row.top_k or _NO_LIMIT for row in rows])[:, None]
-    return temperature, min_p, top_k, top_p
+    def check_integrity(self) -> None: ...
 
 
 class Sampler:
@@ -121,19 +88,19 @@ class Sampler:
     def __init__(self, vocab: int):
         self.vocab = vocab
         self.rows: list[Decoding] = []
-        self.penalties = Penalties(vocab)
+        self.chooser: Chooser = kernel.OneLaunch(vocab) if kernel.AVAILABLE else Grouped(vocab)
         self._early: tuple[bool, ...] | None = None  # who is below min_tokens, as of _bias
         self._bias: mx.array | None = None  # [B, V]
         self._block_start: list[int] = []  # the positions that _block begins at
         self._arrange()
 
     def join(self, row: Decoding, prompt: Sequence[int], reply: Sequence[int]) -> None:
-        self.penalties.join(len(self.rows), row, prompt, reply)
+        self.chooser.join(row, prompt, reply)
         self.rows.append(row)
         self._arrange()
 
     def leave(self, keep: Sequence[int]) -> None:
-        self.penalties.leave(keep)
+        self.chooser.leave(keep)
         self.rows = [self.rows[row] for row in keep]
         self._arrange()
 
@@ -145,12 +112,10 @@ class Sampler:
         `inputs` [B] are the tokens that led to them; row i's new token is number indices[i] of
         its reply and stands at positions[i] of its sequence.
         """
-        raw = logits
-        logits = self._adjust(logits, inputs, indices)
+        bias = self._bias_at(indices) if self._biased else None
         u = self._uniforms(positions) if self._random else None
-        parts = [group.tokens(logits, u) for group in self._groups]
-        tokens = parts[0] if len(parts) == 1 else mx.concatenate(parts)[self._order]
-        return Sampled(tokens, [self._logprobs(asked, raw, tokens) for asked in self._asked])
+        tokens = self.chooser.tokens(logits, bias, inputs, indices, u)
+        return Sampled(tokens, [self._logprobs(asked, logits, tokens) for asked in self._asked])
 
     def _logprobs(
         self, asked: list[int], logits: mx.array, tokens: mx.array
@@ -167,13 +132,6 @@ class Sampler:
             self._block_start, step = list(positions), 0
         block: np.ndarray = self._block[step]
         return block
-
-    def _adjust(self, logits: mx.array, inputs: mx.array, indices: Sequence[int]) -> mx.array:
-        logits = self.penalties.apply(logits, inputs, indices)
-        if not self._biased:
-            return logits
-        bias = self._bias_at(indices)
-        return logits if bias is None else logits.astype(mx.float32) + bias
 
     def _bias_at(self, indices: Sequence[int]) -> mx.array | None:
         """Logit bias, and end tokens held down while a reply is shorter than its min_tokens."""
@@ -197,15 +155,9 @@ class Sampler:
 
     def _arrange(self) -> None:
         rows = self.rows
-        together: dict[tuple[draw.Route, bool], list[int]] = {}
-        for at, row in enumerate(rows):
-            together.setdefault(_company(row), []).append(at)
-        self._groups = [self._group(key[0], mine) for key, mine in together.items()]
-        order = [at for group in self._groups for at in group.rows]
-        self._order = mx.array(np.argsort(order).astype(np.uint32))
-        self._random = any(group.settings for group in self._groups)
         self._early = self._bias = None
         self._block_start = []
+        self._random = any(draw.route(row) != "greedy" for row in rows)
         self._biased = any(row.logit_bias or row.min_tokens for row in rows)
         asked = [(at, row.logprobs) for at, row in enumerate(rows) if row.logprobs is not None]
         few = [at for at, count in asked if count <= draw.CANDIDATES]
@@ -213,13 +165,5 @@ class Sampler:
         # Apart, because they break ties differently: a neighbour must not change the choice.
         self._asked = [group for group in (few, many) if group]
 
-    def _group(self, name: draw.Route, rows: list[int]) -> _Group:
-        mine = [self.rows[at] for at in rows]
-        take = None if len(rows) == len(self.rows) else mx.array(rows)
-        return _Group(_DRAW[name], rows, take, _settings(name, mine))
-
     def check_integrity(self) -> None:
-        self.penalties.check_integrity()
-        penalised = [at for at, row in enumerate(self.rows) if row.penalised]
-        if self.penalties.rows != penalised:
-            raise IntegrityError(f"penalties of rows {self.penalties.rows}, not {penalised}")
+        self.chooser.check_integrity()

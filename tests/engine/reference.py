@@ -1,12 +1,22 @@
 """What `draw.py` and `sampler.py` must agree with, in plain numpy and float64."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from bushel.core import Decoding
+from bushel.core import Decoding, GenerationDefaults, SamplingParams
+from bushel.core.params import resolve
 
 Array = np.ndarray
+
+VOCAB = 300
+ENDS = frozenset({2, 3})
+
+
+def decoding(vocab: int = VOCAB, **said: Any) -> Decoding:
+    said.setdefault("seed", 1)
+    return resolve(SamplingParams(**said), GenerationDefaults(), vocab=vocab, end_ids=ENDS)
 
 
 @dataclass(frozen=True)

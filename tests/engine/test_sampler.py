@@ -10,21 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bushel.core import Decoding, GenerationDefaults, IntegrityError, SamplingParams, TokenLogprob
-from bushel.core.params import resolve
-from bushel.engine import draw
-from bushel.engine import sampler as sampling
+from bushel.core import Decoding, IntegrityError, TokenLogprob
+from bushel.engine import draw, grouped
+from bushel.engine.grouped import Grouped
+from bushel.engine.penalties import Penalties
 from bushel.engine.sampler import Sampled, Sampler
 
-from .reference import Settings, allowed, penalised
-
-VOCAB = 300
-ENDS = frozenset({2, 3})
-
-
-def decoding(vocab: int = VOCAB, **said: Any) -> Decoding:
-    said.setdefault("seed", 1)
-    return resolve(SamplingParams(**said), GenerationDefaults(), vocab=vocab, end_ids=ENDS)
+from .reference import ENDS, VOCAB, Settings, allowed, decoding, penalised
 
 
 @dataclass(eq=False)
@@ -196,6 +188,11 @@ def test_a_row_gets_the_same_top_logprobs_whatever_its_neighbours_ask_for() -> N
     assert sample(sampler, rows) == [alone(row) for row in rows]
 
 
+def penalties_of(sampler: Sampler) -> Penalties:
+    assert isinstance(sampler.chooser, Grouped)
+    return sampler.chooser.penalties
+
+
 class ForgetsReplies(Sampler):
     def join(self, row: Decoding, prompt: Any, reply: Any) -> None:
         super().join(row, prompt, [])
@@ -203,16 +200,17 @@ class ForgetsReplies(Sampler):
 
 class MixesRows(Sampler):
     def leave(self, keep: Any) -> None:
-        counts = self.penalties._counts
+        penalties = penalties_of(self)
+        counts = penalties._counts
         super().leave(keep)
-        if self.penalties._counts is not None and counts is not None:
-            self.penalties._counts = counts[: len(self.penalties.rows)]
+        if penalties._counts is not None and counts is not None:
+            penalties._counts = counts[: len(penalties.rows)]
 
 
 class CountsTwice(Sampler):
-    def _adjust(self, logits: mx.array, inputs: mx.array, indices: Any) -> mx.array:
-        super()._adjust(logits, inputs, indices)
-        return super()._adjust(logits, inputs, indices)
+    def sample(self, logits: mx.array, inputs: mx.array, indices: Any, positions: Any) -> Sampled:
+        penalties_of(self).apply(logits, inputs, indices)
+        return super().sample(logits, inputs, indices, positions)
 
 
 class SharesNumbers(Sampler):
@@ -250,7 +248,8 @@ def unlike_alone() -> int:
     sampler = Sampler(VOCAB)
     for row in rows:
         sampler.join(row.decoding, row.prompt, [])
-    assert len(sampler._groups) == len({sampling._company(it) for it in MIXED}) >= 3
+    assert isinstance(sampler.chooser, Grouped)
+    assert len(sampler.chooser._groups) == len({grouped._company(it) for it in MIXED}) >= 3
     return sum(here != alone(row) for row, here in zip(rows, sample(sampler, rows), strict=True))
 
 
@@ -262,13 +261,13 @@ def test_control_a_setting_taken_from_a_neighbour_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every row of a group gets the settings of the group's first row."""
-    settings_of = sampling._settings
+    settings_of = grouped._settings
 
     def wrong(route: draw.Route, rows: list[Decoding]) -> tuple[mx.array | None, ...]:
         own = settings_of(route, rows)
         return tuple(None if it is None else mx.broadcast_to(it[:1], it.shape) for it in own)
 
-    monkeypatch.setattr(sampling, "_settings", wrong)
+    monkeypatch.setattr(grouped, "_settings", wrong)
     assert unlike_alone() > 0
 
 
@@ -377,7 +376,8 @@ def test_lost_penalty_state_is_reported() -> None:
     for _ in range(2):
         sampler.join(decoding(frequency_penalty=1.0), [1], [])
     sampler.check_integrity()
-    assert sampler.penalties._counts is not None
-    sampler.penalties._counts = sampler.penalties._counts[:1]
+    penalties = penalties_of(sampler)
+    assert penalties._counts is not None
+    penalties._counts = penalties._counts[:1]
     with pytest.raises(IntegrityError):
         sampler.check_integrity()

@@ -1,0 +1,128 @@
+"""Choosing tokens with MLX's own operations: one vectorised call per group of alike rows.
+
+Rows are sorted by their settings into a few groups (`draw.route`). Arrays that describe the
+rows are built when the rows change, not per step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+
+from bushel.core import Decoding, IntegrityError
+from bushel.engine import draw
+from bushel.engine.penalties import Penalties
+
+# One fused computation each: op by op they are several times as many kernels.
+_DRAW: dict[draw.Route, Callable[..., mx.array]] = {
+    "greedy": lambda logits: mx.argmax(logits, axis=-1),
+    "narrow": mx.compile(draw.narrow),
+    "wide": mx.compile(draw.wide),
+    "ranked": mx.compile(draw.ranked),
+}
+_NO_LIMIT = 1 << 30  # a top_k beyond any vocabulary
+
+
+def _column(values: Sequence[float]) -> mx.array:
+    return mx.array(list(values), dtype=mx.float32)[:, None]
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Rows that go through the same function, and their settings as its arguments."""
+
+    draw: Callable[..., mx.array]
+    rows: list[int]
+    take: mx.array | None  # None: all rows of the batch, in order
+    settings: tuple[mx.array | None, ...]  # empty: needs no uniform numbers either
+
+    def tokens(self, logits: mx.array, u: np.ndarray | None) -> mx.array:
+        if self.take is not None:
+            logits = logits[self.take]
+        arguments = () if u is None or not self.settings else (mx.array(u[self.rows]),)
+        return self.draw(logits, *arguments, *self.settings).astype(mx.uint32)
+
+
+def _company(row: Decoding) -> tuple[draw.Route, bool]:
+    """Rows that are drawn in one call. How they are grouped changes no row's token.
+
+    On a CPU work is dear and calls are cheap, so that only rows with a top_p pay for it; on a
+    GPU it is the other way round.
+    """
+    route = draw.route(row)
+    return route, _CPU and route == "wide" and row.top_p < 1
+
+
+_CPU = mx.default_device() == mx.cpu
+
+
+def _settings(route: draw.Route, rows: list[Decoding]) -> tuple[mx.array | None, ...]:
+    """The arguments of a route's function, after the logits and the uniform numbers."""
+    if route == "greedy":
+        return ()
+    temperature = _column([row.temperature for row in rows])
+    min_p = _column([row.min_p for row in rows])
+    top_p = _column([row.top_p if row.top_p < 1 else 2.0 for row in rows])
+    if route == "wide":
+        return (
+            temperature,
+            min_p if any(row.min_p for row in rows) else None,
+            top_p if any(row.top_p < 1 for row in rows) else None,
+        )
+    top_k = mx.array([row.top_k or _NO_LIMIT for row in rows])[:, None]
+    return temperature, min_p, top_k, top_p
+
+
+class Grouped:
+    """A `Chooser` (see `sampler`) for any device."""
+
+    def __init__(self, vocab: int):
+        self.rows: list[Decoding] = []
+        self.penalties = Penalties(vocab)
+        self._arrange()
+
+    def join(self, row: Decoding, prompt: Sequence[int], reply: Sequence[int]) -> None:
+        self.penalties.join(len(self.rows), row, prompt, reply)
+        self.rows.append(row)
+        self._arrange()
+
+    def leave(self, keep: Sequence[int]) -> None:
+        self.penalties.leave(keep)
+        self.rows = [self.rows[row] for row in keep]
+        self._arrange()
+
+    def tokens(
+        self,
+        logits: mx.array,
+        bias: mx.array | None,
+        inputs: mx.array,
+        indices: Sequence[int],
+        u: np.ndarray | None,
+    ) -> mx.array:
+        logits = self.penalties.apply(logits, inputs, indices)
+        if bias is not None:
+            logits = logits.astype(mx.float32) + bias
+        parts = [group.tokens(logits, u) for group in self._groups]
+        return parts[0] if len(parts) == 1 else mx.concatenate(parts)[self._order]
+
+    def _arrange(self) -> None:
+        together: dict[tuple[draw.Route, bool], list[int]] = {}
+        for at, row in enumerate(self.rows):
+            together.setdefault(_company(row), []).append(at)
+        self._groups = [self._group(key[0], mine) for key, mine in together.items()]
+        order = [at for group in self._groups for at in group.rows]
+        self._order = mx.array(np.argsort(order).astype(np.uint32))
+
+    def _group(self, name: draw.Route, rows: list[int]) -> _Group:
+        mine = [self.rows[at] for at in rows]
+        take = None if len(rows) == len(self.rows) else mx.array(rows)
+        return _Group(_DRAW[name], rows, take, _settings(name, mine))
+
+    def check_integrity(self) -> None:
+        self.penalties.check_integrity()
+        penalised = [at for at, row in enumerate(self.rows) if row.penalised]
+        if self.penalties.rows != penalised:
+            raise IntegrityError(f"penalties of rows {self.penalties.rows}, not {penalised}")

@@ -1,0 +1,146 @@
+"""Choosing every row's token in one kernel launch, on CUDA.
+
+A decode step of a small model is bound by launches there, at 12 to 15 us an operation, and
+`grouped` needs some fifty of them. Here one block of threads serves one row and does what the
+row's settings ask for, nothing else:
+
+    best     the largest logit, after penalties and bias; for a greedy row, the answer
+    few      the best tokens, sorted: enough for a usual top_k, and for a nucleus inside them
+    many     otherwise, the last value that top_k and top_p keep, two bits of it per pass
+    pick     where u times the weight of what is left falls
+
+Every sum is taken in a fixed order, so that a row's token is a function of its own logits,
+settings and uniform number. What it means is `draw`'s, which is the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from bushel.core import Decoding, IntegrityError
+from bushel.engine import draw
+
+AVAILABLE = mx.default_device() == mx.gpu and not mx.metal.is_available()
+
+_THREADS = 1024
+_PROMPT = 1 << 15  # of a row's marks: the token is in the prompt; below it, its count
+
+_SOURCE = Path(__file__).with_name("choose.cu")
+
+# Low bits of a float32 that a dtype never sets, rounded to an even number.
+_LOW = {mx.float32: 0, mx.float16: 12, mx.bfloat16: 16}
+
+
+@cache
+def _kernel(dtype: mx.Dtype, vocab: int, penalised: bool, biased: bool) -> Any:
+    together = 16 // dtype.size  # logits that are read at once
+    constants = {
+        "VOCAB": vocab,
+        "TOGETHER": together if vocab % together == 0 else 1,
+        "LOW_BITS": _LOW[dtype],
+        "PENALISED": int(penalised),
+        "BIASED": int(biased),
+    }
+    functions, body = _SOURCE.read_text().split("// ---- the kernel's body\n")
+    defined = "".join(f"#define {name} {value}\n" for name, value in constants.items())
+    return mx.fast.cuda_kernel(
+        name="bushel_choose_" + "_".join(str(value) for value in constants.values()),
+        input_names=["logits", "settings", "uniform"]
+        + ["inputs", "marks"] * penalised
+        + ["bias"] * biased,
+        output_names=["tokens"] + ["marked"] * penalised,
+        header=defined + functions,
+        source=body,
+    )
+
+
+class OneLaunch:
+    """A `Chooser` (see `sampler`) for CUDA."""
+
+    def __init__(self, vocab: int):
+        self._vocab = vocab
+        self._rows: list[Decoding] = []
+        self._slots: list[int] = []  # a row's place in _marks, or -1
+        self._marks: mx.array | None = None  # [P, V] of the penalised rows
+        self._arrange()
+
+    def join(self, row: Decoding, prompt: Sequence[int], reply: Sequence[int]) -> None:
+        self._rows.append(row)
+        slot = -1
+        if row.penalised:
+            marks = np.zeros((1, self._vocab), np.uint16)
+            np.add.at(marks[0], list(reply[:-1]), np.uint16(1))
+            marks[0, list(prompt)] |= np.uint16(_PROMPT)
+            held, added = self._marks, mx.array(marks)
+            slot = 0 if held is None else held.shape[0]
+            self._marks = added if held is None else mx.concatenate([held, added])
+        self._slots.append(slot)
+        self._arrange()
+
+    def leave(self, keep: Sequence[int]) -> None:
+        self._rows = [self._rows[at] for at in keep]
+        kept = [self._slots[at] for at in keep]
+        left = [slot for slot in kept if slot >= 0]
+        if self._marks is not None:
+            self._marks = self._marks[mx.array(left)] if left else None
+        self._slots = [left.index(slot) if slot >= 0 else -1 for slot in kept]
+        self._arrange()
+
+    def _arrange(self) -> None:
+        pairs = zip(self._rows, self._slots, strict=True)
+        self._settings = mx.array([self._settings_of(row, slot) for row, slot in pairs] or [0.0])
+        self._greedy = all(draw.route(row) == "greedy" for row in self._rows)
+
+    def _settings_of(self, row: Decoding, slot: int) -> list[float]:
+        temperature = 0.0 if draw.route(row) == "greedy" else row.temperature
+        top_k = min(row.top_k, self._vocab)
+        penalties = (row.repetition_penalty, row.presence_penalty, row.frequency_penalty)
+        return [temperature, row.min_p, row.top_p, float(top_k), *penalties, float(slot)]
+
+    def tokens(
+        self,
+        logits: mx.array,
+        bias: mx.array | None,
+        inputs: mx.array,
+        indices: Sequence[int],
+        u: np.ndarray | None,
+    ) -> mx.array:
+        marks = self._marks
+        if self._greedy and marks is None and bias is None:
+            return mx.argmax(logits, axis=-1)
+        uniform = np.zeros((len(self._rows), 2), np.float32)
+        if u is not None:
+            uniform[:, 0] = u[:, 0]
+        uniform[:, 1] = indices  # only whether it is 0
+        arrays = [logits, self._settings, mx.array(uniform)]
+        shapes: list[tuple[int, ...]] = [(len(self._rows),)]
+        if marks is not None:
+            arrays += [inputs, marks]
+            shapes.append(marks.shape)
+        if bias is not None:
+            arrays.append(bias)
+        tokens, *marked = _kernel(logits.dtype, self._vocab, marks is not None, bias is not None)(
+            inputs=arrays,
+            template=[("T", logits.dtype)],
+            grid=(_THREADS * len(self._rows), 1, 1),
+            threadgroup=(_THREADS, 1, 1),
+            output_shapes=shapes,
+            output_dtypes=[mx.uint32, mx.uint16][: len(shapes)],
+        )
+        if marked:
+            self._marks = marked[0]
+        found: mx.array = tokens
+        return found
+
+    def check_integrity(self) -> None:
+        held = 0 if self._marks is None else self._marks.shape[0]
+        wanted = [at for at, row in enumerate(self._rows) if row.penalised]
+        having = [at for at, slot in enumerate(self._slots) if slot >= 0]
+        if wanted != having or held != len(wanted):
+            raise IntegrityError(f"{held} rows of marks at {having}, not {wanted}")
