@@ -84,7 +84,10 @@ def _tokenizer(vocab: int) -> PreTrainedTokenizerFast:
 
 
 def make(name: str, dtype: mx.Dtype) -> TextModel:
-    config = CONFIGS[name]
+    return build(name, CONFIGS[name], dtype)
+
+
+def build(name: str, config: dict[str, Any], dtype: mx.Dtype) -> TextModel:
     module = importlib.import_module(f"mlx_lm.models.{config['model_type']}")
     network = module.Model(module.ModelArgs.from_dict(config))
     shapes = network.parameters()

@@ -9,10 +9,11 @@ import dataclasses
 import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import mlx.core as mx
 
+from bushel.cache import require_exact
 from bushel.chat import prepare
 from bushel.core import (
     BushelError,
@@ -25,10 +26,13 @@ from bushel.core import (
     ThreadError,
     Usage,
 )
+from bushel.core.memory import Memory
 from bushel.core.params import choices, resolve
-from bushel.engine import Engine, Policy
+from bushel.engine import Engine, Policy, measure
 from bushel.engine.draw import derived_seed
+from bushel.engine.probe import single_because
 from bushel.engine.reply import Reply
+from bushel.engine.schedule import Order
 from bushel.models import load
 
 
@@ -83,8 +87,14 @@ class LLM:
     """A loaded model and its engine.
 
     model: a directory or hub id. dtype: None is the checkpoint's (float32 on CPU).
+    kv_bits: 8 or 4 keep attention's keys and values in as many bits, from the first token on.
     token_gap, start_wait: the two bounds of the scheduler, in seconds: the longest gap between
     two tokens of a running reply, and the longest a started prompt goes without progress.
+    order: who is admitted first, by "arrival" or the "shortest" prompt.
+    memory_limit, headroom: bytes that MLX may use, None for what this machine should spare, and
+    how many of them to leave alone, None for a twentieth. What does not fit waits.
+    self_check: try a family that nothing is known of in a batch first, and serve it one row at a
+    time if that is not exact.
     """
 
     def __init__(
@@ -96,24 +106,44 @@ class LLM:
         prefix_cache: bool = True,
         trust_remote_code: bool = False,
         *,
+        kv_bits: int | None = None,
         token_gap: float = Policy.token_gap,
         start_wait: float = Policy.start_wait,
+        order: Order = "arrival",
+        memory_limit: int | None = None,
+        headroom: int | None = None,
+        self_check: bool = True,
     ):
         for name, value in (("max_batch", max_batch), ("prefill_chunk", prefill_chunk)):
             if not isinstance(value, int) or value < 1:
                 raise BushelError(f"{name} must be one or more, not {value!r}.")
+        if order not in get_args(Order):
+            raise BushelError(f"order must be one of {', '.join(get_args(Order))}, not {order!r}.")
+        for name, size in (("memory_limit", memory_limit), ("headroom", headroom)):
+            if size is not None and (not isinstance(size, int) or size < 0):
+                raise BushelError(f"{name} must be a number of bytes, not {size!r}.")
         for name, bound in (("token_gap", token_gap), ("start_wait", start_wait)):
             if not isinstance(bound, int | float) or not bound >= 0:
                 raise BushelError(f"{name} must be a number of seconds, not {bound!r}.")
+        loaded = load(str(model), dtype=dtype, kv_bits=kv_bits, trust_remote_code=trust_remote_code)
+        if kv_bits is not None:
+            require_exact(loaded, f"kv_bits={kv_bits}")
+        if self_check and max_batch > 1:
+            loaded.single = single_because(loaded)
+        limit = measure.memory_limit() if memory_limit is None else memory_limit
+        spare = limit // 20 if headroom is None else headroom
+        memory = Memory(measure.footprint(loaded), limit - spare, measure.buffer_limit())
         self._thread = threading.get_ident()
         self._engine: Engine | None = Engine(
-            load(str(model), dtype=dtype, trust_remote_code=trust_remote_code),
+            loaded,
             Policy(
                 max_batch=max_batch,
                 prefill_chunk=prefill_chunk,
                 token_gap=token_gap,
                 start_wait=start_wait,
+                order=order,
             ),
+            memory=memory,
         )
         self._handles: dict[str, Handle] = {}
         self._ids = itertools.count()
@@ -146,7 +176,11 @@ class LLM:
         except Exception as error:  # whatever a template or an image provokes is that request's
             return self._refused(request_id, f"{type(error).__name__}: {error}")
         handle = self._handle(engine, ready, params)
-        engine.submit(ready)
+        try:
+            engine.submit(ready)
+        except RequestError as error:
+            del self._handles[ready.id]
+            return self._refused(request_id, str(error))
         return handle
 
     def step(self) -> None:

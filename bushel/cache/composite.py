@@ -8,6 +8,7 @@ from typing import Any
 import mlx.core as mx
 
 from bushel.cache.layer import Layer, LayerKind, LayerSnapshot
+from bushel.core.memory import Piece
 
 
 class Composite(LayerKind):
@@ -46,6 +47,9 @@ class Composite(LayerKind):
     def arrays(self, layer: Layer) -> Iterator[mx.array]:
         for kind, part in self._each(layer):
             yield from kind.arrays(part)
+
+    def size(self, single: Layer, position: int) -> list[Piece]:
+        return [it for kind, part in self._each(single) for it in kind.size(part, position)]
 
     def check(self, layer: Layer, positions: Sequence[int]) -> None:
         for kind, part in self._each(layer):

@@ -5,22 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bushel.cache.composite import Composite
+from bushel.cache.fixed import Fixed
 from bushel.cache.kv import KV
 from bushel.cache.layer import Layer, LayerKind
 from bushel.cache.opaque import Opaque
+from bushel.cache.quantized import Quantized
 from bushel.cache.recurrent import Recurrent
 from bushel.cache.window import Window
 
 _KV, _WINDOW, _RECURRENT, _OPAQUE = KV(), Window(), Recurrent(), Opaque()
+_QUANTIZED = Quantized()
 
 # By class name, because mlx-lm and mlx-vlm each bring classes of these names. Subclasses are
 # not assumed to behave like their parents.
 _BY_CLASS: dict[str, LayerKind] = {
     "KVCache": _KV,
     "BatchKVCache": _KV,
+    "GroupedKVCache": _KV,
+    "BatchGroupedKVCache": _KV,
+    "QuantizedKVCache": _QUANTIZED,
+    "QuantizedBatch": _QUANTIZED,
     "RotatingKVCache": _WINDOW,
     "BatchRotatingKVCache": _WINDOW,
     "ArraysCache": _RECURRENT,
+    "CrossMemory": Fixed(),
 }
 
 
@@ -38,7 +46,7 @@ _COMPOSITE = Composite(kind_of)
 def unbatchable(state: Sequence[Layer]) -> str | None:
     """Why rows of this state cannot share a batch, or None if they can."""
     for layer in state:
-        if kind_of(layer) is _OPAQUE:
+        if isinstance(kind_of(layer), Opaque):
             return f"no batch form of {type(layer).__name__} is known"
         if getattr(layer, "keep", 0):
             return "a sliding window with pinned tokens has no batch form"

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from bushel.cache.keys import Keys
+from bushel.cache.keys import Keys, unwritten
 from bushel.cache.layer import Layer, LayerSnapshot, owned
 
 
@@ -22,9 +22,13 @@ class KV(Keys):
     name = "kv"
 
     def merge(self, singles: Sequence[Layer]) -> Layer:
+        if unwritten(singles[0]):
+            return singles[0]
         return type(singles[0]).merge(list(singles))
 
     def leave(self, batch: Layer, keep: Sequence[int], positions: Sequence[int]) -> None:
+        if unwritten(batch):
+            return
         # As the libraries' `filter`, which waits for the device in every layer to learn the
         # padding (H200, 16 layers, 8 rows of 2k tokens: 9 ms).
         rows, unused = mx.array(list(keep)), batch._idx - max(positions)
@@ -35,6 +39,8 @@ class KV(Keys):
         batch._idx -= unused
 
     def single(self, batch: Layer, row: int, position: int, fresh: Layer) -> Layer:
+        if unwritten(batch):
+            return fresh
         used = slice(batch._idx - position, batch._idx)
         fresh.keys = mx.contiguous(batch.keys[row : row + 1, :, used])
         fresh.values = mx.contiguous(batch.values[row : row + 1, :, used])

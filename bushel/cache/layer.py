@@ -23,6 +23,7 @@ from typing import Any
 import mlx.core as mx
 
 from bushel.core import IntegrityError
+from bushel.core.memory import STEP, Piece
 
 Layer = Any
 
@@ -35,6 +36,7 @@ class LayerSnapshot:
     position: int
     arrays: tuple[mx.array | None, ...]
     parts: tuple[LayerSnapshot, ...] = ()
+    held: Layer = None  # a copy of the layer itself, where its arrays alone do not make one
 
     @property
     def nbytes(self) -> int:
@@ -76,6 +78,15 @@ class LayerKind(ABC):
     @abstractmethod
     def check(self, layer: Layer, positions: Sequence[int]) -> None:
         """Raise IntegrityError unless the layer fits rows that have run so many tokens."""
+
+    def size(self, single: Layer, position: int) -> list[Piece]:
+        """What rows of this layer cost, told from a single that has run `position` tokens.
+
+        Here: everything grows with the row, in the libraries' steps.
+        """
+        arrays = list(self.arrays(single))
+        kept = -(-position // STEP) * STEP
+        return [Piece(sum(it.nbytes for it in arrays) // kept, buffers=len(arrays))]
 
     def require(self, ok: bool, what: str) -> None:
         if not ok:

@@ -1,7 +1,8 @@
-"""State of a kind Bushel does not know: one row alone can use it, nothing else is promised."""
+"""State of a kind Bushel does not know: one row alone can use it, and it can be copied whole."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -15,7 +16,7 @@ class Opaque(LayerKind):
     name = "opaque"
 
     def _refuse(self, layer: Layer) -> NoReturn:
-        raise TypeError(f"{type(layer).__name__} can be neither batched nor copied")
+        raise TypeError(f"{type(layer).__name__} cannot be batched")
 
     def merge(self, singles: Sequence[Layer]) -> Layer:
         self._refuse(singles[0])
@@ -30,10 +31,11 @@ class Opaque(LayerKind):
         self._refuse(batch)
 
     def snapshot(self, single: Layer, position: int) -> LayerSnapshot:
-        self._refuse(single)
+        held = copy.deepcopy(single)
+        return LayerSnapshot(self.name, position, tuple(self.arrays(held)), held=held)
 
     def restore(self, snapshot: LayerSnapshot, fresh: Layer) -> Layer:
-        self._refuse(fresh)
+        return copy.deepcopy(snapshot.held)
 
     def arrays(self, layer: Layer) -> Iterator[mx.array]:
         leaves: Any = tree_flatten(layer.state)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import mlx.core as mx
 
 from bushel.cache.layer import Layer, LayerKind, LayerSnapshot, owned
+from bushel.core.memory import Piece
 
 
 class Recurrent(LayerKind):
@@ -47,6 +48,10 @@ class Recurrent(LayerKind):
         for name in ("left_padding", "lengths"):
             if isinstance(value := getattr(layer, name), mx.array):
                 yield value
+
+    def size(self, single: Layer, position: int) -> list[Piece]:
+        arrays = list(self.arrays(single))
+        return [Piece(fixed=sum(it.nbytes for it in arrays), buffers=len(arrays))]
 
     def check(self, layer: Layer, positions: Sequence[int]) -> None:
         self.require(layer.left_padding is None and layer.lengths is None, "padding left behind")

@@ -21,6 +21,8 @@ from mlx.utils import tree_flatten
 
 from bushel.cache import unbatchable
 from bushel.core import BushelError, Event, Request
+from bushel.core.memory import Memory
+from bushel.engine.admission import Admission
 from bushel.engine.costs import Stopwatch
 from bushel.engine.decode import DecodeBatch, Step
 from bushel.engine.prefill import Prefill, Ready
@@ -39,13 +41,18 @@ _MOST_FAULTS = 8
 
 class Engine:
     def __init__(
-        self, model: Model, policy: Policy, clock: Callable[[], float] = time.perf_counter
+        self,
+        model: Model,
+        policy: Policy,
+        clock: Callable[[], float] = time.perf_counter,
+        memory: Memory | None = None,
     ):
         self.model = model
         self.policy = policy
-        self.single_because = unbatchable(model.make_state())
+        self.single_because = model.single or unbatchable(model.make_state())
         if self.single_because:
             self.policy = dataclasses.replace(policy, max_batch=1)
+        self.admission = Admission(memory, model.context, policy.least_chunk)
         self.max_decode_batch = 0  # largest so far
         self._clock = clock
         self._order = itertools.count()
@@ -63,9 +70,10 @@ class Engine:
     # -- what callers do -------------------------------------------------------------------
 
     def submit(self, request: Request) -> None:
-        decode, context = self.model.tokenizer.decode, self.model.context
+        """Queue a request; RequestError if it could not be served even alone."""
+        decode, longest = self.model.tokenizer.decode, self.admission.longest(request)
         sequences = [
-            Sequence.start(request, choice, decode, context)
+            Sequence.start(request, choice, decode, longest)
             for choice in range(len(request.choices))
         ]
         self._enqueue(sequences)
@@ -113,7 +121,15 @@ class Engine:
     def _state(self, now: float) -> State:
         def jobs(found: dict[int, Prefill]) -> tuple[Job, ...]:
             return tuple(
-                Job(key, max(0, it.remaining), it.last_served, it.order)
+                Job(
+                    key,
+                    max(0, it.remaining),
+                    it.last_served,
+                    it.order,
+                    it.done,
+                    max(sequence.length for sequence in it.sequences),
+                    len(it.sequences),
+                )
                 for key, it in found.items()
             )
 
@@ -124,7 +140,14 @@ class Engine:
             prefilling=jobs(self._prefilling),
             waiting=jobs(self._waiting),
             costs=self._stopwatch.costs,
+            memory=self.admission.promised(self._admitted()),
         )
+
+    def _admitted(self) -> Iterable[Sequence]:
+        for job in self._prefilling.values():
+            yield from job.sequences
+        yield from (ready.sequence for ready in self._ready)
+        yield from self._batch.sequences
 
     def _enqueue(self, sequences: list[Sequence], *, again: bool = False) -> None:
         now, order = self._clock(), next(self._order)
@@ -320,6 +343,7 @@ class Engine:
                 "cache_bytes": mx.get_cache_memory(),
                 "state_bytes": self._batch.rows.nbytes,
                 "state_buffers": self._batch.rows.buffers,
+                **self.admission.status(self._admitted()),
             },
             "requests": [
                 {

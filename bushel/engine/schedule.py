@@ -15,11 +15,21 @@ Two bounds hold (B61):
               ones, the longest-waiting first; so its wait is start_wait plus one step for
               each prompt that is overdue before it
 Neither prefill nor decode can starve: both are in every plan that has work of both sorts.
+
+A prompt is admitted when a row is free and memory is (`memory`). They wait in the order of the
+policy, and nobody overtakes one that does not fit yet, so that it will.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from bushel.core.memory import Memory
+
+Order = Literal["arrival", "shortest"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,8 @@ class Policy:
     least_chunk: int = 16
     token_gap: float = 0.5  # seconds between two tokens of a running stream
     start_wait: float = 2.0  # seconds without progress of an admitted prompt
+    order: Order = "arrival"  # of admission
+    oldest: float = 10.0  # seconds in the queue after which "shortest" yields to arrival
 
 
 @dataclass(frozen=True)
@@ -45,8 +57,11 @@ class Job:
 
     id: int
     remaining: int  # tokens to run before it can decode
-    last_served: float  # when it got its last chunk, or when it was admitted
+    last_served: float  # when it got its last chunk, or was admitted; while it waits, arrived
     order: int  # of arrival
+    done: int = 0  # tokens it has run
+    length: int = 0  # of prompt and reply at their longest
+    rows: int = 1  # choices, each of which will be a row
 
 
 @dataclass(frozen=True)
@@ -57,6 +72,7 @@ class State:
     prefilling: tuple[Job, ...] = ()
     waiting: tuple[Job, ...] = ()  # in order of arrival
     costs: Costs = Costs()
+    memory: Memory | None = None  # with what the rows so far were promised; None: enough
 
 
 @dataclass(frozen=True)
@@ -75,17 +91,42 @@ class Plan:
 
 def schedule(state: State, policy: Policy) -> Plan:
     join = min(state.ready, policy.max_batch - state.running)
-    taken = state.running + state.ready + len(state.prefilling)
-    admit = state.waiting[: max(0, policy.max_batch - taken)]
+    admit, memory = _admit(state, policy)
     # Time in the queue does not count, or every newcomer would overtake who is being served.
     started = tuple(replace(job, last_served=state.now) for job in admit)
     running = state.running + join
     chunks = _chunks(
         sorted((*state.prefilling, *started), key=lambda job: _urgency(job, state.now, policy)),
         _budget(running, state.costs, policy),
+        memory,
         policy,
     )
     return Plan(tuple(job.id for job in admit), join, chunks, decode=running > 0)
+
+
+def _admit(state: State, policy: Policy) -> tuple[list[Job], Memory | None]:
+    """Who starts now, and what is then promised."""
+    free = policy.max_batch - (state.running + state.ready + len(state.prefilling))
+    memory, admit = state.memory, list[Job]()
+    for job in _in_order(state.waiting, state.now, policy)[: max(0, free)]:
+        if memory is not None:
+            promised = memory.with_rows(job.rows, job.length)
+            if not promised.fits(min(policy.least_chunk, policy.prefill_chunk)):
+                break
+            memory = promised
+        admit.append(job)
+    return admit, memory
+
+
+def _in_order(waiting: Sequence[Job], now: float, policy: Policy) -> Sequence[Job]:
+    if policy.order == "arrival":
+        return waiting
+
+    def rank(job: Job) -> tuple[bool, int, int]:
+        old = now - job.last_served >= policy.oldest
+        return not old, 0 if old else job.remaining, job.order
+
+    return sorted(waiting, key=rank)
 
 
 def _urgency(job: Job, now: float, policy: Policy) -> tuple[bool, float, int]:
@@ -104,11 +145,15 @@ def _budget(running: int, costs: Costs, policy: Policy) -> int:
     return max(tokens, min(policy.least_chunk, policy.prefill_chunk))
 
 
-def _chunks(jobs: list[Job], budget: int, policy: Policy) -> tuple[Chunk, ...]:
+def _chunks(
+    jobs: list[Job], budget: int, memory: Memory | None, policy: Policy
+) -> tuple[Chunk, ...]:
     """Whole prompts while they fit; a piece of one only if it is worth a pass of its own."""
     chunks: list[Chunk] = []
     for job in jobs:
         tokens = min(job.remaining, budget)
+        if memory is not None:
+            tokens = memory.chunk(tokens, policy.least_chunk, job.done + tokens)
         if chunks and tokens < job.remaining and tokens < policy.least_chunk:
             break
         chunks.append(Chunk(job.id, tokens))

@@ -48,6 +48,11 @@ class Sequence:
     def done(self) -> bool:
         return self.phase is Phase.DONE
 
+    @property
+    def length(self) -> int:
+        """Of prompt and reply, at their longest."""
+        return len(self.request.prompt.ids) + self.limit
+
     def add(self, token: int, logprob: TokenLogprob | None) -> Event:
         """Take one token read back from the device; may end the sequence."""
         self.tokens.append(token)

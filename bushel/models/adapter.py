@@ -18,8 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import mlx.core as mx
+from mlx.utils import tree_flatten
 
 from bushel.core import GenerationDefaults, Prepared
+from bushel.models.kv_bits import KVBits
 from bushel.models.tokenizer import Tokenizer
 
 State = list[Any]
@@ -64,6 +66,17 @@ class Model(ABC):
     defaults: GenerationDefaults
     vocab: int
     context: int | None  # longest prompt + reply, if the config tells
+    single: str | None = None  # why its rows cannot share a batch, if it is known beforehand
+    heads: int  # query heads of an attention layer
+    head_dim: int | None
+    network: Any  # the library's own object
+    kv_bits: KVBits | None = None  # how keys and values are encoded, if they are
+
+    @property
+    def weights(self) -> tuple[int, int]:
+        """Bytes and buffers."""
+        leaves: Any = tree_flatten(self.network.parameters())
+        return sum(leaf.nbytes for _, leaf in leaves), len(leaves)
 
     @abstractmethod
     def make_state(self) -> State:
@@ -88,6 +101,9 @@ class Model(ABC):
     @abstractmethod
     def close(self) -> None:
         """Drop the weights."""
+
+    def _encoded(self, state: State) -> State:
+        return state if self.kv_bits is None else self.kv_bits.encode(state)
 
     def _probe_vocab(self) -> int:
         """Rows of the output projection: the shape of one token's logits, never evaluated."""

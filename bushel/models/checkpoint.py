@@ -31,22 +31,43 @@ class Checkpoint:
         return str(self.config["model_type"])
 
     @property
+    def _main(self) -> dict[str, Any]:
+        """The config, or that of the part which thinks where another one talks."""
+        return {**self.config, **self.config.get("thinker_config", {})}
+
+    @property
     def text_config(self) -> dict[str, Any]:
         for key in ("text_config", "llm_config", "language_config"):
-            if isinstance(self.config.get(key), dict):
-                return {**self.config, **self.config[key]}
+            if isinstance(self._main.get(key), dict):
+                return {**self._main, **self._main[key]}
         return self.config
+
+    @property
+    def heads(self) -> int:
+        """Query heads of an attention layer; 1 if the config does not tell."""
+        return self._whole("num_attention_heads", "n_heads", "n_head", "num_heads") or 1
+
+    @property
+    def head_dim(self) -> int | None:
+        width = self._whole("hidden_size", "n_embd", "d_model", "dim")
+        return self._whole("head_dim") or (width // self.heads if width else None)
 
     @property
     def sees(self) -> bool:
         """Vision config and vision weights: either alone is a text model."""
-        configured = any(isinstance(self.config.get(key), dict) for key in _VISION_CONFIGS)
+        configured = any(isinstance(self._main.get(key), dict) for key in _VISION_CONFIGS)
         return configured and any(_VISION_WEIGHT.search(name) for name in self.weight_names)
 
     @property
     def context(self) -> int | None:
-        for key in ("max_position_embeddings", "max_sequence_length", "seq_length", "n_positions"):
-            value = self.text_config.get(key)
+        return self._whole(
+            "max_position_embeddings", "max_sequence_length", "seq_length", "n_positions"
+        )
+
+    def _whole(self, *names: str) -> int | None:
+        """The first of these settings of the text model that is a positive number."""
+        for name in names:
+            value = self.text_config.get(name)
             if isinstance(value, int) and value > 0:
                 return value
         return None

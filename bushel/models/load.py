@@ -13,8 +13,9 @@ import mlx.core as mx
 from mlx.utils import tree_map_with_path
 
 from bushel.core import ModelError
-from bushel.models.adapter import Model
+from bushel.models.adapter import Model, State
 from bushel.models.checkpoint import Checkpoint, read_checkpoint
+from bushel.models.kv_bits import BITS, plan_kv_bits
 from bushel.models.text import TextModel
 from bushel.models.tokenizer import Tokenizer, load_tokenizer
 from bushel.models.vision import VisionModel
@@ -87,10 +88,12 @@ def _cast(network: Any, dtype: mx.Dtype) -> None:
     network.update(tree_map_with_path(convert, network.parameters()))
 
 
-def _run_once(model: Model, dtype: str | None) -> None:
+def _run_once(model: Model, dtype: str | None) -> State:
     """Some combinations fail only when they run: MLX's CPU build mixes experts in float32 alone."""
     try:
-        mx.eval(model.forward(mx.array([[0]]), [0], model.make_state()))
+        state = model.make_state()
+        mx.eval(model.forward(mx.array([[0]]), [0], state))
+        return state
     except Exception as error:
         said = f"dtype {dtype}" if dtype else "its own dtype"
         raise ModelError(f"it does not run with {said} on this machine: {error}") from error
@@ -102,10 +105,18 @@ def _one_line(error: Exception) -> str:
     return words if len(words) <= _LONGEST_REASON else f"{words[:_LONGEST_REASON]}…"
 
 
-def load(model: str, *, dtype: str | None = None, trust_remote_code: bool = False) -> Model:
+def load(
+    model: str,
+    *,
+    dtype: str | None = None,
+    kv_bits: int | None = None,
+    trust_remote_code: bool = False,
+) -> Model:
     """Load a checkpoint, or raise one clear ModelError and leave no memory behind (B8)."""
     if dtype is not None and dtype not in _DTYPES:
         raise ModelError(f"dtype must be one of {', '.join(_DTYPES)}, not {dtype!r}.")
+    if kv_bits is not None and kv_bits not in BITS:
+        raise ModelError(f"kv_bits must be 8 or 4, or None for plain, not {kv_bits!r}.")
     checkpoint = read_checkpoint(model, trust_remote_code=trust_remote_code)
     custom = bool(checkpoint.config.get("model_file"))
     sees = checkpoint.sees and (custom or _known_to("mlx_vlm", checkpoint))
@@ -118,7 +129,9 @@ def load(model: str, *, dtype: str | None = None, trust_remote_code: bool = Fals
         dtype = "float32"
     try:
         loaded = (_load_vision if sees else _load_text)(checkpoint, trust_remote_code, dtype)
-        _run_once(loaded, dtype)
+        state = _run_once(loaded, dtype)
+        if kv_bits is not None:
+            loaded.kv_bits = plan_kv_bits(int(kv_bits), state)
         return loaded
     except Exception as error:  # a broken checkpoint can raise anything inside the libraries
         reason = _one_line(error)

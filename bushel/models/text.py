@@ -10,6 +10,8 @@ import mlx.core as mx
 from bushel.core import GenerationDefaults, Prepared, RequestError
 from bushel.models.adapter import Model, Prompt, State
 from bushel.models.checkpoint import Checkpoint
+from bushel.models.lanes import single_because
+from bushel.models.state import batchable
 from bushel.models.tokenizer import Tokenizer
 
 
@@ -19,13 +21,16 @@ class TextModel(Model):
         self.tokenizer = tokenizer
         self.defaults = GenerationDefaults.from_config(checkpoint.generation)
         self.context = checkpoint.context
+        self.heads, self.head_dim = checkpoint.heads, checkpoint.head_dim
         self.network = network
+        self.single = single_because(network)
         self.vocab = self._probe_vocab()
 
     def make_state(self) -> State:
         from mlx_lm.models.cache import make_prompt_cache
 
-        return list(make_prompt_cache(self.network))
+        state = batchable(self.network, list(make_prompt_cache(self.network)))
+        return self._encoded(state)
 
     def prepare(self, text: str, media: Sequence[Any]) -> Prepared:
         if media:

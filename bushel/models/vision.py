@@ -15,14 +15,24 @@ import mlx.core as mx
 import numpy as np
 
 from bushel.core import GenerationDefaults, Prepared, RequestError
+from bushel.models import cross
 from bushel.models.adapter import Model, Prompt, State
 from bushel.models.checkpoint import Checkpoint
+from bushel.models.lanes import single_because
+from bushel.models.pictures import Span, encode_each, layers_of, placeholders, spans_of
+from bushel.models.positions import Positions
 from bushel.models.tokenizer import Tokenizer
 
+_DEEPSTACK = "deepstack_visual_embeds"
 # Extras with one entry per prompt token, cut by column.
-_BY_COLUMN = ("visual_pos_masks", "per_layer_inputs", "mm_token_type_ids", "token_type_ids")
-_POSITION_ATTRIBUTES = ("_position_ids", "_rope_deltas")
-_UNSERVED = ("cross_attention_states", "decoder_inputs_embeds", "pos_hw")
+_BY_COLUMN = (
+    "visual_pos_masks",
+    "per_layer_inputs",
+    "mm_token_type_ids",
+    "token_type_ids",
+    _DEEPSTACK,  # where it is an array; a list has entries for images alone
+)
+_UNSERVED = ("decoder_inputs_embeds", "pos_hw")
 
 
 class VisionModel(Model):
@@ -31,16 +41,22 @@ class VisionModel(Model):
         self.tokenizer = tokenizer
         self.defaults = GenerationDefaults.from_config(checkpoint.generation)
         self.context = checkpoint.context
+        self.heads, self.head_dim = checkpoint.heads, checkpoint.head_dim
         self.network = network
         self.processor = processor
-        # M-RoPE families take explicit positions; left to themselves they read the model's own.
-        self.explicit_positions = hasattr(network.language_model, "get_rope_index")
+        self.single = single_because(network)
+        self._positions = Positions(network.language_model)
         self.vocab = self._probe_vocab()
 
     def make_state(self) -> State:
         from mlx_vlm.models.cache import make_prompt_cache
 
-        return list(make_prompt_cache(self.network.language_model))
+        language = self.network.language_model
+        state: State = list(make_prompt_cache(language))
+        config = getattr(language, "config", None)
+        for layer in getattr(config, "cross_attention_layers", ()):
+            state[layer] = cross.CrossMemory()
+        return self._encoded(state)
 
     def prepare(self, text: str, media: Sequence[Any]) -> Prepared:
         from mlx_vlm.utils import prepare_inputs
@@ -73,7 +89,7 @@ class VisionModel(Model):
         """Media that the template or the processor left out would be lost unseen (B7a)."""
         found = set(np.asarray(ids).reshape(-1).tolist())
         for kind, sent in (("image", images), ("video", videos)):
-            tokens = _placeholders(self.network.config, kind)
+            tokens = placeholders(self.network.config, kind)
             # A config may name its image token in a way of its own; one for video is named so.
             if sent and not found & set(tokens) and (tokens or kind == "video"):
                 raise RequestError(
@@ -83,37 +99,42 @@ class VisionModel(Model):
                 )
 
     def embed(self, prepared: Prepared) -> Prompt:
-        language = self.network.language_model
         tensors = {key: _to_device(value) for key, value in prepared.tensors.items()}
         ids = mx.array([prepared.ids])
-        self._forget_positions()
-        features = self.network.get_input_embeddings(
-            ids, tensors.pop("pixel_values", None), mask=mx.ones_like(ids), **tensors
-        )
-        found = {key: value for key, value in features.to_dict().items() if value is not None}
-        positions = found.get("position_ids", getattr(language, "_position_ids", None))
-        delta = found.get("rope_deltas", getattr(language, "_rope_deltas", None))
-        self._forget_positions()
-        if any(key in found for key in _UNSERVED):
+        self._positions.forget()
+        found = self._look(ids, tensors)
+        positions, delta = self._positions.capture(ids, found, tensors)
+        if any(key in found for key in _UNSERVED) or found["inputs_embeds"].shape[1] != ids.size:
             raise RequestError(f"Images are not served yet for {self.name}.", code="unsupported")
         extras = {key: found.get(key, tensors.get(key)) for key in _BY_COLUMN}
-        extras = {key: value for key, value in extras.items() if value is not None}
-        if "deepstack_visual_embeds" in found:
-            extras["deepstack"] = found["deepstack_visual_embeds"]
-            visible = np.asarray(extras["visual_pos_masks"]).reshape(len(prepared.ids), -1)[:, 0]
+        extras = {key: value for key, value in extras.items() if isinstance(value, mx.array)}
+        if _DEEPSTACK not in extras and (deepstack := layers_of(found.get(_DEEPSTACK))):
+            extras["deepstack"] = deepstack
+            visible = np.asarray(extras["visual_pos_masks"]).reshape(ids.size, -1)[:, 0]
             extras["visible_before"] = np.concatenate([[0], np.cumsum(visible)]).tolist()
-        spans = self._spans(prepared)
+        extras["cross"] = cross.arrays_among(found)
+        spans = spans_of(self.network.config, prepared)
+        whole = ((0, first),) if (first := self._positions.whole(positions)) else ()
         return Prompt(
             ids=prepared.ids,
             embeds=found["inputs_embeds"],
-            positions=self._axes(positions, len(prepared.ids)),
-            delta=0
-            if delta is None or not prepared.has_media
-            else int(np.asarray(delta).reshape(-1)[0]),
+            positions=positions,
+            delta=delta,
             extras=extras,
             spans=spans,
-            uncut=self._uncut(len(prepared.ids), spans, extras),
+            uncut=self._uncut(len(prepared.ids), spans, extras) or whole,
         )
+
+    def _look(self, ids: mx.array, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """What the library finds out about a prompt, every image encoded by itself if it may be."""
+        if each := encode_each(self.network, ids, tensors):
+            self._positions.forget()
+            return each
+        rest = {key: value for key, value in tensors.items() if key != "pixel_values"}
+        features = self.network.get_input_embeddings(
+            ids, tensors.get("pixel_values"), mask=mx.ones_like(ids), **rest
+        )
+        return {key: value for key, value in features.to_dict().items() if value is not None}
 
     def prefill(self, prompt: Prompt, start: int, end: int, state: State) -> mx.array:
         assert prompt.embeds is not None
@@ -126,9 +147,12 @@ class VisionModel(Model):
                 del cut["visual_pos_masks"]
             else:
                 features = [layer[first:last] for layer in prompt.extras["deepstack"]]
-                cut["deepstack_visual_embeds"] = features
+                cut[_DEEPSTACK] = features
         if prompt.positions is not None:
-            cut["position_ids"] = prompt.positions[:, :, start:end]
+            cut.update(self._positions.said(prompt.positions[:, :, start:end]))
+        cross.hold(state, prompt.extras["cross"])
+        cut.update(cross.said(state, start, end))
+        self._positions.forget()
         # A slice, never the stored array: gemma3 scales its argument in place.
         return self.network.language_model(
             mx.array([prompt.ids[start:end]]),
@@ -138,40 +162,19 @@ class VisionModel(Model):
         ).logits
 
     def forward(self, tokens: mx.array, positions: Sequence[int], state: State) -> mx.array:
-        where = {}
-        if self.explicit_positions:
-            rows = mx.array(list(positions))[:, None] + mx.arange(tokens.shape[1])[None]
-            where["position_ids"] = mx.broadcast_to(rows[None], (3, *rows.shape))
-        return self.network.language_model(tokens, cache=state, **where).logits
+        count = tokens.shape[1]
+        said = self._positions.of_text(positions, count)
+        said.update(cross.said(state, positions[0], positions[0] + count))
+        self._positions.forget()
+        return self.network.language_model(tokens, cache=state, **said).logits
 
     def close(self) -> None:
         self.network = self.processor = None
-
-    def _forget_positions(self) -> None:
-        for name in _POSITION_ATTRIBUTES:
-            if hasattr(self.network.language_model, name):
-                setattr(self.network.language_model, name, None)
-
-    def _axes(self, positions: mx.array | None, length: int) -> mx.array | None:
-        if not self.explicit_positions:
-            return None
-        if positions is None:
-            positions = mx.arange(length)[None]
-        if positions.ndim == 2:
-            positions = mx.broadcast_to(positions[None], (3, *positions.shape))
-        return positions[:, :, :length]
-
-    def _spans(self, prepared: Prepared) -> tuple[tuple[int, int], ...]:
-        if not prepared.has_media:
-            return ()
-        placeholders = _placeholders(self.network.config, "image", "video")
-        inside = np.isin(np.asarray(prepared.ids), placeholders)
-        edges = np.flatnonzero(np.diff(np.concatenate([[0], inside.astype(np.int8), [0]])))
-        return tuple((int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True))
+        self._positions = Positions(None)
 
     def _uncut(
-        self, length: int, spans: tuple[tuple[int, int], ...], extras: Mapping[str, Any]
-    ) -> tuple[tuple[int, int], ...]:
+        self, length: int, spans: tuple[Span, ...], extras: Mapping[str, Any]
+    ) -> tuple[Span, ...]:
         """Where the library itself prefills in one piece, all up to the last image stays whole.
 
         Its masks for two-way attention inside images are built for an empty state only.
@@ -185,12 +188,6 @@ class VisionModel(Model):
             if whole:
                 return ((0, spans[-1][1] if spans else length),)
         return ()
-
-
-def _placeholders(config: Any, *kinds: str) -> list[int]:
-    names = (f"{kind}_token_{end}" for kind in kinds for end in ("id", "index"))
-    found = (getattr(config, name, None) for name in names)
-    return [token for token in found if isinstance(token, int)]
 
 
 def _to_host(value: Any) -> Any:

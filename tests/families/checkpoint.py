@@ -4,6 +4,7 @@ Ids `PAD` to `END_OF_TEXT` are the same in every checkpoint, the caller's specia
 follow in order from `FIRST_SPECIAL`, and the vocabulary always has `VOCAB` entries.
 """
 
+import io
 import json
 import re
 import zlib
@@ -16,6 +17,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten
+from sentencepiece import SentencePieceTrainer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -131,6 +133,40 @@ def _trained(special: tuple[str, ...]) -> str:
     return tokenizer.to_str()
 
 
+def write_sentencepiece(path: Path, special: Sequence[str] = ()) -> None:
+    """Write tokenizer.model, with the same ids for special tokens, and tell the config of it."""
+    unknown = "<unk>"
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS.splitlines()),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=VOCAB,
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        add_dummy_prefix=False,
+        remove_extra_whitespaces=False,
+        pad_id=PAD,
+        pad_piece=SPECIAL[PAD],
+        bos_id=BOS,
+        bos_piece=SPECIAL[BOS],
+        eos_id=-1,
+        unk_id=FIRST_SPECIAL + len(special),
+        unk_piece=unknown,
+        user_defined_symbols=[*SPECIAL[BOS + 1 :], *special],
+        minloglevel=2,
+        num_threads=1,
+    )
+    (path / "tokenizer.model").write_bytes(model.getvalue())
+    (path / "tokenizer.json").unlink()
+    config = json.loads((path / "tokenizer_config.json").read_text())
+    # Every named token is one there is: others would be added to the vocabulary.
+    named = {"cls_token": SPECIAL[BOS], "sep_token": SPECIAL[IM_END], "mask_token": SPECIAL[PAD]}
+    del config["extra_special_tokens"], config["tokenizer_class"]
+    config |= named | {"unk_token": unknown, "additional_special_tokens": []}
+    _write_json(path / "tokenizer_config.json", config)
+
+
 Draw = Callable[[np.random.Generator, mx.array], np.ndarray]
 
 
@@ -166,6 +202,22 @@ def _normal(rng: np.random.Generator, old: mx.array) -> np.ndarray:
     return rng.standard_normal(old.shape)
 
 
+def _sign(rng: np.random.Generator, old: mx.array) -> np.ndarray:
+    return rng.choice([-1.0, 1.0], old.shape)
+
+
+# Two bits stand for -3/2 to 3/2 steps: together the variance of `_projection`, for 128 inputs.
+_STEP = 0.08
+
+
+def _step(rng: np.random.Generator, old: mx.array) -> np.ndarray:
+    return np.full(old.shape, _STEP)
+
+
+def _lowest(rng: np.random.Generator, old: mx.array) -> np.ndarray:
+    return np.full(old.shape, -1.5 * _STEP)
+
+
 def _projection(rng: np.random.Generator, old: mx.array) -> np.ndarray:
     # Three axes are stacked matrices (experts, heads), or a depthwise kernel if the last is 1.
     stacked = old.ndim == 3 and old.shape[-1] > 1
@@ -181,6 +233,9 @@ RULES: tuple[tuple[str, Draw], ...] = (
     (r"x_[rwkvag]$|k_a$", _unit),
     (r"k_k$|g_norm\.weight$", _around_one),
     (r"sinks$|r_k$", _normal),
+    (r"\.signs$", _sign),
+    (r"\.scales$", _step),
+    (r"\.biases$", _lowest),
     (r"bias$", _small),
 )
 
@@ -195,6 +250,10 @@ def randomise(model: nn.Module, seed: int, spread: float = 2.0) -> None:
     weights = []
     for path, old in _parameters(model).items():
         rng = np.random.default_rng([seed, zlib.crc32(path.encode())])
+        if old.dtype == mx.uint32:  # packed
+            bits = rng.integers(0, 1 << 32, old.shape, dtype=np.uint32)
+            weights.append((path, mx.array(bits)))
+            continue
         default = _projection if old.ndim > 1 else _jitter
         draw = next((draw for rule, draw in RULES if re.search(rule, path)), default)
         value = draw(rng, old) * (spread if VOCABULARY.search(path) else 1.0)

@@ -9,18 +9,27 @@ KINDS = {
     "RotatingKVCache": "window",
     "ArraysCache": "recurrent",
     "CacheList": "composite",
+    "ChunkedKVCache": "chunked",
+    "LayerCache": "compressed",
 }
 
 
 @dataclass(frozen=True)
 class Family:
-    """One architecture: its config.json, the kinds of layer state it keeps, its weights."""
+    """One architecture: its config.json, the kinds of layer state it keeps, its weights.
+
+    `single` families are served one row at a time. `equal_chunks` says why the result of a
+    family alone depends on how its prompt is cut, where it does: it is compared with a solo run
+    over the same pieces.
+    """
 
     name: str
     config: dict[str, Any]
     kinds: tuple[str, ...]
     seed: int = 0
     spread: float = 2.0
+    single: bool = False
+    equal_chunks: str = ""
 
 
 def kinds_of(caches: Iterable[object]) -> list[str]:

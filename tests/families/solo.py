@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx_lm.generate import generate_step
+from mlx_lm.models.cache import make_prompt_cache
 
 
 @dataclass(frozen=True)
@@ -22,11 +24,18 @@ def solo_text(
     token_ids: Sequence[int],
     max_tokens: int,
     prefill_step_size: int = 2048,
+    cuts: Sequence[int] = (),
 ) -> Solo:
+    """`cuts` are where the prompt is cut before the loop cuts the rest of it."""
+    ids, cache = list(token_ids), make_prompt_cache(model)
+    for start, end in pairwise([0, *cuts]):
+        model(mx.array([ids[start:end]]), cache=cache)
+        mx.eval([layer.state for layer in cache])
     steps = generate_step(
-        mx.array(list(token_ids)),
+        mx.array(ids[cuts[-1] if cuts else 0 :]),
         model,
         max_tokens=max_tokens,
+        prompt_cache=cache,
         prefill_step_size=prefill_step_size,
     )
     tokens, logprobs = zip(

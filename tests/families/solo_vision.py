@@ -50,7 +50,9 @@ def solo_vision(
     images: Sequence[Image.Image] = (),
     max_tokens: int = 8,
     prefill_step_size: int = 2048,
+    cuts: Sequence[int] = (),
 ) -> Solo:
+    """`cuts` are places where the prompt is cut besides those that the step size makes."""
     forget_positions(model)
     inputs = prepare(model, processor, text, images)
     input_ids = inputs.pop("input_ids")
@@ -62,6 +64,8 @@ def solo_vision(
         max_tokens=max_tokens,
         temperature=0.0,
         prefill_step_size=prefill_step_size,
+        prompt_cache_checkpoint=lambda *_: None,
+        prompt_cache_checkpoint_lengths=list(cuts),
         **inputs,
     )
     tokens, logprobs = zip(

@@ -18,7 +18,8 @@ from . import checkpoint_dir
 from .checkpoint import FIRST_SPECIAL, IM_END, VOCAB, randomise
 from .family import kinds_of
 from .solo import Solo, solo_text
-from .text import TEXT, WINDOW
+from .text import CORE, TEXT, WINDOW
+from .vision import VISION
 
 PROMPT, OTHER = np.random.default_rng(1).integers(FIRST_SPECIAL, VOCAB, (2, 60)).tolist()
 FIRST_CHANGED = [OTHER[0], *PROMPT[1:]]
@@ -46,10 +47,16 @@ def moved(one: np.ndarray, two: np.ndarray) -> float:
 def test_checkpoint_has_two_layers_of_every_promised_kind(name: str, model: nn.Module) -> None:
     counts = Counter(kinds_of(make_prompt_cache(model)))
     assert set(counts) == set(TEXT[name].kinds)
-    assert min(counts.values()) >= 2
+    # longcat_flash_ngram remembers the last tokens, once for all its layers.
+    assert min(counts.values()) >= 2 or name == "longcat_flash_ngram"
     assert len(PROMPT) > 2 * WINDOW
 
 
+def test_no_name_is_that_of_a_family_with_images() -> None:
+    assert not set(TEXT) & set(VISION)
+
+
+@pytest.mark.parametrize("name", CORE)
 def test_tokenizer_round_trips_text_and_renders_a_chat(name: str) -> None:
     tokenizer = mlx_lm.load(str(checkpoint_dir(name)))[1]
     assert tokenizer.vocab_size == VOCAB
@@ -69,10 +76,12 @@ def test_the_first_of_sixty_tokens_is_remembered(model: nn.Module, solo: Solo) -
     assert moved(solo.logprobs[0], solo_text(model, FIRST_CHANGED, 1).logprobs[0]) > 1e-3
 
 
-def test_chunked_prefill_equals_unchunked(model: nn.Module, solo: Solo) -> None:
+def test_chunked_prefill_equals_unchunked(name: str, model: nn.Module, solo: Solo) -> None:
+    """Or it does not, and the table says so."""
     chunked = solo_text(model, PROMPT, 8, prefill_step_size=8)
-    assert chunked.tokens == solo.tokens[:8]
-    assert moved(chunked.logprobs, solo.logprobs[:8]) < 1e-4
+    same = chunked.tokens == solo.tokens[:8]
+    same = same and moved(chunked.logprobs, solo.logprobs[:8]) < 1e-4
+    assert same == (not TEXT[name].equal_chunks)
 
 
 def varied(solo: Solo) -> bool:
@@ -99,17 +108,18 @@ def leaves(caches: list) -> list:
 
 
 def swaps(mine: list, other: list) -> Iterator[tuple[str, list]]:
-    """Copies of `mine` with one array taken from `other`, for every array of state."""
+    """Copies of `mine` with one array taken from `other`, for every array that differs."""
     for index, (leaf, donor) in enumerate(zip(leaves(mine), leaves(other), strict=True)):
         slots = range(len(leaf.cache)) if isinstance(leaf, ArraysCache) else ()
         for slot in slots:
             caches = copy.deepcopy(mine)
             leaves(caches)[index][slot] = donor[slot]
             yield f"cache {index}, slot {slot}", caches
-        for field in () if slots else ("keys", "values"):
-            caches = copy.deepcopy(mine)
-            setattr(leaves(caches)[index], field, getattr(donor, field))
-            yield f"cache {index}, {field}", caches
+        for field, array in () if slots else vars(leaf).items():
+            if isinstance(array, mx.array) and not mx.array_equal(array, vars(donor)[field]):
+                caches = copy.deepcopy(mine)
+                setattr(leaves(caches)[index], field, vars(donor)[field])
+                yield f"cache {index}, {field}", caches
 
 
 def test_every_array_of_state_reaches_the_logprobs(model: nn.Module) -> None:

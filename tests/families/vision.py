@@ -14,15 +14,42 @@ from .checkpoint import (
     randomise,
     write_config,
     write_generation_config,
+    write_sentencepiece,
     write_tokenizer,
     write_weights,
 )
+from .vision_cross import CROSS
 from .vision_family import VisionFamily
 from .vision_gemma import GEMMA
+from .vision_glm import GLM
 from .vision_grid import GRID
+from .vision_minicpm import MINICPM
+from .vision_packed import PACKED
 from .vision_tiles import TILES
 
-VISION: dict[str, VisionFamily] = {family.name: family for family in (*GRID, *GEMMA, *TILES)}
+VISION: dict[str, VisionFamily] = {
+    family.name: family
+    for families in (GRID, GLM, PACKED, MINICPM, GEMMA, TILES, CROSS)
+    for family in families
+}
+
+# One of every way to place an image and to keep state; the others are like one of these.
+EXEMPLARS = frozenset(
+    (
+        "qwen3_5_vl",
+        "qwen3_5_moe_vl",
+        "qwen2_5_vl",
+        "qwen3_vl",
+        "glm4v",
+        "gemma3_vl",
+        "gemma4_vl",
+        "gemma4_bidir",
+        "smolvlm",
+        "idefics3",
+        "pixtral",
+        "lfm2_vl",
+    )
+)
 
 
 def build(name: str, path: Path) -> Path:
@@ -31,7 +58,7 @@ def build(name: str, path: Path) -> Path:
     module = import_module(f"mlx_vlm.models.{family.config['model_type']}")
     params = dict(family.config)
     config = module.ModelConfig.from_dict(params)
-    config = update_module_configs(config, module, params, ["text", "vision"])
+    config = update_module_configs(config, module, params, ["text", "vision", "perceiver"])
     model = module.Model(config)
     if family.config["tie_word_embeddings"]:
         # Gemma 3 makes a head even when tied; mlx-vlm would overwrite it, mlx-lm would use it.
@@ -46,6 +73,8 @@ def build(name: str, path: Path) -> Path:
         chat_template=chatml(family.placeholder),
         named=family.named,
     )
+    if family.sentencepiece:
+        write_sentencepiece(path, family.special)
     for file, value in family.files.items():
         (path / file).write_text(json.dumps(value, indent=2))
     return path

@@ -14,7 +14,9 @@ class VisionFamily(Family):
     `placeholder` is what the chat template writes for an image and the processor expands;
     `image_token` is what it expands to, one per feature row. `files` are the processor's.
     `cuts` is what mlx-vlm's own loop makes of a prompt with images in several chunks: where
-    it is wrong, only an unchunked run is a reference.
+    it is wrong, only an unchunked run is a reference. `positions` are counted, or kept on
+    the model object, or kept there with rows and columns for images (axes). `most_images` is
+    what the processor takes.
     """
 
     placeholder: str
@@ -24,6 +26,13 @@ class VisionFamily(Family):
     files: dict[str, dict[str, Any]]
     image_tokens: tuple[int, int, int]  # for 32x32, 64x48 and 96x64
     cuts: Literal["exact", "refused", "wrong"] = "exact"
+    positions: Literal["counted", "kept", "axes"] = "counted"
+    most_images: int = 9
+    sentencepiece: bool = False
+
+    @property
+    def keeps_positions(self) -> bool:
+        return self.positions != "counted"
 
     @property
     def image_token_id(self) -> int:

@@ -1,7 +1,7 @@
 """Images as rows of patches or as square tiles, with marker tokens between them."""
 
 from .checkpoint import VOCAB
-from .text import BASE, CONV, FULL
+from .text import BASE, CONV, FULL, WINDOW
 from .vision_family import PIXELS, TOWER, VisionFamily, token_id
 
 # Idefics3 and SmolVLM: square tiles, then the whole image as one more tile.
@@ -52,34 +52,25 @@ def _tiles(
     )
 
 
-PIXTRAL_SPECIAL = ("[IMG]", "[IMG_BREAK]", "[IMG_END]")
-LFM2_SPECIAL = (
-    "<|image_start|>",
-    "<|image_end|>",
-    "<image>",
-    "<|img_thumbnail|>",
-    *(f"<|img_row_{row}_col_{col}|>" for row in range(1, 4) for col in range(1, 4)),
-)
-
-TILES = (
-    _tiles("smolvlm", "SmolVLMImageProcessor", patch_size=4, scale_factor=4),
-    _tiles("idefics3", "Idefics3ImageProcessor", patch_size=8, scale_factor=2, seed=1),
-    VisionFamily(
-        name="pixtral",
+def _rows(name: str, *, patch_size: int, merge: int, seed: int) -> VisionFamily:
+    """Rows of patches, each with a break at its end."""
+    return VisionFamily(
+        name=name,
         kinds=("kv",),
-        seed=2,
+        seed=seed,
         config={
-            "model_type": "pixtral",
+            "model_type": name,
             "vocab_size": VOCAB,
             "tie_word_embeddings": False,
             "image_token_index": token_id(PIXTRAL_SPECIAL, "[IMG]"),
+            "spatial_merge_size": merge,
             "text_config": {**BASE, "model_type": "mistral", "num_hidden_layers": 3},
             "vision_config": {
                 **TOWER,
                 "model_type": "pixtral",
                 "head_dim": 16,
                 "image_size": 96,
-                "patch_size": 16,
+                "patch_size": patch_size,
                 "rms_norm_eps": 1e-5,
                 "rope_theta": 10000.0,
             },
@@ -92,12 +83,40 @@ TILES = (
                 **PIXELS,
                 "image_processor_type": "PixtralImageProcessor",
                 "size": {"longest_edge": 96},
-                "patch_size": {"height": 16, "width": 16},
+                "patch_size": {"height": patch_size, "width": patch_size},
             },
-            "processor_config.json": {"patch_size": 16, "spatial_merge_size": 1},
+            "processor_config.json": {"patch_size": patch_size, "spatial_merge_size": merge},
         },
         image_tokens=(4, 12, 24),
-    ),
+    )
+
+
+PIXTRAL_SPECIAL = ("[IMG]", "[IMG_BREAK]", "[IMG_END]")
+INTERN_SPECIAL = ("<image>", "<img>", "<IMG_CONTEXT>", "</img>")
+AYA_SPECIAL = (
+    "<image>",
+    "<|START_OF_IMG|>",
+    "<|END_OF_IMG|>",
+    "<|IMG_PATCH|>",
+    "<|IMG_LINE_BREAK|>",
+    "TILE",
+    "TILE_GLOBAL",
+)
+LLAVA_SPECIAL = ("<image>", "<video>")
+PINPOINTS = [[32, 32], [32, 64], [64, 32], [64, 64], [64, 96]]
+LFM2_SPECIAL = (
+    "<|image_start|>",
+    "<|image_end|>",
+    "<image>",
+    "<|img_thumbnail|>",
+    *(f"<|img_row_{row}_col_{col}|>" for row in range(1, 4) for col in range(1, 4)),
+)
+
+TILES = (
+    _tiles("smolvlm", "SmolVLMImageProcessor", patch_size=4, scale_factor=4),
+    _tiles("idefics3", "Idefics3ImageProcessor", patch_size=8, scale_factor=2, seed=1),
+    _rows("pixtral", patch_size=16, merge=1, seed=2),
+    _rows("mistral3", patch_size=8, merge=2, seed=1),
     VisionFamily(
         name="lfm2_vl",
         kinds=("kv", "recurrent"),
@@ -138,5 +157,134 @@ TILES = (
             }
         },
         image_tokens=(4, 12, 32),
+    ),
+    VisionFamily(
+        name="idefics2",
+        kinds=("kv",),
+        config={
+            "model_type": "idefics2",
+            "vocab_size": VOCAB,
+            "tie_word_embeddings": False,
+            "image_token_id": token_id(TILE_SPECIAL, "<image>"),
+            "text_config": {**BASE, "model_type": "mistral", "num_hidden_layers": 3},
+            "vision_config": {**TOWER, "model_type": "idefics2", "image_size": 48},
+            "perceiver_config": {
+                "model_type": "idefics2",
+                "num_key_value_heads": 2,
+                "resampler_depth": 2,
+                "resampler_head_dim": 16,
+                "resampler_n_heads": 4,
+                "resampler_n_latents": 8,
+            },
+        },
+        placeholder="<image>",
+        image_token="<image>",
+        special=TILE_SPECIAL,
+        files={
+            "preprocessor_config.json": {
+                **PIXELS,
+                "image_processor_type": "Idefics2ImageProcessor",
+                "size": {"longest_edge": 48, "shortest_edge": 24},
+                "do_image_splitting": False,
+            },
+            "processor_config.json": {"image_seq_len": 8},
+        },
+        image_tokens=(8, 8, 8),
+    ),
+    VisionFamily(
+        name="internvl_chat",
+        kinds=("kv",),
+        seed=1,
+        config={
+            "model_type": "internvl_chat",
+            "vocab_size": VOCAB,
+            "tie_word_embeddings": False,
+            "image_token_index": token_id(INTERN_SPECIAL, "<IMG_CONTEXT>"),
+            "force_image_size": 32,
+            "max_dynamic_patch": 4,
+            "downsample_ratio": 0.5,
+            "use_thumbnail": True,
+            "text_config": {**BASE, "model_type": "qwen2", "num_hidden_layers": 3},
+            "vision_config": {**TOWER, "model_type": "intern_vit_6b", "image_size": 32},
+        },
+        placeholder="<image>",
+        image_token="<IMG_CONTEXT>",
+        special=INTERN_SPECIAL,
+        files={},
+        image_tokens=(4, 20, 20),
+    ),
+    VisionFamily(
+        name="aya_vision",
+        kinds=("kv", "window"),
+        config={
+            "model_type": "aya_vision",
+            "vocab_size": VOCAB,
+            "tie_word_embeddings": True,
+            "image_token_index": token_id(AYA_SPECIAL, "<|IMG_PATCH|>"),
+            "downsample_factor": 2,
+            "alignment_intermediate_size": 64,
+            "adapter_layer_norm_eps": 1e-6,
+            "text_config": {
+                **BASE,
+                "model_type": "cohere2",
+                "tie_word_embeddings": True,
+                "sliding_window": WINDOW,
+                "sliding_window_pattern": 2,
+                "layer_norm_eps": 1e-5,
+                "logit_scale": 1.0,
+            },
+            "vision_config": {**TOWER, "model_type": "siglip_vision_model", "image_size": 32},
+        },
+        placeholder="<image>",
+        image_token="<|IMG_PATCH|>",
+        special=AYA_SPECIAL,
+        files={
+            "preprocessor_config.json": {
+                **PIXELS,
+                "image_processor_type": "GotOcr2ImageProcessor",
+                "size": {"height": 32, "width": 32},
+                "min_patches": 1,
+                "max_patches": 4,
+                "crop_to_patches": True,
+            },
+            "processor_config.json": {"patch_size": 16, "img_size": 32, "downsample_factor": 1},
+        },
+        image_tokens=(4, 20, 20),
+    ),
+    VisionFamily(
+        name="llava_onevision",
+        kinds=("kv",),
+        config={
+            "model_type": "llava_onevision",
+            "vocab_size": VOCAB,
+            "tie_word_embeddings": False,
+            "image_token_index": token_id(LLAVA_SPECIAL, "<image>"),
+            "video_token_index": token_id(LLAVA_SPECIAL, "<video>"),
+            "image_grid_pinpoints": PINPOINTS,
+            "text_config": {**BASE, "model_type": "qwen2", "num_hidden_layers": 3},
+            "vision_config": {
+                **TOWER,
+                "model_type": "siglip_vision_model",
+                "image_size": 32,
+                "patch_size": 16,
+            },
+        },
+        placeholder="<image>",
+        image_token="<image>",
+        special=LLAVA_SPECIAL,
+        files={
+            "preprocessor_config.json": {
+                **PIXELS,
+                "image_processor_type": "LlavaOnevisionImageProcessor",
+                "size": {"height": 32, "width": 32},
+                "image_grid_pinpoints": PINPOINTS,
+            },
+            "processor_config.json": {
+                "num_image_tokens": 4,
+                "vision_feature_select_strategy": "full",
+                "vision_aspect_ratio": "anyres_max_9",
+            },
+        },
+        image_tokens=(10, 24, 32),
     ),
 )

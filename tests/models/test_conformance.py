@@ -197,7 +197,7 @@ def test_vlm_configs_name_their_image_token(vision_model: Loaded) -> None:
 
 
 def test_vlm_embeddings_come_with_the_keys_that_are_read(vision_model: Loaded) -> None:
-    """The extras by column, deepstack, positions, and what marks families not served yet."""
+    """Extras by column, deepstack, positions, pictures, and what marks families not served yet."""
     tokens, found = embedded(vision_model)
     assert found["inputs_embeds"].shape[:2] == tokens.shape
     known = {
@@ -208,13 +208,13 @@ def test_vlm_embeddings_come_with_the_keys_that_are_read(vision_model: Loaded) -
         "position_ids",
         "rope_deltas",
         "cross_attention_states",
+        "cross_attention_mask",
+        "full_text_row_masked_out_mask",
         "decoder_inputs_embeds",
         "pos_hw",
         # Not read: whole-prompt masks, of no use to a chunk.
         "attention_mask_4d",
         "attention_mask",
-        "cross_attention_mask",
-        "full_text_row_masked_out_mask",
     }
     assert found.keys() == known
 
@@ -247,11 +247,10 @@ def test_vlm_language_models_take_embeddings_and_return_logits(vision_model: Loa
 
 
 @pytest.mark.parametrize("name", VISION)
-def test_vlm_families_with_three_axes_have_a_rope_index(name: str) -> None:
+def test_vlm_families_that_keep_positions_have_a_rope_index(name: str) -> None:
     """They need explicit positions; the others take none."""
     network, _ = mlx_vlm.load(str(checkpoint_dir(name)), lazy=True)
-    three_axes = name in ("qwen3_5_vl", "qwen3_5_moe_vl", "qwen2_5_vl", "qwen3_vl", "glm4v")
-    assert hasattr(network.language_model, "get_rope_index") == three_axes
+    assert hasattr(network.language_model, "get_rope_index") == VISION[name].keeps_positions
 
 
 @pytest.mark.parametrize("name", ["glm4v", "qwen2_5_vl"])

@@ -3,26 +3,46 @@
 import sys
 import time
 
+from ..families.text import TEXT
+from ..families.vision import VISION
 from .run import BOUND, Result
-from .scenarios import EVERY, scenarios
+from .scenarios import scenarios
 from .subject import NAMES, ROWS, subject
 
-COLUMNS = (*EVERY, "garbage")
+HEAD = f"{'family':22} {'lane':6} {'batch':>5} {'difference':>10}  note"
 
 
 def row(name: str, results: dict[str, Result]) -> str:
-    kinds = "+".join(subject(name).kinds)
-    batch = max(result.largest_batch for result in results.values())
-    cells = [f"{results[it].difference:9.1e}" if it in results else " " * 8 + "-" for it in COLUMNS]
-    return f"{name:16} {kinds:17} {batch:5} {' '.join(cells)}  {verdict(results)}"
+    lane = "single" if reasons(results) else "batch"
+    worst = max(result.difference for result in results.values())
+    return f"{name:22} {lane:6} {batch(results):5} {worst:10.1e}  {note(name, results)}"
 
 
-def verdict(results: dict[str, Result]) -> str:
-    equal = all(result.ok for result in results.values())
-    full = max(result.largest_batch for result in results.values()) == ROWS
+def reasons(results: dict[str, Result]) -> list[str]:
+    """Why rows were served one at a time, if they were."""
+    return sorted({it.single_because for it in results.values() if it.single_because})
+
+
+def batch(results: dict[str, Result]) -> int:
+    return max(result.largest_batch for result in results.values())
+
+
+def as_expected(name: str, results: dict[str, Result]) -> bool:
+    return batch(results) == (1 if subject(name).single else ROWS)
+
+
+def note(name: str, results: dict[str, Result]) -> str:
+    bad = [title for title, result in results.items() if not result.ok]
+    if bad:
+        return f"DIFFERENT: {', '.join(bad)}"
+    if not as_expected(name, results):
+        return "NOT BATCHED" if batch(results) < ROWS else "BATCHED"
+    said = ["+".join(subject(name).kinds), *reasons(results)]
     wider = {result.bound for result in results.values()} - {BOUND}
-    good = f"equal (bound {max(wider):.0e})" if wider else "equal"
-    return good if equal and full else "DIFFERENT" if full else "NOT BATCHED"
+    said += [f"bound {max(wider):.0e}"] if wider else []
+    chunks = (TEXT[name] if name in TEXT else VISION[name]).equal_chunks
+    said += [f"equal chunks: {chunks}"] if chunks else []
+    return "; ".join(said)
 
 
 def main(names: list[str]) -> int:
@@ -31,9 +51,8 @@ def main(names: list[str]) -> int:
         print(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(NAMES)}", file=sys.stderr)
         return 2
     start, bad = time.perf_counter(), []
-    print(f"Largest difference of a log-probability, batched against solo; bound {BOUND:.0e}.\n")
-    heads = " ".join(f"{name:>9}" for name in COLUMNS)
-    print(f"{'family':16} {'kinds':17} {'batch':5} {heads}  verdict")
+    print("Largest decode batch, and largest difference of a log-probability from a solo run;")
+    print(f"bound {BOUND:.0e}.\n\n{HEAD}")
     for name in names or NAMES:
         results = {}
         for title, scenario in scenarios(name).items():
@@ -41,7 +60,7 @@ def main(names: list[str]) -> int:
             results[title] = scenario(subject(name))
         print(row(name, results), flush=True)
         bad += [f"{name}, {title}: {result}" for title, result in results.items() if not result.ok]
-        bad += [f"{name}: {verdict(results)}"] if verdict(results) == "NOT BATCHED" else []
+        bad += [] if as_expected(name, results) else [f"{name}: {note(name, results)}"]
     print(f"\n{len(names or NAMES)} families in {time.perf_counter() - start:.0f} s")
     print("\n".join(bad) if bad else "All equal.")
     return 1 if bad else 0

@@ -19,7 +19,7 @@ from bushel.cache.recurrent import Recurrent
 from bushel.cache.rows import Rows
 from bushel.cache.window import Window
 from bushel.engine.decode import DecodeBatch
-from bushel.models import vision
+from bushel.models import cross, text, vision
 from bushel.models.vision import VisionModel
 
 Patch = pytest.MonkeyPatch
@@ -234,6 +234,15 @@ def shifts_of_other_rows(patch: Patch) -> None:
     patch.setattr(DecodeBatch, "leave", leave)
 
 
+# -- models that cannot share a batch --------------------------------------------------------
+
+
+def lane_forgotten(patch: Patch) -> None:
+    """Rows share a batch though it is known that they cannot, and nobody tries."""
+    patch.setattr(text, "single_because", lambda network: None)
+    patch.setattr("bushel.llm.single_because", lambda model: None)
+
+
 # -- models that see -------------------------------------------------------------------------
 
 
@@ -323,6 +332,28 @@ def positions_left_to_the_model(patch: Patch) -> None:
     patch.setattr(VisionModel, "forward", forward)
 
 
+def pictures_forgotten(patch: Patch) -> None:
+    """Decode steps say nothing of the pictures that cross-attention looks at."""
+    original = VisionModel.forward
+
+    def forward(self: VisionModel, tokens: mx.array, positions: Sequence[int], state: Any) -> Any:
+        cross.hold(state, ())
+        return original(self, tokens, positions, state)
+
+    patch.setattr(VisionModel, "forward", forward)
+
+
+def picture_masks_forgotten(patch: Patch) -> None:
+    """Every prompt token sees every picture, whole."""
+    original = cross.said
+
+    def said(state: Any, start: int, end: int) -> dict[str, mx.array]:
+        found = original(state, start, end)
+        return {name: value for name, value in found.items() if "mask" not in name}
+
+    patch.setattr(cross, "said", said)
+
+
 # Families whose attention has rotary positions; jamba, nemotron_h and kimi_linear have none.
 ROPE = ("llama", "qwen3_next", "deepseek_v3", "falcon_h1", "gemma4_vl")
 WITH_KV = (*ROPE, "nemotron_h")
@@ -330,8 +361,12 @@ TRIMMED = ("llama", "falcon_h1", "gemma4_vl")
 WITH_WINDOW = ("llama_sliding", "gemma3_text", "recurrent_gemma", "gemma4_vl")
 WITH_RECURRENT = ("qwen3_5", "mamba2", "rwkv7", "lfm2_vl")
 COMPOSITE = ("falcon_h1",)
-MROPE = ("qwen3_5_vl", "qwen2_5_vl", "qwen3_vl", "glm4v")
+MROPE = ("qwen3_5_vl", "qwen2_5_vl", "qwen3_vl", "glm4v", "ernie4_5_moe_vl")
+CROSS = ("mllama",)
 ONE_OF_EACH = ("llama", "gemma3_text", "mamba2", "falcon_h1", "qwen3_vl")
+
+# Without an error: other families that cannot share a batch raise, and are found out.
+WRONG_IN_SILENCE = ("afm7", "minimax_m3_vl", "nemotron-nas-linear")
 
 MUTATIONS = (
     Mutation("kv position", ROPE, "staggered", position_off_by_one(KV)),
@@ -368,6 +403,7 @@ MUTATIONS = (
     Mutation("composite alone", COMPOSITE, "leaves", wrong_row_alone(Composite)),
     Mutation("composite restore", COMPOSITE, "fork", restored_empty),
     Mutation("composite restored keys", COMPOSITE, "fork", restored_wrong(KV, one_token_short)),
+    Mutation("lane", WRONG_IN_SILENCE, "chunk 512", lane_forgotten),
     Mutation("rows leave", ONE_OF_EACH, "leaves", first_rows_kept),
     Mutation("next tokens", ONE_OF_EACH, "leaves", tokens_of_other_rows),
     Mutation("decode position", MROPE, "chunk 512", decode_position_off_by_one),
@@ -378,6 +414,8 @@ MUTATIONS = (
     Mutation("own positions in prefill", MROPE, "garbage", embedded(unknown_positions)),
     Mutation("deepstack count", ("qwen3_vl",), "chunk 8", embedded(deepstack_miscounted)),
     Mutation("deepstack start", ("qwen3_vl",), "chunk 8", deepstack_from_the_start),
+    Mutation("pictures in decode", CROSS, "chunk 512", pictures_forgotten),
+    Mutation("pictures of other tokens", CROSS, "chunk 512", picture_masks_forgotten),
     Mutation("two-way images", ("gemma4_bidir",), "chunk 8", images_cut),
     Mutation("columns", ("gemma4_vl",), "chunk 8", column_extras_from_the_start),
 )

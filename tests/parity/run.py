@@ -18,7 +18,7 @@ from bushel.models.vision import VisionModel
 
 from ..families.checkpoint import VOCAB
 from ..families.solo_vision import POSITION_STATE
-from .subject import TOKENS, Row, Subject
+from .subject import Row, Subject
 
 # Largest difference of a log-probability. Float32 rounding is 1e-5 to 7e-5.
 BOUND = 1e-4
@@ -32,6 +32,7 @@ class Result:
     difference: float  # largest of all compared log-probabilities; not a number is a fault too
     faults: tuple[str, ...]
     largest_batch: int  # rows in one call of the model
+    single_because: str | None = None
     bound: float = BOUND
 
     @property
@@ -61,10 +62,11 @@ class Watch:
     def __enter__(self) -> Self:
         kind, call = type(self.target), type(self.target).__call__
 
-        def counted(network: Any, tokens: mx.array, *args: Any, **kwargs: Any) -> Any:
-            self.batches.append(tokens.shape[0])
-            self.plant()
-            return call(network, tokens, *args, **kwargs)
+        def counted(network: Any, *args: Any, **kwargs: Any) -> Any:
+            if network is self.target:  # not one of the same class that runs alone
+                self.batches.append(args[0].shape[0])
+                self.plant()
+            return call(network, *args, **kwargs)
 
         self._stack.enter_context(patch.object(kind, "__call__", counted))
         for name in ("embed", "prefill"):
@@ -78,10 +80,11 @@ class Watch:
     def plant(self) -> None:
         """Overwrite what the model remembers of positions, where it remembers any."""
         if self.garbage:
-            for name, value in zip(POSITION_STATE, _GARBAGE, strict=True):
-                if not hasattr(self.target, name):
-                    raise AttributeError(f"{type(self.target)} keeps no {name}")
-                setattr(self.target, name, mx.array(value))
+            kept = [name for name in POSITION_STATE if hasattr(self.target, name)]
+            if not kept:
+                raise AttributeError(f"{type(self.target)} keeps no positions")
+            for name in kept:
+                setattr(self.target, name, mx.array(_GARBAGE[name]))
 
     def _embed(self, embed: Callable[[Prepared], Prompt]) -> Callable[[Prepared], Prompt]:
         def spy(prepared: Prepared) -> Prompt:
@@ -100,12 +103,20 @@ class Watch:
 
         return spy
 
+    def cuts(self, row: Row) -> list[list[int]]:
+        """Where each prompt of a row was cut, in the order they were begun."""
+        found: dict[int, list[int]] = {}
+        for prompt, _, end in self.pieces:
+            if prompt.ids == row.ids:
+                found.setdefault(id(prompt), []).append(end)
+        return list(found.values()) or [[]]
+
     @property
     def cut_an_image(self) -> bool:
         return any(low < end < high for prompt, _, end in self.pieces for low, high in prompt.spans)
 
 
-_GARBAGE = (np.full((3, 1, 400), 77), np.full((1, 1), 1234))
+_GARBAGE = {"_position_ids": np.full((3, 1, 400), 77), "_rope_deltas": np.full((1, 1), 1234)}
 
 
 @dataclass
@@ -144,11 +155,12 @@ class Run:
         self.llm.close()
 
     def submit(
-        self, at: int, *, reason: FinishReason = "length", count: int | None = TOKENS, **said: Any
+        self, at: int, *, reason: FinishReason = "length", count: int | None = -1, **said: Any
     ) -> Handle:
-        """Send row `at`; `reason` and `count` are how its reply has to end."""
+        """Send row `at`; `reason` and `count` are how its reply has to end, -1 being all of it."""
         row = self.subject.rows[at]
-        params = {"max_tokens": TOKENS, **said}
+        count = self.subject.tokens if count == -1 else count
+        params = {"max_tokens": self.subject.tokens, **said}
         self.watch.plant()
         handle = self.llm.submit(
             row.request,
@@ -174,8 +186,16 @@ class Run:
             for sent in self.sent
             for choice in sent.handle.output.choices
         ]
-        bound = WIDER.get(self.subject.name, BOUND)
-        return Result(float(np.max(found)), tuple(self.faults), max(self.watch.batches), bound)
+        status = self.llm.status()
+        lane = "single" if self.subject.single else "batch"
+        self.require(status["lane"] == lane, f"lane {status['lane']}: {status['lane_reason']}")
+        return Result(
+            float(np.max(found)),
+            tuple(self.faults),
+            max(self.watch.batches),
+            status["lane_reason"],
+            WIDER.get(self.subject.name, BOUND),
+        )
 
     def require(self, ok: bool, what: str) -> None:
         if not ok:
@@ -188,7 +208,8 @@ class Run:
         tokens, count = choice.token_ids, len(choice.token_ids)
         if sent.count not in (None, count):
             self.faults.append(f"{name} has {count} tokens, not {sent.count}")
-        solo = sent.row.tokens[:count]
+        tokens_alone, logprobs_alone = self._alone(sent)
+        solo = tokens_alone[:count]
         same = next((n for n in range(count) if tokens[n] != solo[n]), count)
         if same < count:
             self.faults.append(f"{name} token {same} is {tokens[same]}, not {solo[same]}")
@@ -200,4 +221,12 @@ class Run:
         for at, entry in enumerate((choice.logprobs or [])[:comparable]):
             ids, values = zip(*entry.top, strict=True)
             found[at, list(ids)] = values
-        return float(np.abs(found - sent.row.logprobs[:comparable]).max())
+        return float(np.abs(found - logprobs_alone[:comparable]).max())
+
+    def _alone(self, sent: Sent) -> tuple[list[int], np.ndarray]:
+        """The solo result, of the same pieces where it depends on them."""
+        if sent.row.cut_at is None:
+            return sent.row.tokens, sent.row.logprobs
+        again = [it for it in self.sent if it.row is sent.row].index(sent)
+        solo = sent.row.cut_at(cuts=self.watch.cuts(sent.row)[again])
+        return solo.tokens, solo.logprobs

@@ -8,11 +8,14 @@ from functools import partial
 
 from bushel.engine.reply import Decode
 
-from ..families.vision_grid import GRID
+from ..families.text import CORE, TEXT
+from ..families.vision import EXEMPLARS, VISION
 from .run import Result, Run
 from .subject import LONGEST, ONE_TOKEN, ROWS, Subject
 
 Scenario = Callable[[Subject], Result]
+# Kinds that are copied in a way of their own.
+OPAQUE = {"chunked", "compressed"}
 
 
 def together(subject: Subject, chunk: int) -> Result:
@@ -32,6 +35,16 @@ def staggered(subject: Subject) -> Result:
         for at in range(ROWS):
             run.submit(at)
             run.step(3)
+        return run.finish()
+
+
+def churn(subject: Subject) -> Result:
+    """All of it in one run: prompts in small chunks, rows that come and rows that go."""
+    with Run(subject, 8) as run:
+        for at in range(ROWS):
+            count = subject.tokens - 2 * at
+            run.submit(at, max_tokens=count, count=count)
+            run.step(2)
         return run.finish()
 
 
@@ -58,7 +71,8 @@ def leaves(subject: Subject) -> Result:
         run.until(lambda: False)
         run.require(word not in by_word.output.text, "a stop string is shown")
         run.require(len(by_word.output.token_ids) <= before + 1, "a stop string is passed over")
-        run.require(set(run.watch.batches) >= {1, 2, 4, 8}, "the batch did not shrink to one row")
+        sizes = {1} if subject.single else {1, 2, 4, 8}
+        run.require(set(run.watch.batches) >= sizes, "the batch did not shrink to one row")
         return run.finish()
 
 
@@ -81,7 +95,8 @@ def in_turn(subject: Subject) -> Result:
             run.submit(at)
         run.until(lambda: False)
         if subject.sees:
-            run.require(run.watch.embedded_between, "no image came between another's chunks")
+            between = run.watch.embedded_between or subject.single  # which runs prompts in order
+            run.require(between, "no image came between another's chunks")
             run.require(run.watch.cut_an_image == subject.cuts_images, "images were not cut")
         return run.finish()
 
@@ -122,12 +137,32 @@ EVERY: dict[str, Scenario] = {
     "staggered": staggered,
     "leaves": leaves,
     "fork": fork,
+    "churn": churn,
     "in turn": in_turn,
 }
-# Only these families keep positions on the model.
-KEEPING_POSITIONS = frozenset(family.name for family in GRID)
 
 
 def scenarios(name: str) -> dict[str, Scenario]:
-    """All that apply to a family."""
-    return {**EVERY, **({"garbage": garbage} if name in KEEPING_POSITIONS else {})}
+    """All that apply to a family: garbage to those that keep positions on the model."""
+    found = dict(EVERY)
+    family = TEXT[name] if name in TEXT else VISION[name]
+    if family.equal_chunks:  # it expects tokens that follow a prompt in one piece
+        del found["leaves"]
+    if name in VISION and VISION[name].keeps_positions:
+        found["garbage"] = garbage
+    return found
+
+
+def selected(name: str) -> list[str]:
+    """What the tests run: all of families that stand for others, of those what is hardest.
+
+    `make parity` runs all of every family.
+    """
+    found = list(scenarios(name))
+    if name in CORE or name in EXEMPLARS:
+        return found
+    if name in VISION:
+        return ["fork" if VISION[name].single else "leaves", found[-1]]
+    if not TEXT[name].single:
+        return ["chunk 512", "churn"]
+    return ["churn", "fork"] if OPAQUE & set(TEXT[name].kinds) else ["churn"]

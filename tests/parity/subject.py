@@ -2,8 +2,9 @@
 
 import base64
 import io
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import mlx.core as mx
@@ -16,14 +17,16 @@ from PIL import Image
 from ..families import checkpoint_dir
 from ..families.checkpoint import CORPUS, FIRST_SPECIAL, VOCAB
 from ..families.images import LARGE, MEDIUM, SMALL, picture
-from ..families.solo import solo_text
+from ..families.solo import Solo, solo_text
+from ..families.solo_vision import Solo as VisionSolo
 from ..families.solo_vision import solo_vision
 from ..families.text import TEXT
 from ..families.vision import VISION
+from ..families.vision_family import VisionFamily
 
 NAMES = (*TEXT, *VISION)
 # Enough for a prompt of one token to fill the fixtures' window of 16 and wrap it in decode.
-TOKENS = 32
+TOKENS, FEW_TOKENS = 32, 20
 # Below, at and above the window, in no order; one prompt leaves nothing to prefill.
 LENGTHS = (17, 1, 70, 9, 16, 40, 2, 15)
 ONE_TOKEN, LONGEST = LENGTHS.index(1), LENGTHS.index(70)
@@ -43,14 +46,20 @@ CONVERSATIONS: tuple[Said, ...] = (
 )
 
 
+# Takes the places where the prompt is cut, as `cuts`.
+Alone = Callable[..., Solo | VisionSolo]
+
+
 @dataclass(frozen=True)
 class Row:
     """One prompt, as a request to Bushel and as the solo loop's result."""
 
     request: dict[str, Any]
+    ids: tuple[int, ...]
     tokens: list[int]
-    logprobs: np.ndarray  # [TOKENS, VOCAB]
+    logprobs: np.ndarray  # [tokens, VOCAB]
     images: int = 0
+    cut_at: Alone | None = None  # the solo result with other cuts, where it depends on them
 
 
 @dataclass(frozen=True)
@@ -61,19 +70,23 @@ class Subject:
     rows: tuple[Row, ...]
     sees: bool
     cuts_images: bool = True
+    tokens: int = TOKENS
+    single: bool = False  # is served one row at a time
     double: bool = False  # runs in float64
 
 
 @cache
-def subject(name: str) -> Subject:
+def subject(name: str, tokens: int = TOKENS) -> Subject:
     """Loads the model by the library's own means, which Bushel has no part in."""
     path = str(checkpoint_dir(name))
     if name in TEXT:
-        rows = _text_rows(mlx_lm.load(path)[0])
-        return Subject(name, TEXT[name].kinds, path, rows, sees=False)
-    cuts = VISION[name].cuts != "refused"
-    rows = _vision_rows(path, VISION[name].placeholder)
-    return Subject(name, VISION[name].kinds, path, rows, sees=True, cuts_images=cuts)
+        own = TEXT[name]
+        rows = _text_rows(mlx_lm.load(path)[0], tokens, cuts_matter=bool(own.equal_chunks))
+        return Subject(name, own.kinds, path, rows, sees=False, tokens=tokens, single=own.single)
+    family = VISION[name]
+    cuts = family.cuts != "refused" and max(family.image_tokens) > 1
+    rows, single = _vision_rows(path, family), family.single
+    return Subject(name, family.kinds, path, rows, sees=True, cuts_images=cuts, single=single)
 
 
 @cache
@@ -82,32 +95,44 @@ def doubled(name: str) -> Subject:
     path = str(checkpoint_dir(name))
     model = mlx_lm.load(path)[0]
     model.set_dtype(mx.float64)
-    return Subject(name, TEXT[name].kinds, path, _text_rows(model), sees=False, double=True)
+    rows = _text_rows(model, TOKENS)
+    return Subject(name, TEXT[name].kinds, path, rows, sees=False, double=True)
 
 
-def _text_rows(model: nn.Module) -> tuple[Row, ...]:
+def _text_rows(model: nn.Module, tokens: int, *, cuts_matter: bool = False) -> tuple[Row, ...]:
     rng = np.random.default_rng(7)
     rows = []
     for length in LENGTHS:
         ids = rng.integers(FIRST_SPECIAL, VOCAB, length).tolist()
-        solo = solo_text(model, ids, TOKENS)
-        rows.append(Row({"prompt_token_ids": ids}, solo.tokens, solo.logprobs))
+        alone = partial(solo_text, model, ids, tokens)
+        solo, cut_at = alone(), alone if cuts_matter else None
+        request = {"prompt_token_ids": ids}
+        rows.append(Row(request, tuple(ids), solo.tokens, solo.logprobs, cut_at=cut_at))
     return tuple(rows)
 
 
-def _vision_rows(path: str, placeholder: str) -> tuple[Row, ...]:
+def _vision_rows(path: str, family: VisionFamily) -> tuple[Row, ...]:
     loaded = mlx_vlm.load(path)
     rows = []
     for seed, said in enumerate(CONVERSATIONS):
+        said = _taken(said, family.most_images)
         images = [picture(part, seed + part[0]) for part in said if not isinstance(part, str)]
-        text = "".join(part if isinstance(part, str) else placeholder for part in said)
+        text = "".join(part if isinstance(part, str) else family.placeholder for part in said)
         if images:
             text = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
         # Always in one piece: for glm4v the loop's own chunks are wrong.
-        solo = solo_vision(*loaded, text, images, TOKENS)
+        alone = partial(solo_vision, *loaded, text, images, TOKENS)
+        solo, cut_at = alone(), alone if family.equal_chunks else None
         request = _chat(said, images) if images else {"prompt": text}
-        rows.append(Row(request, solo.tokens, solo.logprobs, len(images)))
+        ids = tuple(solo.prompt_ids)
+        rows.append(Row(request, ids, solo.tokens, solo.logprobs, len(images), cut_at))
     return tuple(rows)
+
+
+def _taken(said: Said, most: int) -> Said:
+    """What is said, without the images that come after so many others."""
+    sizes = [at for at, part in enumerate(said) if not isinstance(part, str)]
+    return tuple(part for at, part in enumerate(said) if at not in sizes[most:])
 
 
 def _chat(said: Said, images: list[Image.Image]) -> dict[str, Any]:

@@ -3,22 +3,40 @@
 import mlx.core as mx
 import pytest
 
+from ..families.text import CORE
+from ..families.vision import VISION
 from .run import WIDER
-from .scenarios import scenarios
-from .subject import NAMES, ROWS, doubled, subject
+from .scenarios import scenarios, selected
+from .subject import FEW_TOKENS, NAMES, ROWS, Subject, doubled, subject
 
 # Where all rows meet: the others depend on how fast rows come and go.
 FULL = "chunk 512"
+LONG = (*CORE, *VISION)
+
+
+def check(whole: Subject, title: str) -> None:
+    result = scenarios(whole.name)[title](whole)
+    assert result.ok, f"{title}: {result}"
+    if whole.single:
+        assert result.largest_batch == 1
+    elif title == FULL:
+        assert result.largest_batch == ROWS
 
 
 @pytest.mark.parametrize(
-    ("name", "scenario"), [(name, title) for name in NAMES for title in scenarios(name)]
+    ("name", "scenario"), [(name, title) for name in LONG for title in selected(name)]
 )
 def test_batched_equals_solo(name: str, scenario: str) -> None:
     """B1 and B2 for every mix of kinds, B4 for windows of 16, B5 to B7 for models that see."""
-    result = scenarios(name)[scenario](subject(name))
-    assert result.ok, str(result)
-    assert result.largest_batch == ROWS or scenario != FULL
+    check(subject(name), scenario)
+
+
+# One test for each, so that its solo results are made once however many processes there are.
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in LONG])
+def test_every_other_family_equals_solo(name: str) -> None:
+    """B1, B2 and B4 for programs that differ where the kinds of state do not."""
+    for title in selected(name):
+        check(subject(name, FEW_TOKENS), title)
 
 
 @pytest.mark.skipif(mx.default_device() != mx.cpu, reason="only the CPU computes in float64")

@@ -1,0 +1,25 @@
+"""State that stays as it is from the first token on, such as what cross-attention looks at.
+
+One row alone can use it. Nothing writes into its arrays, so copies share them.
+"""
+
+from __future__ import annotations
+
+from bushel.cache.layer import Layer, LayerSnapshot
+from bushel.cache.opaque import Opaque
+from bushel.core.memory import Piece
+
+
+class Fixed(Opaque):
+    name = "fixed"
+
+    def snapshot(self, single: Layer, position: int) -> LayerSnapshot:
+        return LayerSnapshot(self.name, position, tuple(single.arrays))
+
+    def size(self, single: Layer, position: int) -> list[Piece]:
+        arrays = list(self.arrays(single))
+        return [Piece(fixed=sum(it.nbytes for it in arrays), buffers=len(arrays))]
+
+    def restore(self, snapshot: LayerSnapshot, fresh: Layer) -> Layer:
+        fresh.arrays = snapshot.arrays
+        return fresh

@@ -1,0 +1,235 @@
+"""`bushel check`: does this model, on this machine, say in company what it says alone?
+
+Rows go through the engine, and then each by itself through the library's plain state, forced
+along the tokens that the engine chose (`engine.solo`). So every step is compared, also after
+a near-tie of half precision that went the other way: a chosen token has to be the likeliest
+of the row alone, or be behind it by no more than rounding explains.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from PIL import Image
+
+from bushel.chat import prepare
+from bushel.core import Decoding, Event, Prepared, Request, SamplingParams, TokenLogprob
+from bushel.core.params import resolve
+from bushel.engine import Engine, Policy
+from bushel.engine.draw import CANDIDATES
+from bushel.engine.probe import single_because, windows, words
+from bushel.engine.solo import Solo, bound, precision
+from bushel.models import Model
+from bushel.models.vision import VisionModel
+
+TOKENS = 24  # of a reply
+# Prompts around a window of so many tokens still take seconds; a wider one is not crossed.
+WIDEST_WINDOW = 4096
+_LENGTHS = (17, 1, 70, 9, 150, 40, 2, 33)
+_PICTURES = ((96, 64), (64, 48))
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one scenario found. `difference` is of log-probabilities, the largest."""
+
+    scenario: str
+    rows: int = 0
+    batch: int = 0  # rows in the largest decode step
+    difference: float = 0.0
+    faults: tuple[str, ...] = ()
+    not_run: str | None = None  # why
+
+
+@dataclass(frozen=True)
+class Report:
+    model: str
+    precision: str
+    bound: float
+    lane_reason: str | None  # why `LLM` serves rows one at a time, if it does
+    results: tuple[Result, ...]
+    notes: tuple[str, ...] = ()
+
+    def good(self, result: Result) -> bool:
+        # Not a number is not within the bound.
+        return not result.faults and result.difference <= self.bound
+
+    @property
+    def ok(self) -> bool:
+        return all(self.good(result) for result in self.results)
+
+
+def check(model: Model) -> Report:
+    """Runs every scenario that applies; leaves the model as it was."""
+    return _Check(model).report()
+
+
+@dataclass
+class _Row:
+    """A prompt on its way through the engine, and what came back."""
+
+    prompt: Prepared
+    limit: int = TOKENS
+    found: list[TokenLogprob] = field(default_factory=list)
+    end: str = "no finish"
+
+    @property
+    def name(self) -> str:
+        return f"the {'image' if self.prompt.has_media else 'text'} of {len(self.prompt.ids)}"
+
+    def take(self, event: Event) -> None:
+        self.found.extend(event.logprobs)
+        if event.finish_reason is not None:
+            self.end = event.error or event.finish_reason
+
+
+class _Check:
+    def __init__(self, model: Model):
+        self.model = model
+        self.bound = bound(model)
+        room = model.context or math.inf
+        self._window = max(windows(model.make_state()), default=0)
+        self._crossed = 0 < self._window <= min(WIDEST_WINDOW, room - 2 * TOKENS)
+        wanted = _around(self._window) if self._crossed else _LENGTHS
+        lengths = [max(1, int(min(length, room - TOKENS))) for length in wanted]
+        self._texts = [Prepared(words(model, at, it)) for at, it in enumerate(lengths)]
+        self._alone: dict[int, tuple[list[int], list[np.ndarray]]] = {}
+
+    def report(self) -> Report:
+        return Report(
+            model=self.model.name,
+            precision=str(precision(self.model)).rpartition(".")[2],
+            bound=self.bound,
+            lane_reason=self._engine(1).single_because or single_because(self.model),
+            results=tuple(self._results()),
+            notes=tuple(self._notes()),
+        )
+
+    def _results(self) -> Iterator[Result]:
+        for chunk in (512, 64):
+            rows = [_Row(text) for text in self._texts]
+            yield self._run(f"{len(rows)} lengths, chunk {chunk}", rows, chunk)
+        # Replies of very different lengths: rows leave while others are still to come.
+        limits = itertools.cycle((TOKENS, 5, 17, 9))
+        rows = [_Row(text, limit) for text, limit in zip(self._texts, limits, strict=False)]
+        yield self._run("joins and leaves", rows, 512, every=3)
+        if isinstance(self.model, VisionModel):
+            yield self._images("images beside text")
+
+    def _notes(self) -> Iterator[str]:
+        if self._window and not self._crossed:
+            yield f"Not checked: the end of a sliding window of {self._window} tokens."
+
+    def _images(self, scenario: str) -> Result:
+        try:
+            pictures = [prepare(self.model, _look(*size)) for size in _PICTURES]
+            for picture in pictures:
+                self.model.embed(picture)
+        except Exception as error:  # a template without images, a processor that wants others
+            return Result(scenario, not_run=" ".join(str(error).split()))
+        short, long = self._texts[0], self._texts[2]
+        rows = [_Row(it) for it in (short, pictures[0], long, pictures[1], self._texts[1])]
+        return self._run(scenario, rows, 64, every=1)
+
+    def _run(self, scenario: str, rows: Sequence[_Row], chunk: int, *, every: int = 0) -> Result:
+        """Serve the rows, each so many steps after the one before it, and compare."""
+        engine = self._engine(chunk)
+        for at, row in enumerate(rows):
+            engine.submit(Request(str(at), row.prompt, (self._decoding(row.limit),)))
+            for _ in range(every):
+                _deliver(engine.step(), rows)
+        while not engine.idle:
+            _deliver(engine.step(), rows)
+        faults = [fault for row in rows for fault in self._faults(row)]
+        if engine.single_because is None and engine.max_decode_batch < 2:
+            faults.append("no two rows ever met")
+        difference = float(np.max([self._difference(row) for row in rows]))
+        return Result(scenario, len(rows), engine.max_decode_batch, difference, tuple(faults))
+
+    def _engine(self, chunk: int) -> Engine:
+        # Without bounds on time, what meets whom does not depend on the machine's speed.
+        policy = Policy(prefill_chunk=chunk, token_gap=math.inf, start_wait=math.inf)
+        return Engine(self.model, policy)
+
+    def _decoding(self, limit: int) -> Decoding:
+        model = self.model
+        said = SamplingParams(
+            temperature=0,
+            max_tokens=limit,
+            repetition_penalty=1.0,
+            ignore_eos=True,
+            logprobs=min(CANDIDATES, model.vocab),
+        )
+        return resolve(said, model.defaults, vocab=model.vocab, end_ids=model.tokenizer.end_ids)
+
+    def _faults(self, row: _Row) -> Iterator[str]:
+        if row.end != "length" or len(row.found) != row.limit:
+            yield f"{row.name} ended after {len(row.found)} of {row.limit} tokens: {row.end}"
+        for at, (entry, alone) in enumerate(self._pairs(row)):
+            best = int(alone.argmax())
+            if not alone[best] - alone[entry.token_id] <= self.bound:
+                yield f"{row.name} has token {entry.token_id} at {at}, where alone it has {best}"
+                return
+
+    def _difference(self, row: _Row) -> float:
+        worst = [0.0]
+        for entry, alone in self._pairs(row):
+            ids, values = zip((entry.token_id, entry.logprob), *entry.top, strict=True)
+            one, two = alone[list(ids)], np.array(values, np.float32)
+            worst.append(float(np.where(one == two, 0.0, np.abs(one - two)).max()))
+        return float(np.max(worst))
+
+    def _pairs(self, row: _Row) -> Iterable[tuple[TokenLogprob, np.ndarray]]:
+        tokens = [entry.token_id for entry in row.found]
+        return zip(row.found, self._forced(row.prompt, tokens), strict=True)
+
+    def _forced(self, prompt: Prepared, tokens: list[int]) -> list[np.ndarray]:
+        """Log-probabilities [V] that a row alone finds before each of these tokens."""
+        known, found = self._alone.get(id(prompt), ([], []))
+        if known[: len(tokens)] != tokens:
+            solo = Solo(self.model, self.model.embed(prompt))
+            found = [np.array(solo.run(token)) for token in (None, *tokens[:-1])]
+            self._alone[id(prompt)] = tokens, found
+        return found[: len(tokens)]
+
+
+def _deliver(events: Iterable[Event], rows: Sequence[_Row]) -> None:
+    for event in events:
+        rows[int(event.request_id)].take(event)
+
+
+def _around(window: int) -> tuple[int, ...]:
+    """Below, at and above the end of a window, in no order; one crosses it while it decodes."""
+    return window + 1, 1, window + window // 4 + 30, 9, window, 40, 2, window - 1
+
+
+def _look(width: int, height: int) -> dict[str, object]:
+    """A question about a picture with a different colour everywhere."""
+    down, across = np.mgrid[0:height, 0:width]
+    colours = np.stack([7 * down, 5 * across, 3 * (down + across)], axis=-1) % 256
+    image = {"type": "image_url", "image_url": {"url": Image.fromarray(colours.astype(np.uint8))}}
+    question = {"type": "text", "text": "What is in this picture?"}
+    return {"messages": [{"role": "user", "content": [image, question]}]}
+
+
+def table(report: Report) -> str:
+    """The report as people read it."""
+    said = f"{report.model}, {report.precision}: log-probabilities may differ by {report.bound:g}."
+    heads = ("scenario", "rows", "batch", "difference", "verdict")
+    lines = [said, "", "{:22} {:>4} {:>5} {:>10}  {}".format(*heads)]
+    faults: list[str] = []
+    for it in report.results:
+        if it.not_run is not None:
+            lines.append(f"{it.scenario:22} {'-':>4} {'-':>5} {'-':>10}  not run: {it.not_run}")
+            continue
+        verdict = "equal" if report.good(it) else "DIFFERENT"
+        lines.append(f"{it.scenario:22} {it.rows:4} {it.batch:5} {it.difference:10.1e}  {verdict}")
+        faults += [f"{it.scenario}: {fault}" for fault in it.faults]
+    lane = f"single ({report.lane_reason})" if report.lane_reason else "batch"
+    partly = " in all that was run" if any(it.not_run for it in report.results) else ""
+    verdict = f"Equal to solo{partly}" if report.ok else "Not equal to solo"
+    return "\n".join([*lines, "", *faults, *report.notes, f"{verdict}; lane: {lane}."])

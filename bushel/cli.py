@@ -1,0 +1,76 @@
+"""The `bushel` command: one sub-command per function below, each returns its exit code.
+
+0 all is well, 1 what was asked for failed, 2 it could not be asked: arguments or a checkpoint
+are wrong, told in one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from bushel.core import BushelError
+
+_FAILED, _WRONG = 1, 2
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        _complain(f"{message} (see {self.prog} --help)")
+        raise SystemExit(_WRONG)
+
+
+def _complain(message: str) -> None:
+    print(f"bushel: {' '.join(message.split())}", file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="bushel", description="Inference for language and vision models on MLX.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    check = commands.add_parser(
+        "check",
+        help="compare batched answers with solo answers, on this model and machine",
+        description="Runs a model's rows together and each alone, and compares what they say: "
+        "mixed lengths, joins and leaves, two chunk sizes, images. Exits with 1 if they differ.",
+    )
+    _add_model(check)
+    check.set_defaults(run=_check)
+    return parser
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    """What every command that loads a model takes."""
+    parser.add_argument("model", metavar="MODEL", help="a directory or a hub id")
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "bfloat16", "float16"),
+        help="default: the checkpoint's (float32 on a CPU)",
+    )
+    parser.add_argument(
+        "--trust-remote-code", action="store_true", help="run code that the checkpoint brings"
+    )
+
+
+def _check(options: argparse.Namespace) -> int:
+    from bushel.check import check, table
+    from bushel.models import load
+
+    model = load(options.model, dtype=options.dtype, trust_remote_code=options.trust_remote_code)
+    report = check(model)
+    model.close()
+    print(table(report))
+    return 0 if report.ok else _FAILED
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    # Its advice about frameworks that Bushel does not use would hide what Bushel says.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    try:
+        return int(options.run(options))
+    except BushelError as error:
+        _complain(str(error))
+        return _WRONG

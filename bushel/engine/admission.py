@@ -1,0 +1,73 @@
+"""What requests are promised: how long they may become, and that their memory will be there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bushel.core import ModelError, Request, RequestError
+from bushel.core.memory import Memory
+from bushel.engine.sequence import Sequence
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.2f} GB"
+
+
+class Admission:
+    """Owned by one engine. Without `memory`, the model's context is the only limit."""
+
+    def __init__(self, memory: Memory | None, context: int | None, least_chunk: int):
+        self.memory = memory  # with nothing promised
+        self._context = context
+        self._least_chunk = least_chunk
+        if memory is not None and memory.longest_row(1, least_chunk, 1) == 0:
+            raise ModelError(
+                f"The model needs {_gb(memory.footprint.peak(1, 1, least_chunk))} to serve "
+                f"anything, {_gb(memory.footprint.weights)} of it for its weights; "
+                f"{_gb(memory.limit)} may be used."
+            )
+
+    def longest(self, request: Request) -> int | None:
+        """What prompt and reply may come to: the context, or less if memory ends before it.
+
+        A reply that was asked to be longer is cut there, as it is at the context (B50); a
+        prompt that is longer is refused.
+        """
+        memory, context = self.memory, self._context
+        if memory is None:
+            return context
+        rows, prompt = len(request.choices), len(request.prompt.ids)
+        asked = prompt + max(choice.max_tokens for choice in request.choices)
+        most = asked if context is None else min(asked, context)
+        if memory.with_rows(rows, most).fits(self._least_chunk):
+            return context
+        longest = memory.longest_row(rows, self._least_chunk, most)
+        if longest > prompt:
+            return longest
+        raise RequestError(
+            f"A prompt of {prompt} tokens in {rows} rows needs "
+            f"{_gb(memory.footprint.peak(rows, prompt + 1, self._least_chunk))} of memory; "
+            f"{_gb(memory.limit)} may be used, {_gb(memory.footprint.weights)} of it by the "
+            f"model, and {longest} tokens would fit.",
+            code="insufficient_memory",
+            param="messages",
+        )
+
+    def promised(self, admitted: Iterable[Sequence]) -> Memory | None:
+        """Memory as it will be when each of these rows has reached its full length."""
+        if self.memory is None:
+            return None
+        lengths = [sequence.length for sequence in admitted]
+        return self.memory.with_rows(len(lengths), max(lengths, default=0))
+
+    def status(self, admitted: Iterable[Sequence]) -> dict[str, int]:
+        memory = self.promised(admitted)
+        if memory is None:
+            return {}
+        sizes = memory.footprint
+        return {
+            "limit_bytes": memory.limit,
+            "weights_bytes": sizes.weights,
+            "promised_bytes": sizes.peak(memory.rows, memory.longest, self._least_chunk),
+            "promised_buffers": sizes.buffers(memory.rows),
+        }

@@ -1,0 +1,1 @@
+"""The self-check: the command that users run, and its quick form at load."""

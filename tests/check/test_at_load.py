@@ -1,0 +1,117 @@
+"""At load, a family that nothing is known of is tried in a batch, and never served wrongly."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bushel import LLM, Output
+from bushel.engine import probe
+from bushel.models import lanes
+from tests.families import checkpoint_dir
+from tests.families.text import TEXT
+from tests.families.vision import VISION
+from tests.llm.asking import assert_same, greedy, prompt
+
+from .broken import EXACT, MISPLACED, MISPLACED_LATE, RAISING, family
+
+REQUESTS = [prompt(length, length) for length in (5, 40, 17)]
+
+
+def served(llm: LLM) -> list[Output]:
+    return llm.generate(REQUESTS, greedy(8))
+
+
+@pytest.fixture(scope="module")
+def right() -> list[Output]:
+    with LLM(str(checkpoint_dir("llama"))) as llm:
+        return [llm.generate(request, greedy(8))[0] for request in REQUESTS]
+
+
+@pytest.mark.parametrize(
+    ("in_a_batch", "reason"),
+    [(MISPLACED, "away from the same rows alone"), (RAISING, "one row at a time, please")],
+)
+def test_a_family_that_cannot_be_batched_is_served_alone_and_right(
+    in_a_batch: str, reason: str, right: list[Output], tmp_path: Path
+) -> None:
+    with LLM(family(tmp_path, in_a_batch), trust_remote_code=True) as llm:
+        assert llm.status()["lane"] == "single"
+        assert reason in llm.status()["lane_reason"]
+        for mine, other in zip(served(llm), right, strict=True):
+            assert_same(mine, other)
+        assert llm.status()["max_decode_batch"] == 1
+
+
+def test_control_without_the_check_it_is_served_wrongly(
+    right: list[Output], tmp_path: Path
+) -> None:
+    path = family(tmp_path, MISPLACED)
+    with LLM(path, trust_remote_code=True, self_check=False) as llm:
+        assert llm.status()["lane"] == "batch"
+        found = served(llm)
+    assert [it.token_ids for it in found] != [it.token_ids for it in right]
+
+
+def test_control_an_exact_family_of_its_own_shares_batches(
+    right: list[Output], tmp_path: Path
+) -> None:
+    with LLM(family(tmp_path, EXACT), trust_remote_code=True) as llm:
+        assert llm.status()["lane"] == "batch"
+        for mine, other in zip(served(llm), right, strict=True):
+            assert_same(mine, other)
+        assert llm.status()["max_decode_batch"] == 3
+
+
+@pytest.mark.parametrize(("window", "lane"), [(300, "single"), (None, "batch")])
+def test_a_mistake_beyond_the_end_of_a_window_is_found(
+    window: int | None, lane: str, tmp_path: Path
+) -> None:
+    """Rows are right until one has 300 tokens, as many as the window; without one, none has."""
+    base = "llama" if window is None else "llama_sliding"
+    path = family(tmp_path, MISPLACED_LATE, base, sliding_window=window)
+    with LLM(path, trust_remote_code=True) as llm:
+        assert llm.status()["lane"] == lane
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The models that were tried in a batch."""
+    models: list[Any] = []
+    original = probe.batching_fault
+    monkeypatch.setattr(probe, "batching_fault", lambda it: models.append(it) or original(it))
+    return models
+
+
+def test_a_known_family_costs_nothing(tried: list[Any]) -> None:
+    LLM(str(checkpoint_dir("llama"))).close()
+    LLM(str(checkpoint_dir("afm7"))).close()
+    assert not tried
+
+
+def test_rows_that_never_meet_are_not_tried(tried: list[Any], tmp_path: Path) -> None:
+    LLM(family(tmp_path, MISPLACED), max_batch=1, trust_remote_code=True).close()
+    assert not tried
+
+
+def test_control_an_unknown_family_is_tried(tried: list[Any], tmp_path: Path) -> None:
+    LLM(family(tmp_path, EXACT), trust_remote_code=True).close()
+    assert len(tried) == 1
+
+
+@pytest.mark.parametrize(
+    ("library", "families"), [("mlx_lm", TEXT.values()), ("mlx_vlm", VISION.values())]
+)
+def test_what_is_said_to_be_exact_has_a_checkpoint_that_shows_it(
+    library: str, families: Any
+) -> None:
+    from mlx_lm.utils import MODEL_REMAPPING
+
+    types = {it.config["model_type"] for it in families}
+    if library == "mlx_lm":
+        types = {MODEL_REMAPPING.get(it, it) for it in types}
+    modules = {import_module(f"{library}.models.{it}").Model.__module__ for it in types}
+    shown = {module.rpartition(".")[2] for module in modules}
+    assert lanes._EXACT[library] <= shown
+    assert not lanes._EXACT[library] & lanes._FAMILIES.keys()

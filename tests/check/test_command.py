@@ -1,0 +1,169 @@
+"""`bushel check`: equal families pass, a family that is wrong in batches does not."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from bushel.cache.kv import KV
+from bushel.cache.recurrent import Recurrent
+from bushel.cli import main
+from bushel.models.text import TextModel
+from tests.families import checkpoint_dir
+from tests.families.checkpoint import chatml
+from tests.models.altered import copied, set_template
+from tests.parity.mutations import (
+    Patch,
+    padding_forgotten,
+    rows_swapped,
+    state_forgotten,
+    tokens_of_other_rows,
+)
+
+from .broken import EXACT, MISPLACED, family
+
+Capture = pytest.CaptureFixture[str]
+
+
+def check(capsys: Capture, model: str, *flags: str) -> tuple[int, list[str]]:
+    """The exit code and the lines of the table."""
+    code = main(["check", model, *flags])
+    told = capsys.readouterr()
+    assert code == 2 or not told.err
+    return code, told.out.splitlines()
+
+
+def verdicts(lines: list[str]) -> dict[str, str]:
+    """What the table says of each scenario."""
+    head = next(at for at, line in enumerate(lines) if line.startswith("scenario"))
+    rows = lines[head + 1 : lines.index("", head)]
+    return {row[:22].strip(): row[46:] for row in rows}
+
+
+def largest_batch(lines: list[str]) -> int:
+    return max(int(line[28:33]) for line in lines if line[46:] in ("equal", "DIFFERENT"))
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3_5", "gemma3_text"])
+def test_an_equal_family_passes(name: str, capsys: Capture) -> None:
+    code, lines = check(capsys, str(checkpoint_dir(name)))
+    assert code == 0
+    assert set(verdicts(lines).values()) == {"equal"}
+    assert largest_batch(lines) == 8
+    assert lines[-1] == "Equal to solo; lane: batch."
+
+
+def test_half_precision_has_a_bound_of_its_own(capsys: Capture) -> None:
+    code, lines = check(capsys, str(checkpoint_dir("llama_sliding")), "--dtype", "bfloat16")
+    assert code == 0
+    assert lines[0] == "llama_sliding, bfloat16: log-probabilities may differ by 0.5."
+
+
+def test_a_family_that_sees_is_shown_images(capsys: Capture) -> None:
+    code, lines = check(capsys, str(checkpoint_dir("qwen2_5_vl")))
+    assert code == 0
+    assert verdicts(lines)["images beside text"] == "equal"
+
+
+def test_images_that_cannot_be_shown_are_not_said_to_be_equal(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    path = copied("qwen2_5_vl", tmp_path)
+    set_template(path, chatml())
+    code, lines = check(capsys, str(path))
+    assert code == 0
+    assert verdicts(lines)["images beside text"].startswith("not run: qwen2_5_vl takes no image")
+    assert lines[-1] == "Equal to solo in all that was run; lane: batch."
+
+
+def test_a_family_of_the_single_lane_is_checked_in_it(capsys: Capture) -> None:
+    code, lines = check(capsys, str(checkpoint_dir("afm7")))
+    assert code == 0
+    assert largest_batch(lines) == 1
+    assert "lane: single (its last layers place every row where the longest one is)" in lines[-1]
+
+
+def test_a_family_that_is_wrong_in_batches_fails(tmp_path: Path) -> None:
+    """Run as users do: by another process, which says it with its exit code."""
+    command = [sys.executable, "-m", "bushel", "check", family(tmp_path, MISPLACED)]
+    done = subprocess.run([*command, "--trust-remote-code"], capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert set(verdicts(done.stdout.splitlines()).values()) == {"DIFFERENT"}
+    assert "where alone it has" in done.stdout
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("Not equal to solo; lane: single (the self-check found")
+
+
+def test_control_the_same_family_without_its_mistake_passes(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    code, lines = check(capsys, family(tmp_path, EXACT), "--trust-remote-code")
+    assert code == 0
+    assert largest_batch(lines) == 8
+
+
+def later_chunks_reversed(patch: Patch) -> None:
+    original = TextModel.prefill
+
+    def prefill(self: TextModel, prompt: Any, start: int, end: int, state: Any) -> mx.array:
+        if start and end - start > 1:
+            tokens = mx.array([prompt.ids[start:end][::-1]])
+            return self.forward(tokens, [start], state)
+        return original(self, prompt, start, end, state)
+
+    patch.setattr(TextModel, "prefill", prefill)
+
+
+@pytest.mark.parametrize(
+    ("name", "mistake"),
+    [
+        ("llama", padding_forgotten(KV, "merge")),
+        ("llama", rows_swapped(KV)),
+        ("llama", tokens_of_other_rows),
+        ("llama", later_chunks_reversed),
+        ("qwen3_5", rows_swapped(Recurrent)),
+        ("qwen3_5", state_forgotten),
+    ],
+)
+def test_control_a_mistake_of_the_engine_is_noticed(
+    name: str, mistake: Callable[[Patch], None], monkeypatch: Patch, capsys: Capture
+) -> None:
+    """The reference has no part in what it judges."""
+    mistake(monkeypatch)
+    code, lines = check(capsys, str(checkpoint_dir(name)))
+    assert code == 1
+    assert "DIFFERENT" in verdicts(lines).values()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["check", "/no/such/directory"], "neither a directory"),
+        (["check"], "MODEL"),
+        (["check", "somewhere", "--dtype", "int3"], "--dtype"),
+        (["check", "somewhere", "--frobnicate"], "--frobnicate"),
+        (["frobnicate"], "frobnicate"),
+        ([], "COMMAND"),
+    ],
+)
+def test_what_cannot_be_asked_is_told_in_one_line(
+    arguments: list[str], told: str, capsys: Capture
+) -> None:
+    try:
+        code: Any = main(arguments)
+    except SystemExit as leaving:
+        code = leaving.code
+    found = capsys.readouterr()
+    assert code == 2
+    assert not found.out
+    assert found.err.count("\n") == 1
+    assert told in found.err
+
+
+def test_code_of_a_checkpoint_has_to_be_trusted(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["check", family(tmp_path, EXACT)]) == 2
+    assert "trust" in capsys.readouterr().err

@@ -1,0 +1,93 @@
+"""Families whose layers keep all keys and values, with experts."""
+
+from .family import Family
+from .fragments import (
+    BAILING,
+    EXPERTS,
+    LOCAL_EXPERTS,
+    MULTIPLIERS,
+    ROUTED,
+    TWO,
+    family,
+    plain,
+    wrapped,
+)
+from .text_attention import ALPHA
+
+EXPERT: tuple[Family, ...] = (
+    family("qwen3_moe", "kv", EXPERTS, mlp_only_layers=[0, 1]),
+    plain("Klear", EXPERTS, attention_bias=False, n_shared_experts=1, mlp_only_layers=[0]),
+    plain("bailing_moe", BAILING, use_qk_norm=True, partial_rotary_factor=0.5),
+    plain(
+        "dbrx",
+        d_model=64,
+        n_layers=2,
+        n_heads=4,
+        ffn_config={"ffn_hidden_size": 32, "moe_num_experts": 8, "moe_top_k": 2},
+        attn_config={"kv_n_heads": 2, "clip_qkv": 8, "rope_theta": 10000.0},
+    ),
+    plain("deepseek", ROUTED),
+    plain("dots1", ROUTED),
+    plain(
+        "ernie4_5_moe",
+        use_bias=False,
+        moe_num_experts=8,
+        moe_k=2,
+        moe_intermediate_size=32,
+        moe_layer_start_index=1,
+        moe_num_shared_experts=1,
+    ),
+    plain(
+        "glm4_moe",
+        ROUTED,
+        rope_scaling=None,
+        use_qk_norm=True,
+        attention_bias=False,
+        partial_rotary_factor=0.5,
+    ),
+    plain("granitemoe", LOCAL_EXPERTS, MULTIPLIERS, seed=1, attention_bias=False),
+    # Every second layer uses the keys and values of the one before.
+    family(
+        "hunyuan",
+        "kv",
+        ALPHA,
+        seed=1,
+        attention_bias=False,
+        num_experts=8,
+        moe_topk=2,
+        num_shared_expert=1,
+        use_mixed_mlp_moe=True,
+        use_qk_norm=True,
+        use_cla=True,
+        cla_share_factor=2,
+        moe_intermediate_size=32,
+    ),
+    plain("minimax", LOCAL_EXPERTS, shared_intermediate_size=32, rotary_dim=8),
+    plain("mixtral", LOCAL_EXPERTS),
+    plain("olmoe", num_experts=8, num_experts_per_tok=2, intermediate_size=32),
+    plain(
+        "phimoe",
+        LOCAL_EXPERTS,
+        original_max_position_embeddings=4096,
+        rope_scaling={
+            "type": "longrope",
+            "short_factor": [1.0] * 8,
+            "long_factor": [2.0] * 8,
+            "short_mscale": 1.0,
+            "long_mscale": 1.0,
+        },
+    ),
+    plain(
+        "phixtral",
+        seed=3,
+        num_vocab=512,
+        model_dim=64,
+        num_heads=4,
+        num_layers=2,
+        rotary_dim=8,
+        num_local_experts=4,
+    ),
+    plain("qwen2_moe", EXPERTS, seed=2, shared_expert_intermediate_size=32),
+    wrapped("qwen3_vl_moe-text", "kv", TWO, EXPERTS, model_type="qwen3_moe", mlp_only_layers=[0]),
+    plain("solar_open", ROUTED, partial_rotary_factor=0.5),
+)

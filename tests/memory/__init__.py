@@ -1,0 +1,1 @@
+"""Promises of memory: what is predicted, who waits for it, and that it is given back."""
