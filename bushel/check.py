@@ -24,11 +24,13 @@ from bushel.engine.draw import CANDIDATES
 from bushel.engine.probe import single_because, windows, words
 from bushel.engine.solo import Solo, bound, precision
 from bushel.models import Model
+from bushel.models.lanes import cuts_matter
 from bushel.models.vision import VisionModel
 
 TOKENS = 24  # of a reply
 # Prompts around a window of so many tokens still take seconds; a wider one is not crossed.
 WIDEST_WINDOW = 4096
+_WHOLE = 1 << 20  # a chunk that any prompt fits
 _LENGTHS = (17, 1, 70, 9, 150, 40, 2, 33)
 _PICTURES = ((96, 64), (64, 48))
 
@@ -91,6 +93,7 @@ class _Check:
     def __init__(self, model: Model):
         self.model = model
         self.bound = bound(model)
+        self._uncut = cuts_matter(model.network)
         room = model.context or math.inf
         self._window = max(windows(model.make_state()), default=0)
         self._crossed = 0 < self._window <= min(WIDEST_WINDOW, room - 2 * TOKENS)
@@ -110,17 +113,20 @@ class _Check:
         )
 
     def _results(self) -> Iterator[Result]:
-        for chunk in (512, 64):
+        for chunk in (_WHOLE,) if self._uncut else (512, 64):
             rows = [_Row(text) for text in self._texts]
-            yield self._run(f"{len(rows)} lengths, chunk {chunk}", rows, chunk)
+            pieces = "uncut" if chunk == _WHOLE else f"chunk {chunk}"
+            yield self._run(f"{len(rows)} lengths, {pieces}", rows, chunk)
         # Replies of very different lengths: rows leave while others are still to come.
         limits = itertools.cycle((TOKENS, 5, 17, 9))
         rows = [_Row(text, limit) for text, limit in zip(self._texts, limits, strict=False)]
-        yield self._run("joins and leaves", rows, 512, every=3)
+        yield self._run("joins and leaves", rows, _WHOLE if self._uncut else 512, every=3)
         if isinstance(self.model, VisionModel):
             yield self._images("images beside text")
 
     def _notes(self) -> Iterator[str]:
+        if self._uncut:
+            yield f"Prompts ran uncut, because cuts change this family's answers: {self._uncut}."
         if self._window and not self._crossed:
             yield f"Not checked: the end of a sliding window of {self._window} tokens."
 
@@ -133,7 +139,7 @@ class _Check:
             return Result(scenario, not_run=" ".join(str(error).split()))
         short, long = self._texts[0], self._texts[2]
         rows = [_Row(it) for it in (short, pictures[0], long, pictures[1], self._texts[1])]
-        return self._run(scenario, rows, 64, every=1)
+        return self._run(scenario, rows, _WHOLE if self._uncut else 64, every=1)
 
     def _run(self, scenario: str, rows: Sequence[_Row], chunk: int, *, every: int = 0) -> Result:
         """Serve the rows, each so many steps after the one before it, and compare."""

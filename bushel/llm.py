@@ -13,7 +13,6 @@ from typing import Any, get_args
 
 import mlx.core as mx
 
-from bushel.cache import require_exact
 from bushel.chat import prepare
 from bushel.core import (
     BushelError,
@@ -30,7 +29,7 @@ from bushel.core.memory import Memory
 from bushel.core.params import choices, resolve
 from bushel.engine import Engine, Policy, measure
 from bushel.engine.draw import derived_seed
-from bushel.engine.probe import single_because
+from bushel.engine.probe import require_kv_bits, single_because
 from bushel.engine.reply import Reply
 from bushel.engine.schedule import Order
 from bushel.models import load
@@ -127,7 +126,7 @@ class LLM:
                 raise BushelError(f"{name} must be a number of seconds, not {bound!r}.")
         loaded = load(str(model), dtype=dtype, kv_bits=kv_bits, trust_remote_code=trust_remote_code)
         if kv_bits is not None:
-            require_exact(loaded, f"kv_bits={kv_bits}")
+            require_kv_bits(loaded)
         if self_check and max_batch > 1:
             loaded.single = single_because(loaded)
         limit = measure.memory_limit() if memory_limit is None else memory_limit

@@ -2,6 +2,5 @@
 
 from bushel.cache.kinds import kind_of, unbatchable
 from bushel.cache.rows import Rows, Snapshot, take_snapshot
-from bushel.cache.trial import require_exact
 
-__all__ = ["Rows", "Snapshot", "kind_of", "require_exact", "take_snapshot", "unbatchable"]
+__all__ = ["Rows", "Snapshot", "kind_of", "take_snapshot", "unbatchable"]

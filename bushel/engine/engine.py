@@ -91,7 +91,7 @@ class Engine:
         if self.idle:
             return self.take_events()
         start = self._clock()
-        self._batch.retire()
+        self._retire()
         plan = self._plan(start)
         self._admit(plan, start)
         self._join(plan.join)
@@ -162,6 +162,12 @@ class Engine:
                 sequence.phase = Phase.PREFILL
 
     # -- run -------------------------------------------------------------------------------
+
+    def _retire(self) -> None:
+        try:
+            self._batch.retire()
+        except Exception as error:  # the batch may be half changed
+            self._rebuild(error, self._pending)
 
     def _join(self, count: int) -> None:
         joining, self._ready = self._ready[:count], self._ready[count:]
@@ -321,7 +327,7 @@ class Engine:
             for key in [key for key, job in jobs.items() if all(it.done for it in job.sequences)]:
                 del jobs[key]
         self._ready = [ready for ready in self._ready if not ready.sequence.done]
-        self._batch.retire()
+        self._retire()
         if self._pending is not None and all(it.done for it in self._pending.sequences):
             self._pending = None
         if self.idle:

@@ -9,6 +9,7 @@ matter: after the same tokens, the log-probabilities have to be the same.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ import mlx.core as mx
 import numpy as np
 
 from bushel.cache import Rows, unbatchable
-from bushel.core import Prepared
+from bushel.core import ModelError, Prepared
 from bushel.engine.solo import Solo, apart, bound, logprobs
 from bushel.models import Model, Prompt
 from bushel.models.lanes import batches_exactly
@@ -28,6 +29,7 @@ _STEPS = 7  # of the longest-lived row
 # Prefilling two windows of 512 takes a few times as long as the check without them; windows
 # that are longer are left to `bushel check`.
 _WIDEST = 512
+_LONGEST_REASON = 200
 
 
 def single_because(model: Model) -> str | None:
@@ -37,19 +39,46 @@ def single_because(model: Model) -> str | None:
     return batching_fault(model)
 
 
+def require_kv_bits(model: Model) -> None:
+    """Raise a ModelError, and free the model, unless it runs with encoded keys and values."""
+    reason = _encoding_fault(model)
+    if reason is None:
+        return
+    # Raised here, because the trial's own exception would keep the weights alive.
+    bits, model.network = model.kv_bits, None
+    model.close()
+    gc.collect()
+    mx.clear_cache()
+    setting = f"kv_bits={bits.bits}" if bits else "kv_bits"
+    raise ModelError(f"{model.name} cannot be loaded: {setting} does not work with it: {reason}.")
+
+
+def _encoding_fault(model: Model) -> str | None:
+    """How attention reads its state is the model's own code, and a wrong mask raises nothing."""
+    try:
+        Solo(model, _prompt(model, 0, min(_LENGTHS))).run()
+    except Exception as error:  # whatever the model's own attention makes of such state
+        return f"its attention cannot read such state ({_one_line(error)})"
+    return None if model.single else batching_fault(model)
+
+
 def batching_fault(model: Model) -> str | None:
     """What goes wrong when rows of this model share a batch, or None if nothing does."""
     try:
         worst, allowed = _largest_difference(model), bound(model)
     except Exception as error:  # unknown families fail in ways of their own
-        said = " ".join(str(error).split())
-        return f"the self-check of batching failed: {type(error).__name__}: {said}"
+        return f"the self-check of batching failed: {type(error).__name__}: {_one_line(error)}"
     if worst <= allowed:
         return None
     return (
         f"the self-check found batched rows {worst:.1e} away from the same rows alone, "
         f"where {allowed:.0e} is rounding"
     )
+
+
+def _one_line(error: Exception) -> str:
+    words = " ".join(str(error).split()) or type(error).__name__
+    return words if len(words) <= _LONGEST_REASON else f"{words[:_LONGEST_REASON]}…"
 
 
 def _largest_difference(model: Model) -> float:

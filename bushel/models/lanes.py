@@ -27,6 +27,13 @@ _PARTS = {
     "DynamicNTKScalingRoPE": "its rotary scaling takes one length for all rows of a batch",
 }
 
+# Families whose answer depends on how a prompt is cut, also in the library's own loop.
+_CUT = {
+    "mllama": "without a picture, its cross-attention looks at the piece itself",
+    "phi3small": "its sparse attention counts blocks from the piece's beginning",
+    "plamo3": "its mask is one token wider than the window it keeps",
+}
+
 # Families that are as exact in a batch as alone, by library and module: the tests have a
 # checkpoint of each. One that is not here is tried at load (`engine.probe`).
 _TEXT = """
@@ -61,6 +68,11 @@ def single_because(network: Any) -> str | None:
         return "it takes its mask from a layer that keeps no keys"
     parts = (type(part).__name__ for part in network.modules())
     return next((_PARTS[name] for name in parts if name in _PARTS), None)
+
+
+def cuts_matter(network: Any) -> str | None:
+    """Why this network's answers depend on how prompts are cut into chunks, if they do."""
+    return _CUT.get(family_of(network))
 
 
 def batches_exactly(network: Any) -> bool:

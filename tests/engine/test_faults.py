@@ -157,6 +157,20 @@ def test_a_row_that_cannot_join_ends_alone(
     check(serve(llm, guilty()), clean, "planted in join")
 
 
+def test_a_leave_that_fails_once_costs_nobody_a_token(
+    llm: LLM, clean: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever leaves has ended already; those who stay are rebuilt (B49)."""
+    leaves = iter(range(1000))
+    raising(monkeypatch, Sampler, "leave", lambda *_: next(leaves) == 0)
+    pairs = innocent()
+    outs = llm.generate([request for request, _ in pairs], [params for _, params in pairs])
+    assert [out.error for out in outs] == [None] * len(outs)
+    assert [out.token_ids for out in outs] == clean
+    assert next(leaves) > 1  # the fault was met
+    assert llm.status()["lane"] == "batch"
+
+
 def test_a_model_that_cannot_batch_is_served_one_row_at_a_time(
     llm: LLM, clean: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

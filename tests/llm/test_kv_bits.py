@@ -209,17 +209,17 @@ def make(mistake: Callable[[QuantizedBatch], None], patch: pytest.MonkeyPatch) -
 def test_a_mistake_in_batches_is_refused_at_start(
     family: str, mistake: Callable[[QuantizedBatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """B3: the trial notices."""
+    """B3: the self-check notices."""
     make(mistake, monkeypatch)
-    reason = f"{family}_wide cannot be loaded: kv_bits=8 does not work with it: in a batch"
+    reason = f"{family}_wide cannot be loaded: kv_bits=8 does not work with it: the self-check"
     assert_refused(str(wide_dir(f"{family}_wide")), reason, kv_bits=8)
 
 
 @on_cpu
 def test_a_mistake_in_batches_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """B3: the comparison notices what the trial would."""
+    """B3: the comparison notices what the self-check would."""
     make(padding_seen, monkeypatch)
-    monkeypatch.setattr("bushel.llm.require_exact", lambda *_: None)
+    monkeypatch.setattr("bushel.llm.require_kv_bits", lambda *_: None)
     result = served(churn, alone("llama", 4, wide=True), kv_bits=4)
     assert result.difference > 10 * STEPPED
 

@@ -69,9 +69,8 @@ def test_control_without_the_limit_the_flood_takes_more(
 ) -> None:
     name, _ = flooded
     with LLM(str(checkpoint_dir(name))) as llm:
-        peak, _, batch = peak_of(llm)
+        peak, _, _ = peak_of(llm)
     assert peak > limit_for(3, 1012, name)
-    assert batch == len(REQUESTS)
 
 
 def test_a_prompt_that_can_never_fit_is_refused_with_the_numbers() -> None:
@@ -188,7 +187,7 @@ def test_a_heavy_context_makes_chunks_smaller() -> None:
 
 def test_five_thousand_requests_leave_nothing_behind() -> None:
     """B55."""
-    with LLM(str(checkpoint_dir("qwen3_5"))) as llm:
+    with LLM(str(checkpoint_dir("lfm2")), max_batch=64) as llm:
         params = SamplingParams(max_tokens=2, temperature=0, ignore_eos=True)
         seen = []
         for round_ in range(10):
@@ -204,7 +203,7 @@ def test_five_thousand_requests_leave_nothing_behind() -> None:
 
 def test_replies_of_four_thousand_tokens_hold_only_their_state() -> None:
     """B55: bytes grow by the keys and values of each step of 256, buffers not at all."""
-    with LLM(str(checkpoint_dir("qwen3_5"))) as llm:
+    with LLM(str(checkpoint_dir("lfm2"))) as llm:
         params = SamplingParams(max_tokens=4000, temperature=0, ignore_eos=True)
         rows = [llm.submit(prompt(20, seed), params) for seed in range(2)]
         seen = []
