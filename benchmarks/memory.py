@@ -10,6 +10,7 @@ what admission would have reserved for exactly them (`bushel.core.memory`), from
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,7 +65,9 @@ REPLY = 24
 
 def served(model: Any, lengths: Sequence[int], chunk: int, reply: int) -> int:
     """The allocator's peak while these prompts are served together."""
-    engine = Engine(model, Policy(max_batch=len(lengths), prefill_chunk=chunk))
+    # Whole chunks whatever they take, or the first rows would have ended when the last one comes.
+    policy = Policy(max_batch=len(lengths), prefill_chunk=chunk, token_gap=math.inf)
+    engine = Engine(model, policy)
     params = SamplingParams(max_tokens=reply, ignore_eos=True, temperature=0)
     mx.synchronize()
     mx.reset_peak_memory()

@@ -132,7 +132,7 @@ class _Check:
 
     def _images(self, scenario: str) -> Result:
         try:
-            pictures = [prepare(self.model, _look(*size)) for size in _PICTURES]
+            pictures = [prepare(self.model.host, _look(*size)) for size in _PICTURES]
             for picture in pictures:
                 self.model.embed(picture)
         except Exception as error:  # a template without images, a processor that wants others

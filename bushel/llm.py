@@ -244,7 +244,7 @@ class LLM:
         first = resolve(params, model.defaults, vocab=model.vocab, end_ids=model.tokenizer.end_ids)
         seeds = [derived_seed(first.seed, choice) for choice in range(count)]
         rows = tuple(dataclasses.replace(first, seed=seed) for seed in seeds)
-        return Request(request_id, prepare(model, request), rows)
+        return Request(request_id, prepare(model.host, request), rows)
 
     def _handle(self, engine: Engine, ready: Request, params: SamplingParams) -> Handle:
         kept = [

@@ -11,12 +11,12 @@ from typing import Any
 
 from bushel.chat.media import load_media
 from bushel.core import ContextLengthError, Prepared, RequestError
-from bushel.models import Model
+from bushel.models import Preparer
 
 _FORMS = ("prompt_token_ids", "prompt", "messages")
 
 
-def prepare(model: Model, request: Mapping[str, Any]) -> Prepared:
+def prepare(host: Preparer, request: Mapping[str, Any]) -> Prepared:
     """Raises RequestError for anything that cannot be served as it was sent (B48)."""
     if not isinstance(request, Mapping):
         raise RequestError(f"A request is a mapping, not {type(request).__name__}.")
@@ -25,32 +25,32 @@ def prepare(model: Model, request: Mapping[str, Any]) -> Prepared:
         raise RequestError(f"A request needs exactly one of {', '.join(_FORMS)}.")
     prepared = {"prompt_token_ids": _from_ids, "prompt": _from_text, "messages": _from_messages}[
         given[0]
-    ](model, request)
+    ](host, request)
     if not prepared.ids:
         raise RequestError("The prompt is empty: it needs at least one token.", param=given[0])
-    if model.context is not None and len(prepared.ids) >= model.context:
-        raise ContextLengthError(len(prepared.ids), model.context)
+    if host.context is not None and len(prepared.ids) >= host.context:
+        raise ContextLengthError(len(prepared.ids), host.context)
     return prepared
 
 
-def _from_ids(model: Model, request: Mapping[str, Any]) -> Prepared:
+def _from_ids(host: Preparer, request: Mapping[str, Any]) -> Prepared:
     ids = request["prompt_token_ids"]
     good = isinstance(ids, Sequence) and all(type(token) is int for token in ids)
-    if not good or not all(0 <= token < model.vocab for token in ids):
+    if not good or not all(0 <= token < host.vocab for token in ids):
         raise RequestError(
-            f"prompt_token_ids must be integers below {model.vocab}.", param="prompt_token_ids"
+            f"prompt_token_ids must be integers below {host.vocab}.", param="prompt_token_ids"
         )
     return Prepared(tuple(ids))
 
 
-def _from_text(model: Model, request: Mapping[str, Any]) -> Prepared:
+def _from_text(host: Preparer, request: Mapping[str, Any]) -> Prepared:
     text = request["prompt"]
     if not isinstance(text, str):
         raise RequestError("prompt must be a string.", param="prompt")
-    return Prepared(tuple(model.tokenizer.encode(text, add_special_tokens=True)))
+    return Prepared(tuple(host.tokenizer.encode(text, add_special_tokens=True)))
 
 
-def _from_messages(model: Model, request: Mapping[str, Any]) -> Prepared:
+def _from_messages(host: Preparer, request: Mapping[str, Any]) -> Prepared:
     messages = request["messages"]
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
         raise RequestError("messages must be a list with at least one message.", param="messages")
@@ -59,8 +59,8 @@ def _from_messages(model: Model, request: Mapping[str, Any]) -> Prepared:
     options = request.get("chat_template_kwargs") or {}
     if not isinstance(options, Mapping):
         raise RequestError("chat_template_kwargs must be an object.", param="chat_template_kwargs")
-    text = model.tokenizer.render(turns, tools=request.get("tools"), **options)
-    return model.prepare(text, media)
+    text = host.tokenizer.render(turns, tools=request.get("tools"), **options)
+    return host.prepare(text, media)
 
 
 def _message(at: int, message: Any, media: list[Any]) -> dict[str, Any]:

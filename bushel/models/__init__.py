@@ -2,5 +2,6 @@
 
 from bushel.models.adapter import Model, Prompt, State
 from bushel.models.load import load
+from bushel.models.preparer import Preparer
 
-__all__ = ["Model", "Prompt", "State", "load"]
+__all__ = ["Model", "Preparer", "Prompt", "State", "load"]

@@ -22,6 +22,7 @@ from mlx.utils import tree_flatten
 
 from bushel.core import GenerationDefaults, Prepared
 from bushel.models.kv_bits import KVBits
+from bushel.models.preparer import Preparer
 from bushel.models.tokenizer import Tokenizer
 
 State = list[Any]
@@ -61,16 +62,32 @@ class Model(ABC):
     Logits that nobody evaluates cost nothing: `prefill` returns them lazily.
     """
 
-    name: str
-    tokenizer: Tokenizer
-    defaults: GenerationDefaults
-    vocab: int
-    context: int | None  # longest prompt + reply, if the config tells
+    host: Preparer  # what needs no weights
     single: str | None = None  # why its rows cannot share a batch, if it is known beforehand
     heads: int  # query heads of an attention layer
     head_dim: int | None
     network: Any  # the library's own object
     kv_bits: KVBits | None = None  # how keys and values are encoded, if they are
+
+    @property
+    def name(self) -> str:
+        return self.host.name
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.host.tokenizer
+
+    @property
+    def defaults(self) -> GenerationDefaults:
+        return self.host.defaults
+
+    @property
+    def vocab(self) -> int:
+        return self.host.vocab
+
+    @property
+    def context(self) -> int | None:
+        return self.host.context
 
     @property
     def weights(self) -> tuple[int, int]:
@@ -81,10 +98,6 @@ class Model(ABC):
     @abstractmethod
     def make_state(self) -> State:
         """Fresh single-row state, from the library that owns the model."""
-
-    @abstractmethod
-    def prepare(self, text: str, media: Sequence[Any]) -> Prepared:
-        """Rendered text and decoded images, to ids and host tensors."""
 
     @abstractmethod
     def embed(self, prepared: Prepared) -> Prompt:

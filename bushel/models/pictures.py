@@ -89,3 +89,9 @@ def _placed(text: mx.array, where: mx.array, found: list[mx.array]) -> mx.array:
 
 def _is_placeholder(config: Any, ids: Any, *kinds: str) -> np.ndarray:
     return np.isin(np.asarray(ids), placeholders(config, *kinds))
+
+
+def to_host(value: Any) -> Any:
+    if isinstance(value, list):
+        return [to_host(item) for item in value]
+    return np.asarray(value) if isinstance(value, mx.array) else value

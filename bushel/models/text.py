@@ -7,39 +7,27 @@ from typing import Any
 
 import mlx.core as mx
 
-from bushel.core import GenerationDefaults, Prepared, RequestError
+from bushel.core import Prepared
 from bushel.models.adapter import Model, Prompt, State
 from bushel.models.checkpoint import Checkpoint
 from bushel.models.lanes import single_because
+from bushel.models.preparer import Preparer
 from bushel.models.state import batchable
 from bushel.models.tokenizer import Tokenizer
 
 
 class TextModel(Model):
     def __init__(self, checkpoint: Checkpoint, network: Any, tokenizer: Tokenizer):
-        self.name = checkpoint.path.name
-        self.tokenizer = tokenizer
-        self.defaults = GenerationDefaults.from_config(checkpoint.generation)
-        self.context = checkpoint.context
         self.heads, self.head_dim = checkpoint.heads, checkpoint.head_dim
         self.network = network
         self.single = single_because(network)
-        self.vocab = self._probe_vocab()
+        self.host = Preparer(checkpoint, tokenizer, self._probe_vocab())
 
     def make_state(self) -> State:
         from mlx_lm.models.cache import make_prompt_cache
 
         state = batchable(self.network, list(make_prompt_cache(self.network)))
         return self._encoded(state)
-
-    def prepare(self, text: str, media: Sequence[Any]) -> Prepared:
-        if media:
-            raise RequestError(
-                f"{self.name} is a text model: it takes no images or videos.",
-                code="unsupported_media",
-                param="messages",
-            )
-        return Prepared(tuple(self.tokenizer.encode(text, add_special_tokens=False)))
 
     def embed(self, prepared: Prepared) -> Prompt:
         return Prompt(prepared.ids)

@@ -14,13 +14,14 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from bushel.core import GenerationDefaults, Prepared, RequestError
+from bushel.core import Prepared, RequestError
 from bushel.models import cross
 from bushel.models.adapter import Model, Prompt, State
 from bushel.models.checkpoint import Checkpoint
 from bushel.models.lanes import single_because
-from bushel.models.pictures import Span, encode_each, layers_of, placeholders, spans_of
+from bushel.models.pictures import Span, encode_each, layers_of, spans_of
 from bushel.models.positions import Positions
+from bushel.models.preparer import SeeingPreparer
 from bushel.models.tokenizer import Tokenizer
 
 _DEEPSTACK = "deepstack_visual_embeds"
@@ -37,16 +38,13 @@ _UNSERVED = ("decoder_inputs_embeds", "pos_hw")
 
 class VisionModel(Model):
     def __init__(self, checkpoint: Checkpoint, network: Any, processor: Any, tokenizer: Tokenizer):
-        self.name = checkpoint.path.name
-        self.tokenizer = tokenizer
-        self.defaults = GenerationDefaults.from_config(checkpoint.generation)
-        self.context = checkpoint.context
         self.heads, self.head_dim = checkpoint.heads, checkpoint.head_dim
         self.network = network
-        self.processor = processor
         self.single = single_because(network)
         self._positions = Positions(network.language_model)
-        self.vocab = self._probe_vocab()
+        self.host = SeeingPreparer(
+            checkpoint, tokenizer, self._probe_vocab(), processor, network.config
+        )
 
     def make_state(self) -> State:
         from mlx_vlm.models.cache import make_prompt_cache
@@ -57,46 +55,6 @@ class VisionModel(Model):
         for layer in getattr(config, "cross_attention_layers", ()):
             state[layer] = cross.CrossMemory()
         return self._encoded(state)
-
-    def prepare(self, text: str, media: Sequence[Any]) -> Prepared:
-        from mlx_vlm.utils import prepare_inputs
-
-        special = not self.tokenizer.starts_with_bos(text)
-        if not media:
-            return Prepared(tuple(self.tokenizer.encode(text, add_special_tokens=special)))
-        images = [item for item in media if not isinstance(item, list)]
-        videos = [item for item in media if isinstance(item, list)]
-        try:
-            inputs = prepare_inputs(
-                self.processor,
-                images=images or None,
-                videos=[np.stack([np.asarray(f) for f in v]) for v in videos] or None,
-                prompts=text,
-                image_token_index=getattr(self.network.config, "image_token_index", None),
-                add_special_tokens=special,
-            )
-        except Exception as error:  # processors raise whatever an odd image provokes
-            raise RequestError(
-                f"The model's processor refused the media: {error}", code="invalid_media"
-            ) from error
-        ids = inputs.pop("input_ids")
-        self._require_places(ids, images, videos)
-        inputs.pop("attention_mask", None)
-        tensors = {key: _to_host(value) for key, value in inputs.items() if value is not None}
-        return Prepared(tuple(np.asarray(ids).reshape(-1).tolist()), tensors)
-
-    def _require_places(self, ids: Any, images: list[Any], videos: list[Any]) -> None:
-        """Media that the template or the processor left out would be lost unseen (B7a)."""
-        found = set(np.asarray(ids).reshape(-1).tolist())
-        for kind, sent in (("image", images), ("video", videos)):
-            tokens = placeholders(self.network.config, kind)
-            # A config may name its image token in a way of its own; one for video is named so.
-            if sent and not found & set(tokens) and (tokens or kind == "video"):
-                raise RequestError(
-                    f"{self.name} takes no {kind}: its prompt has no place for one.",
-                    code="unsupported_media",
-                    param="messages",
-                )
 
     def embed(self, prepared: Prepared) -> Prompt:
         tensors = {key: _to_device(value) for key, value in prepared.tensors.items()}
@@ -169,7 +127,7 @@ class VisionModel(Model):
         return self.network.language_model(tokens, cache=state, **said).logits
 
     def close(self) -> None:
-        self.network = self.processor = None
+        self.network = None
         self._positions = Positions(None)
 
     def _uncut(
@@ -188,12 +146,6 @@ class VisionModel(Model):
             if whole:
                 return ((0, spans[-1][1] if spans else length),)
         return ()
-
-
-def _to_host(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_to_host(item) for item in value]
-    return np.asarray(value) if isinstance(value, mx.array) else value
 
 
 def _to_device(value: Any) -> Any:

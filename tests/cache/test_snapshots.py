@@ -85,7 +85,7 @@ def prompt_of(model: Model) -> Prompt:
     family = VISION[model.name]
     images = [picture(SMALL, 1), picture(LARGE, 2)][: family.most_images]
     places = " or ".join([family.placeholder] * len(images))
-    return model.embed(model.prepare(f"{CORPUS[:40]}{places}? {CORPUS[40:80]}", images))
+    return model.embed(model.host.prepare(f"{CORPUS[:40]}{places}? {CORPUS[40:80]}", images))
 
 
 def cuts(prompt: Prompt) -> list[int]:

@@ -1,4 +1,4 @@
-"""Families with heads that can be quantized; those of the others are 16 wide, for speed."""
+"""Variants: heads that can be quantized (others are 16 wide, for speed), a long context."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +23,17 @@ WIDE: dict[str, tuple[str, dict[str, Any]]] = {
             "num_attention_heads": 2,
             "num_key_value_heads": 1,
             "rope_scaling": {"type": "mrope", "mrope_section": [8, 4, 4]},
+        },
+    ),
+    # Few heads, because attention over a long context is quadratic; and a layer after them, because
+    # prefill leaves out what a last layer would compute beyond its state.
+    "qwen3_5_long": (
+        "qwen3_5",
+        {
+            "num_hidden_layers": 3,
+            "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+            "num_attention_heads": 2,
+            "max_position_embeddings": 65536,
         },
     ),
     "stablelm_wide": ("stablelm", {"num_attention_heads": 2, "num_key_value_heads": 1}),

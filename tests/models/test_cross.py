@@ -48,7 +48,7 @@ def test_requests_at_once_are_answered_as_they_are_alone(chunk: int) -> None:
         assert llm._engine is not None
         model = llm._engine.model
         for (text, images), output in zip(SAID, outputs, strict=True):
-            said = model.network, model.processor, rendered(text, images), images  # type: ignore[attr-defined]
+            said = model.network, model.host.processor, rendered(text, images), images  # type: ignore[attr-defined]
             solo = solo_vision(*said, TOKENS, prefill_step_size=chunk)
             assert len(output.choices) == 2
             for choice in output.choices:

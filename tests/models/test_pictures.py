@@ -92,7 +92,7 @@ def test_two_images_are_seen_as_the_library_sees_them_together(llm: LLM) -> None
     model = parts(llm)
     images = pictures(2)
     tokens, found = ask(llm, images)
-    solo = solo_vision(model.network, model.processor, text(llm, 2), images, TOKENS)
+    solo = solo_vision(model.network, model.host.processor, text(llm, 2), images, TOKENS)
     assert tokens == solo.tokens
     assert np.abs(found - solo.logprobs).max() < BOUND
 
@@ -101,7 +101,7 @@ def test_two_images_are_seen_as_the_library_sees_them_together(llm: LLM) -> None
 def test_many_images_do_not_see_one_another(llm: LLM, count: int) -> None:
     """Qwen's towers keep them apart by themselves."""
     model, images = parts(llm), pictures(count)
-    said = model.network, model.processor, text(llm, count), images
+    said = model.network, model.host.processor, text(llm, count), images
     own = model.name in [it.name for it in GLM]
     solo = alone(*said) if own else solo_vision(*said, TOKENS).logprobs
     assert np.abs(ask(llm, images)[1] - solo).max() < BOUND
@@ -120,13 +120,13 @@ def test_embeddings_that_do_not_fit_their_prompt_are_refused(
 
     monkeypatch.setattr(model, "_look", longer)
     with pytest.raises(RequestError, match="not served"):
-        model.embed(model.prepare(text(llm, 1), pictures(1)))
+        model.embed(model.host.prepare(text(llm, 1), pictures(1)))
 
 
 def test_without_that_glm4v_mixes_the_fourth_image_with_the_third() -> None:
     """The control: what the library makes of four images together is something else."""
     with LLM(str(checkpoint_dir("glm4v"))) as llm:
         model, images, prompt = parts(llm), pictures(4), text(llm, 4)
-        together = solo_vision(model.network, model.processor, prompt, images, 1).logprobs[0]
-        apart = alone(model.network, model.processor, prompt, images)[0]
+        together = solo_vision(model.network, model.host.processor, prompt, images, 1).logprobs[0]
+        apart = alone(model.network, model.host.processor, prompt, images)[0]
     assert np.abs(together - apart).max() > FAR

@@ -1,0 +1,88 @@
+"""The host's side of a checkpoint: text and pictures to ids and tensors, without any weight.
+
+What prepares requests may live in another process than what runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bushel.core import GenerationDefaults, Prepared, RequestError
+from bushel.models.checkpoint import Checkpoint
+from bushel.models.pictures import placeholders, to_host
+from bushel.models.tokenizer import Tokenizer
+
+
+class Preparer:
+    """Of a text model."""
+
+    def __init__(self, checkpoint: Checkpoint, tokenizer: Tokenizer, vocab: int):
+        self.name = checkpoint.path.name
+        self.tokenizer = tokenizer
+        self.defaults = GenerationDefaults.from_config(checkpoint.generation)
+        self.context = checkpoint.context  # longest prompt + reply, if the config tells
+        self.vocab = vocab
+
+    def prepare(self, text: str, media: Sequence[Any]) -> Prepared:
+        """Rendered text and decoded images, to ids and host tensors."""
+        if media:
+            raise RequestError(
+                f"{self.name} is a text model: it takes no images or videos.",
+                code="unsupported_media",
+                param="messages",
+            )
+        return Prepared(tuple(self.tokenizer.encode(text, add_special_tokens=False)))
+
+
+class SeeingPreparer(Preparer):
+    """Of a model of mlx-vlm, through the checkpoint's own processor."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, tokenizer: Tokenizer, vocab: int, processor: Any, config: Any
+    ):
+        super().__init__(checkpoint, tokenizer, vocab)
+        self.processor = processor
+        self._config = config  # as mlx-vlm reads it
+
+    def prepare(self, text: str, media: Sequence[Any]) -> Prepared:
+        from mlx_vlm.utils import prepare_inputs
+
+        special = not self.tokenizer.starts_with_bos(text)
+        if not media:
+            return Prepared(tuple(self.tokenizer.encode(text, add_special_tokens=special)))
+        images = [item for item in media if not isinstance(item, list)]
+        videos = [item for item in media if isinstance(item, list)]
+        try:
+            inputs = prepare_inputs(
+                self.processor,
+                images=images or None,
+                videos=[np.stack([np.asarray(f) for f in v]) for v in videos] or None,
+                prompts=text,
+                image_token_index=getattr(self._config, "image_token_index", None),
+                add_special_tokens=special,
+            )
+        except Exception as error:  # processors raise whatever an odd image provokes
+            raise RequestError(
+                f"The model's processor refused the media: {error}", code="invalid_media"
+            ) from error
+        ids = inputs.pop("input_ids")
+        self._require_places(ids, images, videos)
+        inputs.pop("attention_mask", None)
+        tensors = {key: to_host(value) for key, value in inputs.items() if value is not None}
+        return Prepared(tuple(np.asarray(ids).reshape(-1).tolist()), tensors)
+
+    def _require_places(self, ids: Any, images: list[Any], videos: list[Any]) -> None:
+        """Media that the template or the processor left out would be lost unseen (B7a)."""
+        found = set(np.asarray(ids).reshape(-1).tolist())
+        for kind, sent in (("image", images), ("video", videos)):
+            tokens = placeholders(self._config, kind)
+            # A config may name its image token in a way of its own; one for video is named so.
+            if sent and not found & set(tokens) and (tokens or kind == "video"):
+                raise RequestError(
+                    f"{self.name} takes no {kind}: its prompt has no place for one.",
+                    code="unsupported_media",
+                    param="messages",
+                )
