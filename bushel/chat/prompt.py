@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bushel.chat.guard import Guard
 from bushel.chat.media import load_media
 from bushel.core import ContextLengthError, Prepared, RequestError
 from bushel.models import Preparer
@@ -59,8 +60,10 @@ def _from_messages(host: Preparer, request: Mapping[str, Any]) -> Prepared:
     options = request.get("chat_template_kwargs") or {}
     if not isinstance(options, Mapping):
         raise RequestError("chat_template_kwargs must be an object.", param="chat_template_kwargs")
-    text = host.tokenizer.render(turns, tools=request.get("tools"), **options)
-    return host.prepare(text, media)
+    tools = request.get("tools")
+    guard = Guard((turns, tools), host.tokenizer.controls)
+    text = host.tokenizer.render(guard.apply(turns), tools=guard.apply(tools), **options)
+    return host.prepare(text, media, guard.mark)
 
 
 def _message(at: int, message: Any, media: list[Any]) -> dict[str, Any]:

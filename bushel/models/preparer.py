@@ -13,7 +13,7 @@ import numpy as np
 from bushel.core import GenerationDefaults, Prepared, RequestError
 from bushel.models.checkpoint import Checkpoint
 from bushel.models.pictures import placeholders, to_host
-from bushel.models.tokenizer import Tokenizer
+from bushel.models.tokenizer import BREAK, Tokenizer
 
 
 class Preparer:
@@ -26,15 +26,19 @@ class Preparer:
         self.context = checkpoint.context  # longest prompt + reply, if the config tells
         self.vocab = vocab
 
-    def prepare(self, text: str, media: Sequence[Any]) -> Prepared:
-        """Rendered text and decoded images, to ids and host tensors."""
+    def prepare(self, text: str, media: Sequence[Any], mark: str = "") -> Prepared:
+        """Rendered text and decoded images, to ids and host tensors.
+
+        Control strings with `mark` inside are a client's text (`chat.guard`).
+        """
         if media:
             raise RequestError(
                 f"{self.name} is a text model: it takes no images or videos.",
                 code="unsupported_media",
                 param="messages",
             )
-        return Prepared(tuple(self.tokenizer.encode(text, add_special_tokens=False)))
+        ids = self.tokenizer.encode_marked(text, mark, add_special_tokens=False)
+        return Prepared(tuple(ids))
 
 
 class SeeingPreparer(Preparer):
@@ -47,12 +51,15 @@ class SeeingPreparer(Preparer):
         self.processor = processor
         self._config = config  # as mlx-vlm reads it
 
-    def prepare(self, text: str, media: Sequence[Any]) -> Prepared:
+    def prepare(self, text: str, media: Sequence[Any], mark: str = "") -> Prepared:
         from mlx_vlm.utils import prepare_inputs
 
         special = not self.tokenizer.starts_with_bos(text)
         if not media:
-            return Prepared(tuple(self.tokenizer.encode(text, add_special_tokens=special)))
+            ids = self.tokenizer.encode_marked(text, mark, add_special_tokens=special)
+            return Prepared(tuple(ids))
+        if mark:  # the processor looks for its placeholders in the text, whoever wrote them
+            text = text.replace(mark, BREAK)
         images = [item for item in media if not isinstance(item, list)]
         videos = [item for item in media if isinstance(item, list)]
         try:
@@ -68,11 +75,11 @@ class SeeingPreparer(Preparer):
             raise RequestError(
                 f"The model's processor refused the media: {error}", code="invalid_media"
             ) from error
-        ids = inputs.pop("input_ids")
-        self._require_places(ids, images, videos)
+        found = inputs.pop("input_ids")
+        self._require_places(found, images, videos)
         inputs.pop("attention_mask", None)
         tensors = {key: to_host(value) for key, value in inputs.items() if value is not None}
-        return Prepared(tuple(np.asarray(ids).reshape(-1).tolist()), tensors)
+        return Prepared(tuple(np.asarray(found).reshape(-1).tolist()), tensors)
 
     def _require_places(self, ids: Any, images: list[Any], videos: list[Any]) -> None:
         """Media that the template or the processor left out would be lost unseen (B7a)."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bushel.core import ModelError, RequestError
 from bushel.models.checkpoint import Checkpoint
 
+BREAK = "\u200b"  # a space of no width: takes a control string apart without showing
 _PROBE = "7f3a"  # stands for an assistant's reply when the template is asked how it ends a turn
 
 
@@ -24,6 +26,10 @@ class Tokenizer:
         self._specials = frozenset(
             [*hf.all_special_ids, *(token for token, it in added.items() if it.special)]
         )
+        names = {str(added[token]): token for token in self._specials if token in added}
+        # Of one character, a token is a piece of text that someone declared special.
+        self.controls = {name: token for name, token in names.items() if len(name) > 1}
+        self._split = re.compile("|".join(re.escape(it) for it in _longest_first(self.controls)))
         # Without any vocabulary file transformers may make an empty tokenizer of the class.
         if not self.encode("a", add_special_tokens=False):
             raise ModelError(f"The tokenizer of {checkpoint.path.name} has no vocabulary.")
@@ -31,6 +37,34 @@ class Tokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         return list(self.hf.encode(text, add_special_tokens=add_special_tokens))
+
+    def encode_marked(self, text: str, mark: str, *, add_special_tokens: bool) -> list[int]:
+        """As `encode`, but a control string with `mark` inside is plain text, without the mark.
+
+        The tokenizer itself treats what stands between two control tokens as texts of their own,
+        so encoding these one by one changes nothing else.
+        """
+        if not mark or mark not in text:
+            return self.encode(text, add_special_tokens=add_special_tokens)
+        if self._fast is None:  # nobody can tell it what is text: break the string for good
+            return self.encode(text.replace(mark, BREAK), add_special_tokens=add_special_tokens)
+        ids = self.encode("", add_special_tokens=True) if add_special_tokens else []
+        at = 0
+        for found in self._split.finditer(text):
+            ids += self._plain(text[at : found.start()], mark)
+            ids.append(self.controls[found[0]])
+            at = found.end()
+        return ids + self._plain(text[at:], mark)
+
+    def _plain(self, text: str, mark: str) -> list[int]:
+        if mark not in text:
+            return self.encode(text, add_special_tokens=False) if text else []
+        fast: Any = self._fast
+        fast.encode_special_tokens = True
+        try:
+            return list(fast.encode(text.replace(mark, ""), add_special_tokens=False).ids)
+        finally:
+            fast.encode_special_tokens = False
 
     def decode(self, ids: Sequence[int]) -> str:
         if self._fast is not None:
@@ -78,6 +112,10 @@ class Tokenizer:
         after = text.rpartition(_PROBE)[2].lstrip()
         ids = self.encode(after, add_special_tokens=False)[:1] if after else []
         return [token for token in ids if token in self._specials]
+
+
+def _longest_first(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=len, reverse=True)
 
 
 def _as_ids(value: object) -> list[int]:
