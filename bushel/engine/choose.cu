@@ -1,12 +1,11 @@
-// One block of threads chooses the token of one row: see kernel.py, which defines VOCAB (tokens),
-// TOGETHER (logits read at once), LOW_BITS (of a float32 that T never sets), PENALISED and
-// BIASED, and passes
+// One block of threads chooses the token of one row: see kernel.py, which defines THREADS, VOCAB
+// (tokens), TOGETHER (logits read at once), LOW_BITS (of a float32 that T never sets), PENALISED
+// and BIASED, and passes
 //   logits [B, VOCAB] of T, settings [B, 8], uniform [B, 2]: u, and whether the input is counted
 //   inputs [B], marks [P, VOCAB]: what a penalised row has seen, by count; the top bit: in the prompt
 //   bias [B, VOCAB]
 // for tokens [B] and marked [P, VOCAB], the marks with the inputs counted.
 
-constexpr int THREADS = 1024;
 constexpr int WARPS = THREADS / 32;
 typedef unsigned long long Wide;
 

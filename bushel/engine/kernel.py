@@ -37,10 +37,13 @@ _SOURCE = Path(__file__).with_name("choose.cu")
 _LOW = {mx.float32: 0, mx.float16: 12, mx.bfloat16: 16}
 
 
-@cache
-def _kernel(dtype: mx.Dtype, vocab: int, penalised: bool, biased: bool) -> Any:
+def source(
+    dtype: mx.Dtype, vocab: int, penalised: bool, biased: bool, threads: int = _THREADS
+) -> tuple[str, str]:
+    """The functions of `choose.cu`, with its constants before them, and the kernel's body."""
     together = 16 // dtype.size  # logits that are read at once
     constants = {
+        "THREADS": threads,
         "VOCAB": vocab,
         "TOGETHER": together if vocab % together == 0 else 1,
         "LOW_BITS": _LOW[dtype],
@@ -48,14 +51,19 @@ def _kernel(dtype: mx.Dtype, vocab: int, penalised: bool, biased: bool) -> Any:
         "BIASED": int(biased),
     }
     functions, body = _SOURCE.read_text().split("// ---- the kernel's body\n")
-    defined = "".join(f"#define {name} {value}\n" for name, value in constants.items())
+    return "".join(f"#define {key} {value}\n" for key, value in constants.items()) + functions, body
+
+
+@cache
+def _kernel(dtype: mx.Dtype, vocab: int, penalised: bool, biased: bool) -> Any:
+    header, body = source(dtype, vocab, penalised, biased)
     return mx.fast.cuda_kernel(
-        name="bushel_choose_" + "_".join(str(value) for value in constants.values()),
+        name=f"bushel_choose_{vocab}_{int(penalised)}{int(biased)}",
         input_names=["logits", "settings", "uniform"]
         + ["inputs", "marks"] * penalised
         + ["bias"] * biased,
         output_names=["tokens"] + ["marked"] * penalised,
-        header=defined + functions,
+        header=header,
         source=body,
     )
 
