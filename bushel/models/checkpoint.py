@@ -14,6 +14,7 @@ _VISION_WEIGHT = re.compile(
     r"(^|\.)(vision\w*|visual|vit|vpm|image_encoder|patch_embed\w*|siglip\w*)(\.|$)"
 )
 _VISION_CONFIGS = ("vision_config", "vision_cfg", "vit_config", "visual")
+TINY = "bushel:tiny"  # the model that comes with the package
 # Enough to load a model; leaves out the duplicates in other formats that repositories carry.
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*.py"]
 
@@ -103,6 +104,8 @@ def _weight_names(path: Path) -> frozenset[str]:
 
 
 def _resolve(model: str) -> Path:
+    if model == TINY:
+        return Path(__file__).parents[1] / "tiny"
     path = Path(model).expanduser()
     if path.is_dir():
         return path

@@ -1,0 +1,1 @@
+"""How the small model in `bushel/tiny` was made; PyTorch is a tool here, never a dependency."""

@@ -1,0 +1,211 @@
+"""Questions about two pictures."""
+
+from __future__ import annotations
+
+from training.chat import Check
+from training.scene import COLOUR_NAMES, SHAPES, Scene, paint
+from training.tasks.arrange import alone, background, colour_on, several
+from training.tasks.base import Exchange, article, dressed
+from training.tasks.pictures import COLOUR_WORD, PLURAL
+from training.words import Draw
+
+_TWO = "[two |both |]"
+_PICTURES = "[pictures|images|photos|drawings]"
+
+
+def _exchange(
+    draw: Draw, question: str, answer: str, thought: str, check: Check, scenes: list[Scene]
+) -> Exchange:
+    pictures = [paint(scene, draw) for scene in scenes]
+    return Exchange("compare", dressed(draw, question), answer, thought, check, pictures)
+
+
+def _shapes(draw: Draw, names: list[str], colours: list[str]) -> list[Scene]:
+    return [alone(draw, "shape", n, c) for n, c in zip(names, colours, strict=True)]
+
+
+def same_colour(draw: Draw) -> Exchange:
+    same = draw.chance(0.5)
+    names = [draw.pick(SHAPES), draw.pick(SHAPES)]
+    first = draw.pick(COLOUR_NAMES)
+    second = first if same else draw.pick([c for c in COLOUR_NAMES if c != first])
+    question = draw.say(
+        draw.pick(
+            (
+                f"[Do|Does] [the {_TWO}{_PICTURES}|the two shapes|the shapes|both|they] [have|show|"
+                f"share] the same {COLOUR_WORD}?",
+                f"[Are|Is it so that] the {_TWO}[shapes|objects|figures|things] [have the same|are "
+                f"the same|of the same|share a] {COLOUR_WORD}?",
+                f"[Is the {COLOUR_WORD} the same|Same {COLOUR_WORD}|Are the {COLOUR_WORD}s "
+                f"equal] in "
+                f"[both|the two|these] {_PICTURES}?",
+                f"Do the {COLOUR_WORD}s [match|agree]?",
+                f"Compare the {COLOUR_WORD}s: [are they|same or] [equal|the same|different]?",
+            )
+        )
+    )
+    same_word = f"both are {first}" if same else f"the first is {first} and the second {second}"
+    answer = f"{'Yes' if same else 'No'}, {same_word}."
+    return _exchange(
+        draw, question, answer, f"First: {first}. Second: {second}.", Check("yes", same),
+        _shapes(draw, names, [first, second]),
+    )  # fmt: skip
+
+
+def same_shape(draw: Draw) -> Exchange:
+    same = draw.chance(0.5)
+    first = draw.pick(SHAPES)
+    second = first if same else draw.pick([s for s in SHAPES if s != first])
+    question = draw.say(
+        draw.pick(
+            (
+                f"[Do|Does] [the {_TWO}{_PICTURES}|both|they|these] [show|have|contain] the same "
+                "[shape|figure|form]?",
+                "[Are|Is it so that] the [two |][shapes|figures|objects] [are |][the same|"
+                "identical "
+                "in shape|of the same shape|equal in form]?",
+                f"Is [it|the shape|the figure] the same in [both|the two|these] {_PICTURES}?",
+                "[Same shape|Same figure][ or not|]?",
+                "Do the shapes [match|agree]?",
+            )
+        )
+    )
+    said = f"both show {article(first)}"
+    if not same:
+        said = f"the first is {article(first)} and the second {article(second)}"
+    colours = [draw.pick(COLOUR_NAMES), draw.pick(COLOUR_NAMES)]
+    return _exchange(
+        draw, question, f"{'Yes' if same else 'No'}, {said}.", f"First: {first}. Second: {second}.",
+        Check("yes", same), _shapes(draw, [first, second], colours),
+    )  # fmt: skip
+
+
+def _which(first: bool) -> tuple[str, Check]:
+    word = "first" if first else "second"
+    return f"The {word} one.", Check("says", [word])
+
+
+def has_it(draw: Draw) -> Exchange:
+    """Which picture shows the star, or the red thing."""
+    first = draw.chance(0.5)
+    names, colours = draw.some(SHAPES, 2), draw.some(COLOUR_NAMES, 2)
+    at = 0 if first else 1
+    what = draw.pick((names[at], f"{colours[at]} {names[at]}", f"{colours[at]} [thing|shape|one]"))
+    question = draw.say(
+        draw.pick(
+            (
+                f"[Which|In which] [picture|image|one|photo|of the {_PICTURES}] [shows|has|"
+                f"contains|is] [the|a] {what}?",
+                f"Where is the {what}, in the first or [in |]the second [picture|image|one]?",
+                f"[First or second|The first or the second]: which [shows|has] the {what}?",
+                f"Is the {what} in [image|picture] 1 or [image|picture] 2?",
+            )
+        )
+    )
+    answer, check = _which(first)
+    thought = f"First: a {colours[0]} {names[0]}. Second: a {colours[1]} {names[1]}."
+    return _exchange(draw, question, answer, thought, check, _shapes(draw, names, colours))
+
+
+def more(draw: Draw) -> Exchange:
+    counts = draw.some(range(1, 6), 2)
+    many = draw.chance(0.6)
+    names = [draw.pick(SHAPES)] * 2
+    scenes = []
+    for name, number in zip(names, counts, strict=True):
+        ground = background(draw)
+        parts = [("shape", name, colour_on(draw, ground)) for _ in range(number)]
+        scenes.append(several(draw, parts, ground))
+    plural = PLURAL.get(names[0], f"{names[0]}s")
+    what = draw.pick((plural, draw.say("[shapes|objects|things|items|figures]")))
+    size = "more" if many else "fewer"
+    question = draw.say(
+        draw.pick(
+            (
+                f"Which [picture|image|one|of the {_PICTURES}] [has|shows|contains] {size} {what}?",
+                f"Are there {size} {what} in the first or [in |]the second [picture|image|one]?",
+                f"{size} {what}: [first or second|the first or the second][ one|]?",
+            )
+        )
+    )
+    answer, check = _which((counts[0] > counts[1]) == many)
+    thought = f"First: {counts[0]}. Second: {counts[1]}."
+    return _exchange(draw, question, answer, thought, check, scenes)
+
+
+def digits(draw: Draw) -> Exchange:
+    numbers = draw.some("0123456789", 2)
+    scenes = [alone(draw, "digit", number) for number in numbers]
+    thought = f"First: {numbers[0]}. Second: {numbers[1]}."
+    if draw.chance(0.55):
+        large = draw.chance(0.6)
+        size = draw.say("[larger|bigger|higher|greater]" if large else "[smaller|lower|lesser]")
+        question = draw.say(
+            draw.pick(
+                (
+                    f"Which [picture|image|one|of the {_PICTURES}] [shows|has] the {size} "
+                    "[digit|number]?",
+                    f"Is the [digit|number] {size} in the first or [in |]the second [one|image|"
+                    "picture]?",
+                    f"Where is the {size} [digit|number], [first or second|in the first or the "
+                    "second]?",
+                )
+            )
+        )
+        answer, check = _which((numbers[0] > numbers[1]) == large)
+        return _exchange(draw, question, answer, thought, check, scenes)
+    if draw.chance(0.5):
+        total = str(int(numbers[0]) + int(numbers[1]))
+        question = draw.say(
+            "[[What is|Give me|Tell me|Compute] the [sum|total] of [the two|both|these] "
+            "[digits|numbers]|What do [the two|both|these] [digits|numbers] add up to]?"
+        )
+        return _exchange(
+            draw, question, f"The sum is {total}.", f"{thought} {numbers[0]}+{numbers[1]}={total}.",
+            Check("number", total), scenes,
+        )  # fmt: skip
+    same = draw.chance(0.5)
+    if same:
+        numbers[1] = numbers[0]
+        scenes[1] = alone(draw, "digit", numbers[0])
+    question = draw.say(
+        f"[Do [both|the two|these] {_PICTURES} show the same [digit|number]|"
+        "Are the [two |][digits|numbers] [the same|equal]|Is it the same [digit|number] twice]?"
+    )
+    said = (
+        f"both show {numbers[0]}" if same else f"the first is {numbers[0]}, the second {numbers[1]}"
+    )
+    return _exchange(
+        draw, question, f"{'Yes' if same else 'No'}, {said}.",
+        f"First: {numbers[0]}. Second: {numbers[1]}.", Check("yes", same), scenes,
+    )  # fmt: skip
+
+
+_NTH = (
+    "What [is shown|do you see|is] in the {nth} [picture|image|one]?",
+    "[Describe|Name] the [shape|figure] in the {nth} [picture|image|one].",
+    "[What|Which] shape is in the {nth} [picture|image|one]?",
+)
+_NTH_COLOUR = (
+    f"[What|Which] {COLOUR_WORD} is the [shape|thing|object|figure] in the {{nth}} [picture|"
+    f"image]?",
+    f"[What|Which] {COLOUR_WORD} [has|is in|is] the {{nth}} [picture|image|one]?",
+)
+
+
+def nth(draw: Draw) -> Exchange:
+    names, colours = draw.some(SHAPES, 2), draw.some(COLOUR_NAMES, 2)
+    at = draw.between(0, 1)
+    word = draw.pick((("first", "second"), ("left", "right"))[:1])[at]
+    thought = f"First: a {colours[0]} {names[0]}. Second: a {colours[1]} {names[1]}."
+    scenes = _shapes(draw, names, colours)
+    if draw.chance(0.5):
+        question = draw.say(draw.pick(_NTH), nth=word)
+        answer = f"It is a {colours[at]} {names[at]}."
+        return _exchange(draw, question, answer, thought, Check("says", [names[at]]), scenes)
+    question = draw.say(draw.pick(_NTH_COLOUR), nth=word)
+    check = Check("says", [colours[at]])
+    return _exchange(draw, question, f"It is {colours[at]}.", thought, check, scenes)
+
+
+TWO = ((same_colour, 2.0), (same_shape, 2.0), (has_it, 1.5), (more, 1.2), (digits, 1.5), (nth, 1.2))

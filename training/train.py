@@ -1,0 +1,178 @@
+"""The training loop, in legs: each continues from what the one before left in the run folder."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from training import optimizer
+from training.config import Sizes
+from training.data import Pool, Shards, held_out, join, loader
+from training.export import write_checkpoint
+from training.model.whole import Tiny, targets
+from training.plan import Plan
+from training.scene import COLOUR_NAMES, KINDS
+
+LOG_EVERY = 25
+
+
+class Leg:
+    """Model, optimizer and data of one leg."""
+
+    def __init__(self, plan: Plan, run: Path, tokenizer: Path, workers: int, device: str):
+        self.plan, self.run, self.tokenizer = plan, run, tokenizer
+        self.device = torch.device(device)
+        self.cuda = self.device.type == "cuda"
+        torch.manual_seed(plan.seed)
+        self.model = Tiny(Sizes(), len(KINDS), len(COLOUR_NAMES)).to(self.device)
+        self.optimizers = optimizer.make(self.model, plan.muon, plan.rate, plan.decay)
+        self.step = self._restore()
+        self.workers = workers
+        if self.cuda:
+            self._compile()
+        short = Shards(tokenizer, plan.seed, False, self.step * plan.fresh)
+        self.short = Pool(
+            loader(short, workers, self.cuda), self.device, self.step, plan.fresh, plan.together
+        )
+        self.long: Pool | None = None
+        self.probes = held_out(tokenizer, plan.seed, 3 * plan.together)
+
+    def _compile(self) -> None:
+        torch._dynamo.config.recompile_limit = 64
+        language = self.model.model.language_model
+        for layer in [*language.layers, *self.model.mtp.layers, *self.model.model.visual.blocks]:
+            layer.compile(dynamic=False)
+        self.model.predict = torch.compile(self.model.predict, dynamic=False)
+
+    def _restore(self) -> int:
+        """The whole state if it is there, otherwise weights alone, otherwise a new start."""
+        whole, weights = self.run / "state.pt", self.run / "weights.pt"
+        if whole.exists():
+            state = torch.load(whole, map_location=self.device, weights_only=True)
+            self.model.load_state_dict(state["model"])
+            for one, saved in zip(self.optimizers, state["optimizers"], strict=True):
+                one.load_state_dict(saved)
+            return int(state["step"])
+        if weights.exists():
+            state = torch.load(weights, map_location=self.device, weights_only=True)
+            self.model.load_state_dict({k: v.float() for k, v in state["model"].items()})
+            return int(state["step"])
+        return 0
+
+    def save(self) -> None:
+        state = {"step": self.step, "model": self.model.state_dict()}
+        part = self.run / "state.part"
+        torch.save({**state, "optimizers": [it.state_dict() for it in self.optimizers]}, part)
+        part.rename(self.run / "state.pt")
+        half = {name: value.bfloat16() for name, value in state["model"].items()}
+        torch.save({"step": self.step, "model": half}, self.run / "weights.pt")
+        write_checkpoint(self.run / "checkpoint", Sizes(), self.model.state_dict())
+
+    def _pool(self) -> Pool:
+        plan = self.plan
+        if not plan.is_long(self.step):
+            return self.short
+        if self.long is None:
+            first = max(0, self.step - int(plan.long_from * plan.steps)) * plan.fresh
+            shards = Shards(self.tokenizer, plan.seed, True, first)
+            workers = max(1, self.workers // 4) if self.workers else 0
+            pool = loader(shards, workers, self.cuda)
+            self.long = Pool(pool, self.device, self.step, plan.fresh, plan.together, 200)
+        return self.long
+
+    def half(self) -> Any:
+        return torch.autocast("cuda", torch.bfloat16) if self.cuda else nullcontext()
+
+    def one_step(self) -> dict[str, torch.Tensor]:
+        plan = self.plan
+        rows = self._pool().batch()
+        with self.half():
+            losses = self.model.losses(rows)
+        look = plan.look_at(self.step)
+        total = losses["text"] + plan.ahead * losses["ahead"]
+        total = total + look * (losses["kind"] + 0.5 * losses["colour"])
+        total.backward()
+        losses["norm"] = nn.utils.clip_grad_norm_(self.model.parameters(), plan.clip)
+        for one in self.optimizers:
+            for group in one.param_groups:
+                group["lr"] = group["base"] * plan.share_at(self.step)
+            one.step()
+            one.zero_grad(set_to_none=True)
+        self.step += 1
+        return {name: value.detach() for name, value in losses.items()}
+
+    def probe(self) -> dict[str, float]:
+        """Share of held-out conversations in which every trained token is the likeliest."""
+        right: dict[str, list[bool]] = defaultdict(list)
+        together = self.plan.together
+        for at in range(0, len(self.probes), together):
+            some = self.probes[at : at + together]
+            shards = [{key: value.to(self.device) for key, value in one.items()} for one, _ in some]
+            rows = join(shards)
+            # Shapes and gradients as in training, or everything would be compiled again.
+            with self.half():
+                out, ahead, _ = self.model.hidden(rows)
+                chosen = self.model.logits(out.detach()).argmax(-1)
+                drafted = self.model.logits(ahead.detach()).argmax(-1)
+            wanted, later = targets(rows, 1), targets(rows, 2)
+            wrong = ((chosen != wanted) & (wanted >= 0)).cpu()
+            documents = rows.document.cpu()
+            height = len(documents) // together
+            for number, (_, placed) in enumerate(some):
+                for row, document, talk in placed:
+                    mine = documents[number * height + row] == document
+                    missed = bool(wrong[number * height + row][mine].any())
+                    right[talk.kind].append(not missed)
+            asked = later >= 0
+            right["mtp"] += (drafted[asked] == chosen.roll(-1, 1)[asked]).cpu().tolist()
+        return {kind: sum(hits) / len(hits) for kind, hits in sorted(right.items())}
+
+
+def train(
+    plan: Plan, run: Path, tokenizer: Path, minutes: float, workers: int, device: str
+) -> bool:
+    """Trains until the plan or the time is over; True when the plan is done."""
+    run.mkdir(parents=True, exist_ok=True)
+    begun = time.monotonic()
+    leg = Leg(plan, run, tokenizer, workers, device)
+    print(f"step {leg.step} of {plan.steps}; {json.dumps(asdict(plan))}", flush=True)
+    sums: dict[str, torch.Tensor] = {}
+    last, count = time.monotonic(), 0
+    with (run / "log.jsonl").open("a") as log:
+
+        def note(entry: dict[str, Any]) -> None:
+            log.write(json.dumps(entry) + "\n")
+            log.flush()
+
+        while leg.step < plan.steps and time.monotonic() - begun < minutes * 60:
+            losses = leg.one_step()
+            sums = {k: sums.get(k, torch.zeros((), device=v.device)) + v for k, v in losses.items()}
+            count += 1
+            if leg.step % LOG_EVERY == 0:
+                mean = {key: round(float(value) / count, 4) for key, value in sums.items()}
+                now = time.monotonic()
+                rate, sums, count, last = count / (now - last), {}, 0, now
+                note({"step": leg.step, "minutes": round((now - begun) / 60, 3), **mean})
+                if leg.step % (4 * LOG_EVERY) == 0 or leg.step <= 4 * LOG_EVERY:
+                    print(f"{leg.step} {rate:.2f} steps/s {mean}", flush=True)
+            if leg.step % plan.probe_every == 0:
+                shares = leg.probe()
+                note({"step": leg.step, "probe": shares})
+                print({kind: round(share, 3) for kind, share in shares.items()}, flush=True)
+                leg.save()
+                last = time.monotonic()
+        shares = leg.probe()
+        note({"step": leg.step, "probe": shares})
+        print({kind: round(share, 3) for kind, share in shares.items()}, flush=True)
+        leg.save()
+    spent = (time.monotonic() - begun) / 60
+    print(f"leg ends at step {leg.step} after {spent:.2f} minutes", flush=True)
+    return leg.step >= plan.steps
