@@ -12,11 +12,11 @@ BIN := .venv/bin
 # env.sh preloads a fast BLAS where setup found one.
 PY := scripts/env.sh $(BIN)/python
 
-.PHONY: help setup test lint format bench parity clean
+.PHONY: help setup test lint format bench parity traintest clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
 setup: $(STAMP) ## make .venv (MLX=metal, cpu or cuda13)
 
@@ -42,6 +42,13 @@ bench: setup ## decode benchmark
 parity: setup ## batched output against solo output, per model family
 	$(PY) -m tests.parity
 
+TRAIN := .venv-train/bin/python
+
+traintest: setup ## a few training steps on the CPU; makes a venv with PyTorch, which is large
+	test -x $(TRAIN) || $(PYTHON) -m venv .venv-train
+	$(TRAIN) -m pip install -q torch safetensors tokenizers jinja2 pillow numpy pytest
+	BUSHEL_PYTHON=$(CURDIR)/$(BIN)/python $(TRAIN) -m pytest -q training/tests
+
 clean: ## remove .venv, caches and build outputs
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-train build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
