@@ -44,24 +44,16 @@ TEXT: dict[str, Family] = {
 CORE = (
     "llama",
     "llama_sliding",
-    "qwen3",
-    "qwen3_moe",
-    "qwen3_next",
     "qwen3_5",
-    "qwen3_5_moe",
     "gemma3_text",
     "gemma4_text",
     "gpt_oss",
     "mamba2",
-    "jamba",
-    "nemotron_h",
     "falcon_h1",
     "lfm2",
-    "olmo_hybrid",
     "rwkv7",
     "recurrent_gemma",
     "deepseek_v3",
-    "kimi_linear",
 )
 
 

@@ -37,15 +37,11 @@ VISION: dict[str, VisionFamily] = {
 EXEMPLARS = frozenset(
     (
         "qwen3_5_vl",
-        "qwen3_5_moe_vl",
         "qwen2_5_vl",
         "qwen3_vl",
-        "glm4v",
         "gemma3_vl",
-        "gemma4_vl",
         "gemma4_bidir",
         "smolvlm",
-        "idefics3",
         "pixtral",
         "lfm2_vl",
     )

@@ -163,6 +163,4 @@ def selected(name: str) -> list[str]:
         return found
     if name in VISION:
         return ["fork" if VISION[name].single else "leaves", found[-1]]
-    if not TEXT[name].single:
-        return ["chunk 512", "churn"]
     return ["churn", "fork"] if OPAQUE & set(TEXT[name].kinds) else ["churn"]

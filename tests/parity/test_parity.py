@@ -23,20 +23,13 @@ def check(whole: Subject, title: str) -> None:
         assert result.largest_batch == ROWS
 
 
-@pytest.mark.parametrize(
-    ("name", "scenario"), [(name, title) for name in LONG for title in selected(name)]
-)
-def test_batched_equals_solo(name: str, scenario: str) -> None:
-    """B1 and B2 for every mix of kinds, B4 for windows of 16, B5 to B7 for models that see."""
-    check(subject(name), scenario)
-
-
 # One test for each, so that its solo results are made once however many processes there are.
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in LONG])
-def test_every_other_family_equals_solo(name: str) -> None:
-    """B1, B2 and B4 for programs that differ where the kinds of state do not."""
+@pytest.mark.parametrize("name", NAMES)
+def test_batched_equals_solo(name: str) -> None:
+    """B1 and B2 for every mix of kinds, B4 for windows of 16, B5 to B7 for models that see."""
+    whole = subject(name) if name in LONG else subject(name, FEW_TOKENS)
     for title in selected(name):
-        check(subject(name, FEW_TOKENS), title)
+        check(whole, title)
 
 
 @pytest.mark.skipif(mx.default_device() != mx.cpu, reason="only the CPU computes in float64")
