@@ -12,7 +12,7 @@ BIN := .venv/bin
 # env.sh preloads a fast BLAS where setup found one.
 PY := scripts/env.sh $(BIN)/python
 
-.PHONY: help setup test lint format bench parity traintest clean
+.PHONY: help setup serve test lint format bench parity traintest clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -23,6 +23,9 @@ setup: $(STAMP) ## make .venv (MLX=metal, cpu or cuda13)
 $(STAMP): pyproject.toml scripts/setup.sh scripts/openblas.sh
 	PYTHON="$(PYTHON)" scripts/setup.sh "$(MLX)"
 	@touch $@
+
+serve: setup ## serve on 127.0.0.1:8000 (MODEL=a directory or hub id, ARGS=flags of bushel serve)
+	$(PY) -m bushel serve $(MODEL) $(ARGS)
 
 test: lint ## lint, then all tests
 	$(PY) -m pytest -n 2
@@ -39,8 +42,9 @@ format: setup ## apply ruff's fixes and formatting
 bench: setup ## decode benchmark
 	$(PY) -m benchmarks.decode
 
-parity: setup ## batched output against solo output, per model family
+parity: setup ## batched output against solo output, per model family; 500 random scripts
 	$(PY) -m tests.parity
+	BUSHEL_SCRIPTS=500 $(PY) -m pytest -n 2 tests/engine/test_scripts.py
 
 TRAIN := .venv-train/bin/python
 

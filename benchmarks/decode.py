@@ -24,7 +24,8 @@ from benchmarks.networks import CONFIGS, make
 from bushel.cache import Rows, Snapshot, take_snapshot
 from bushel.core import Prepared, Request, SamplingParams
 from bushel.core.params import resolve
-from bushel.engine import Engine, Policy
+from bushel.engine.engine import Engine
+from bushel.engine.schedule import Policy
 from bushel.models import Model
 
 

@@ -21,8 +21,9 @@ from benchmarks.networks import build
 from bushel.core import Prepared, Request, SamplingParams
 from bushel.core.memory import Footprint
 from bushel.core.params import resolve
-from bushel.engine import Engine, Policy
+from bushel.engine.engine import Engine
 from bushel.engine.measure import footprint
+from bushel.engine.schedule import Policy
 from tests.families.text import TEXT
 
 WIDE: dict[str, Any] = {

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import json
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-from mlx.utils import tree_map
+from mlx.utils import tree_flatten, tree_map
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -85,6 +86,20 @@ def _tokenizer(vocab: int) -> PreTrainedTokenizerFast:
 
 def make(name: str, dtype: mx.Dtype) -> TextModel:
     return build(name, CONFIGS[name], dtype)
+
+
+def write(name: str, dtype: mx.Dtype, folder: Path) -> None:
+    """The same model as a checkpoint, for a server to load."""
+    model = make(name, dtype)
+    weights: Any = dict(tree_flatten(model.network.parameters()))
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, {"format": "mlx"})
+    kind = str(dtype).removeprefix("mlx.core.")
+    config = {**CONFIGS[name], "torch_dtype": kind, "eos_token_id": model.vocab - 1}
+    (folder / "config.json").write_text(json.dumps(config))
+    tokenizer = _tokenizer(model.vocab)
+    tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    tokenizer.save_pretrained(folder)
+    model.close()
 
 
 def build(name: str, config: dict[str, Any], dtype: mx.Dtype) -> TextModel:

@@ -19,9 +19,10 @@ from PIL import Image
 from bushel.chat import prepare
 from bushel.core import Decoding, Event, Prepared, Request, SamplingParams, TokenLogprob
 from bushel.core.params import resolve
-from bushel.engine import Engine, Policy
 from bushel.engine.draw import CANDIDATES
+from bushel.engine.engine import Engine
 from bushel.engine.probe import single_because, windows, words
+from bushel.engine.schedule import Policy
 from bushel.engine.solo import Solo, bound, precision
 from bushel.models import Model
 from bushel.models.lanes import cuts_matter

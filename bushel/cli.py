@@ -10,9 +10,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import NoReturn
 
 from bushel.core import BushelError
+from bushel.server import flags, logs
 
 _FAILED, _WRONG = 1, 2
 
@@ -28,7 +30,12 @@ def _complain(message: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="bushel", description="Inference for language and vision models on MLX.")
+    parser = _Parser(
+        prog="bushel",
+        description="Inference for language and vision models on MLX.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"bushel {version('bushel')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     check = commands.add_parser(
         "check",
@@ -38,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_model(check)
     check.set_defaults(run=_check)
+    flags.add(commands).set_defaults(run=_serve)
     return parser
 
 
@@ -65,8 +73,28 @@ def _check(options: argparse.Namespace) -> int:
     return 0 if report.ok else _FAILED
 
 
+def _serve(said: argparse.Namespace) -> int:
+    options, notes = flags.options(said)
+    logs.setup(options)
+    for note in notes:
+        logs.log.warning("%s", note)
+    from bushel.server.run import serve
+
+    return serve(options)
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    said, rest = _parser().parse_known_args(arguments)
+    if said.command == "serve":
+        rest = flags.take_model(said, rest)
+    if rest:
+        _complain(f"unrecognized arguments: {' '.join(rest)} (see bushel {said.command} --help)")
+        raise SystemExit(_WRONG)
+    return said
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    options = _parsed(arguments)
     # Its advice about frameworks that Bushel does not use would hide what Bushel says.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:

@@ -5,11 +5,10 @@ It has no thread of its own: the thread that made it owns MLX, and any other get
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import mlx.core as mx
 
@@ -25,14 +24,11 @@ from bushel.core import (
     ThreadError,
     Usage,
 )
-from bushel.core.memory import Memory
+from bushel.core.options import EngineOptions, Order
 from bushel.core.params import choices, resolve
-from bushel.engine import Engine, Policy, measure
-from bushel.engine.draw import derived_seed
-from bushel.engine.probe import require_kv_bits, single_because
+from bushel.engine.build import build, rows_of
+from bushel.engine.engine import Engine
 from bushel.engine.reply import Reply
-from bushel.engine.schedule import Order
-from bushel.models import load
 
 
 class Handle:
@@ -106,43 +102,29 @@ class LLM:
         trust_remote_code: bool = False,
         *,
         kv_bits: int | None = None,
-        token_gap: float = Policy.token_gap,
-        start_wait: float = Policy.start_wait,
+        token_gap: float = EngineOptions.token_gap,
+        start_wait: float = EngineOptions.start_wait,
         order: Order = "arrival",
         memory_limit: int | None = None,
         headroom: int | None = None,
         self_check: bool = True,
     ):
-        for name, value in (("max_batch", max_batch), ("prefill_chunk", prefill_chunk)):
-            if not isinstance(value, int) or value < 1:
-                raise BushelError(f"{name} must be one or more, not {value!r}.")
-        if order not in get_args(Order):
-            raise BushelError(f"order must be one of {', '.join(get_args(Order))}, not {order!r}.")
-        for name, size in (("memory_limit", memory_limit), ("headroom", headroom)):
-            if size is not None and (not isinstance(size, int) or size < 0):
-                raise BushelError(f"{name} must be a number of bytes, not {size!r}.")
-        for name, bound in (("token_gap", token_gap), ("start_wait", start_wait)):
-            if not isinstance(bound, int | float) or not bound >= 0:
-                raise BushelError(f"{name} must be a number of seconds, not {bound!r}.")
-        loaded = load(str(model), dtype=dtype, kv_bits=kv_bits, trust_remote_code=trust_remote_code)
-        if kv_bits is not None:
-            require_kv_bits(loaded)
-        if self_check and max_batch > 1:
-            loaded.single = single_because(loaded)
-        limit = measure.memory_limit() if memory_limit is None else memory_limit
-        spare = limit // 20 if headroom is None else headroom
-        memory = Memory(measure.footprint(loaded), limit - spare, measure.buffer_limit())
         self._thread = threading.get_ident()
-        self._engine: Engine | None = Engine(
-            loaded,
-            Policy(
+        self._engine: Engine | None = build(
+            EngineOptions(
+                model=str(model),
+                dtype=dtype,
                 max_batch=max_batch,
                 prefill_chunk=prefill_chunk,
+                trust_remote_code=trust_remote_code,
+                kv_bits=kv_bits,
                 token_gap=token_gap,
                 start_wait=start_wait,
                 order=order,
-            ),
-            memory=memory,
+                memory_limit=memory_limit,
+                headroom=headroom,
+                self_check=self_check,
+            )
         )
         self._handles: dict[str, Handle] = {}
         self._ids = itertools.count()
@@ -242,9 +224,7 @@ class LLM:
         model = engine.model
         count = choices(params)
         first = resolve(params, model.defaults, vocab=model.vocab, end_ids=model.tokenizer.end_ids)
-        seeds = [derived_seed(first.seed, choice) for choice in range(count)]
-        rows = tuple(dataclasses.replace(first, seed=seed) for seed in seeds)
-        return Request(request_id, prepare(model.host, request), rows)
+        return Request(request_id, prepare(model.host, request), rows_of(first, count))
 
     def _handle(self, engine: Engine, ready: Request, params: SamplingParams) -> Handle:
         kept = [

@@ -57,12 +57,12 @@ class Muon(torch.optim.Optimizer):
 
 
 def make(model: nn.Module, muon: float, adam: float, decay: float) -> list[torch.optim.Optimizer]:
-    """`lr_share` of each group times the plan's schedule is its rate."""
+    """`base` of each group times the plan's schedule is its rate; AdamW alone without `muon`."""
     inside: list[nn.Parameter] = []
     vectors: list[nn.Parameter] = []
     outside: list[nn.Parameter] = []
     for name, weight in model.named_parameters():
-        if weight.ndim == 2 and not any(part in name for part in _OUTSIDE):
+        if muon and weight.ndim == 2 and not any(part in name for part in _OUTSIDE):
             inside.append(weight)
         else:
             (outside if weight.ndim > 1 and "conv1d" not in name else vectors).append(weight)
@@ -72,6 +72,8 @@ def make(model: nn.Module, muon: float, adam: float, decay: float) -> list[torch
         {"params": vectors, "weight_decay": 0.0, "base": adam},
     ]
     others = torch.optim.AdamW(groups, lr=adam, betas=(0.9, 0.95), fused=fused)
+    if not inside:
+        return [others]
     matrices = Muon(inside, muon)
     for group in matrices.param_groups:
         group.update(base=muon, weight_decay=decay)

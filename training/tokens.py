@@ -9,6 +9,7 @@ learned inside its pieces, and the file holds that pre-tokenizer.
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,9 @@ PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|"
     r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+# Merges that no wear undoes: with them the template and the grammar of most replies stay as
+# they are.
+_FIRM = 300
 _LETTERS = r"[\p{L}\p{M}]+|[\r\n]+|[^\p{L}\p{M}\r\n]+"
 _MARKED = re.compile("|".join(re.escape(token) for token in (*SPECIAL, *MARKUP)))
 _JSON = (
@@ -94,6 +98,21 @@ def write_tokenizer(path: Path, tokenizer: Tokenizer) -> None:
     }
     (path / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
     (path / "chat_template.jinja").write_text(TEMPLATE.read_text())
+
+
+def worn_tokenizer(path: Path, seed: int) -> Tokenizer:
+    """Without half of the rarer merges, so that words fall into other pieces.
+
+    Pieces that only ever stand inside longer tokens would otherwise be met for the first time
+    in a word that training never showed, and such a piece cannot be copied.
+    """
+    content = json.loads((path / "tokenizer.json").read_text())
+    merges = content["model"]["merges"]
+    rng = random.Random(seed)
+    content["model"]["merges"] = [
+        merge for at, merge in enumerate(merges) if at < _FIRM or rng.random() < 0.5
+    ]
+    return Tokenizer.from_str(json.dumps(content))
 
 
 def read_tokenizer(path: Path) -> Tokenizer:

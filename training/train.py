@@ -46,6 +46,8 @@ class Leg:
         self.probes = held_out(tokenizer, plan.seed, 3 * plan.together)
 
     def _compile(self) -> None:
+        # The delta rule multiplies in float32; its inputs come from bfloat16 anyway.
+        torch.set_float32_matmul_precision("high")
         torch._dynamo.config.recompile_limit = 64
         language = self.model.model.language_model
         for layer in [*language.layers, *self.model.mtp.layers, *self.model.model.visual.blocks]:

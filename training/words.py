@@ -94,6 +94,10 @@ summary translate language english french german spanish word sentence letter pa
 correct wrong right left up down top bottom middle center corner side big small large tiny huge
 """)
 
+LISTED = [word.lower() for word in (*NAMES, *CITIES, *NOUNS, *VERBS, *ADJECTIVES, *COMMON)]
+# Between the two halves of a password; "$%&" would otherwise never be copied.
+_JOINTS = "-_ -_ -_ .:/#&+*$%~@^!?"
+
 # Of a draw to find something on its own side; one in ten is held out, so that 300 suffice
 # wherever a pattern or a list has anything on that side at all.
 TRIES = 300
@@ -103,6 +107,9 @@ TRIES = 300
 def held_out(key: str) -> bool:
     return zlib.crc32(f"bushel:{key}".encode()) % 10 == 0
 
+
+# Parts of them make other words, on either side of the split.
+_TAUGHT = [word for word in LISTED if len(word) > 2 and not held_out(word)]
 
 Node = str | tuple["Node", ...] | list["Node"]  # text, a sequence, or a choice
 _TOKENS = re.compile(r"[\[\]|]|[^\[\]|]+")
@@ -180,18 +187,38 @@ class Draw:
             text = text.replace("{" + key + "}", str(value))
         return text
 
-    def made_word(self, parts: int = 0) -> str:
+    def made_word(self) -> str:
         """A word that no list holds."""
         for _ in range(TRIES):
-            count = parts or self.pick((1, 2, 2, 2, 3))
-            word = "".join(
-                self.pick(_ONSETS) + self.pick(_VOWELS) + self.pick(_CODAS) for _ in range(count)
-            )
-            if count == 1 and len(word) < 4:
-                word += self.pick("aeio") + self.pick("nrtls")
-            if len(word) <= 12 and self.mine(word):
+            dice = self.rng.random()
+            word = self._blend() if dice < 0.3 else self._spelt() if dice < 0.36 else self._sung()
+            if 3 < len(word) <= 12 and self.mine(word):
                 break
         return word
+
+    def _sung(self) -> str:
+        """Syllables."""
+        count = self.pick((1, 2, 2, 2, 3))
+        word = "".join(
+            self.pick(_ONSETS) + self.pick(_VOWELS) + self.pick(_CODAS) for _ in range(count)
+        )
+        if count == 1 and len(word) < 4:
+            word += self.pick("aeio") + self.pick("nrtls")
+        return word
+
+    def _blend(self) -> str:
+        """Parts of listed words: other words of the language are made of them too."""
+        parts = []
+        for _ in range(self.pick((2, 2, 3))):
+            word = self.pick(_TAUGHT)
+            size = self.between(2, 5)
+            first = self.pick((0, max(0, len(word) - size), self.between(0, len(word) - 1)))
+            parts.append(word[first : first + size])
+        return "".join(parts)
+
+    def _spelt(self) -> str:
+        """Letters, as in a password."""
+        return "".join(self.pick("abcdefghijklmnopqrstuvwxyz") for _ in range(self.between(4, 7)))
 
     def name(self) -> str:
         return self.one_of(NAMES) if self.chance(0.3) else self.made_word().capitalize()
@@ -216,7 +243,7 @@ class Draw:
         if kind < 0.6:
             return self.word().capitalize()
         if kind < 0.75:
-            return f"{self.word()}{self.pick('- _')}{self.word()}"
+            return f"{self.word()}{self.pick(_JOINTS)}{self.word()}"
         if kind < 0.85:
             return f"{self.word()}{self.between(0, 99)}"
         letters = "".join(self.pick("ABCDEFGHJKLMNPRSTUVWXYZ") for _ in range(self.between(2, 4)))

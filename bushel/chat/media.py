@@ -1,127 +1,220 @@
-"""Images and videos as clients send them, to decoded pictures.
+"""Images and videos as clients send them, to decoded pictures, under rules.
 
-Only data: URLs and local paths are opened here; nothing is fetched from a network.
+Sizes are read from headers before anything is decoded, and what a file says of itself is checked
+again against what comes out of it. What still takes too long here ends with its process.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import io
+import os
 import tempfile
-from pathlib import Path
+import time
+import warnings
+from collections.abc import Iterator
 from typing import Any
-from urllib.parse import unquote_to_bytes, urlparse
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
+from bushel.chat.fetch import Fetcher
+from bushel.chat.source import Unfit, from_data, from_file, scheme_of
 from bushel.core import RequestError
+from bushel.core.wire import MediaRules
 
-MAX_PIXELS = 64 * 1024 * 1024
-MAX_FRAMES = 64
+# Of scripts, whose files are their own.
+OWN = MediaRules(folder="/", most_items=1024, most_bytes=4 << 30)
+
+# Pillow warns of what `_check_size` refuses, and raises beyond twice its own limit.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+_BOMB = "A picture of so many pixels is too large: it is never decoded."
+
+# What Pillow may take the bytes for. Others start programs (EPS), draw (SVG, PDF, WMF), or have
+# decoders that few people use and fewer attack.
+_PICTURES = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+_MOVING = ("GIF", "WEBP", "PNG")
+# How films begin that are one file; playlists and the like would make the decoder open others.
+_FILMS = (
+    (4, b"ftyp"),  # MP4, QuickTime, 3GP
+    (0, b"\x1a\x45\xdf\xa3"),  # WebM, Matroska
+    (8, b"AVI "),
+)
+# In pictures of the largest size. All that one request may hold: 1 GiB at the default, at
+# Pillow's four bytes a pixel, which the processor copies a few times.
+_MOST_HELD = 4
+# To reach the last frame that is used all before it are decoded: 20 minutes of 1080p at the
+# default, which is more than a minute's work.
+_MOST_DECODED = 1024
+# One request may spend so many times the limit of one fetch.
+_FETCHES = 3
 
 
-def _refuse(what: str) -> RequestError:
-    return RequestError(what, code="invalid_media", param="messages")
+class Intake:
+    """The images and videos of one request, taken in one after the other.
 
+    `items` holds an image, or a list of frames, for each.
+    """
 
-def read_source(url: str) -> bytes:
-    """The bytes behind a data: URL, a file: URL or a path."""
-    if url.startswith("data:"):
-        head, comma, body = url.partition(",")
-        if not comma:
-            raise _refuse("A data: URL has no comma between its type and its data.")
+    def __init__(self, rules: MediaRules):
+        self.rules = rules
+        self.items: list[Any] = []
+        self._pixels = 0
+        self._fetch_seconds = _FETCHES * rules.fetch_seconds
+
+    def take(self, where: str, kind: str, source: Any) -> None:
+        """`source` is what a part of type `kind` holds; `where` names it in what is refused."""
         try:
-            if head.endswith(";base64"):
-                return base64.b64decode(unquote_to_bytes(body), validate=True)
-        except binascii.Error as error:
-            raise _refuse(f"A data: URL holds broken base64: {error}.") from error
-        return unquote_to_bytes(body)
-    scheme = urlparse(url).scheme
-    if scheme in ("http", "https"):
-        raise _refuse("Remote media is not fetched; send a data: URL instead.")
-    path = Path(unquote_to_bytes(url[7:]).decode() if scheme == "file" else url)
-    try:
-        return path.read_bytes()
-    except OSError as error:  # not str(error), which repeats the name, however long
-        raise _refuse(f"The media file cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise _refuse(f"The media file cannot be read: {error}.") from error
+            if len(self.items) >= self.rules.most_items:
+                most = self.rules.most_items
+                raise Unfit(f"A request may hold {most} images and videos, and this is one more.")
+            item = self._opened(kind, source)
+            frames = item if isinstance(item, list) else [item]
+            self._pixels += sum(frame.width * frame.height for frame in frames)
+            if self._pixels > _MOST_HELD * self.rules.most_pixels:
+                raise Unfit("With it, the images and videos of the request have too many pixels.")
+        except Unfit as error:
+            raise RequestError(
+                f"{where}: {error}", code="invalid_media", param="messages"
+            ) from error.__cause__
+        self.items.append(item)
+
+    def _opened(self, kind: str, source: Any) -> Any:
+        url = source.get("url") if isinstance(source, dict) else source
+        if isinstance(url, Image.Image):
+            return _upright(url, self.rules)
+        if not isinstance(url, str) or not url:
+            raise Unfit(f"{kind} needs a url.")
+        data = self._read(url)
+        return open_image(data, self.rules) if kind == "image_url" else open_video(data, self.rules)
+
+    def _read(self, url: str) -> bytes:
+        rules = self.rules
+        match scheme_of(url):
+            case "data":
+                return from_data(url, rules.most_bytes)
+            case "http" | "https":
+                return self._fetched(url)
+            case _:
+                return from_file(url, rules.folder, rules.most_bytes)
+
+    def _fetched(self, url: str) -> bytes:
+        if not self.rules.remote:
+            raise Unfit("Remote media is not fetched; send a data: URL instead.")
+        began = time.monotonic()
+        seconds = min(self.rules.fetch_seconds, self._fetch_seconds)
+        try:
+            return Fetcher(self.rules.domains, self.rules.most_bytes).fetch(url, seconds)
+        finally:
+            self._fetch_seconds = max(0.0, self._fetch_seconds - (time.monotonic() - began))
 
 
-def open_image(data: bytes) -> Image.Image:
+def open_image(data: bytes, rules: MediaRules = OWN) -> Image.Image:
+    """The first picture in it, as mlx-vlm's own loader turns and converts it."""
     try:
-        image = Image.open(io.BytesIO(data))
-        _check_frame(image.width, image.height)
+        image = Image.open(io.BytesIO(data), formats=_PICTURES)
+        _check_size(*image.size, rules)
         image.load()
-    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
-        raise _refuse(f"An image cannot be decoded: {error}.") from error
-    return image.convert("RGB")
+        return _upright(image, rules)
+    except Unfit:
+        raise
+    except UnidentifiedImageError:
+        raise Unfit(
+            "The image cannot be decoded: it is no PNG, JPEG, WebP, GIF, BMP or TIFF."
+        ) from None
+    except Image.DecompressionBombError:
+        raise Unfit(_BOMB) from None
+    except Exception:  # a broken file raises whatever its decoder stumbles over
+        raise Unfit("The image cannot be decoded: it is broken or cut off.") from None
 
 
-def _sampled(count: int) -> list[int]:
-    """Which of so many frames are used: all, or MAX_FRAMES spread evenly."""
-    wanted = min(count, MAX_FRAMES)
+def _upright(image: Image.Image, rules: MediaRules) -> Image.Image:
+    _check_size(*image.size, rules)
+    return ImageOps.exif_transpose(image).convert("RGB")
+
+
+def open_video(data: bytes, rules: MediaRules = OWN) -> list[Image.Image]:
+    """Frames of an animated picture (GIF, WebP, APNG) or of a film, sampled under the caps."""
+    try:
+        if any(data.startswith(begin, at) for at, begin in _FILMS):
+            return list(_film_frames(data, rules))
+        return list(_moving_frames(data, rules))
+    except Unfit:
+        raise
+    except UnidentifiedImageError:
+        raise Unfit(
+            "The video cannot be decoded: it is no MP4, QuickTime, WebM, Matroska, AVI, GIF, "
+            "WebP or PNG."
+        ) from None
+    except Image.DecompressionBombError:
+        raise Unfit(_BOMB) from None
+    except Exception:  # as for images
+        raise Unfit("The video cannot be decoded: it is broken or cut off.") from None
+
+
+def _moving_frames(data: bytes, rules: MediaRules) -> Iterator[Image.Image]:
+    movie = Image.open(io.BytesIO(data), formats=_MOVING)
+    _check_size(*movie.size, rules)
+    for at in _sampled(getattr(movie, "n_frames", 1), *movie.size, rules):
+        movie.seek(at)
+        _check_size(*movie.size, rules)  # a frame may be larger than the whole
+        yield movie.convert("RGB")
+
+
+def _film_frames(data: bytes, rules: MediaRules) -> Iterator[Image.Image]:
+    # Its messages are about what clients send, which is no business of the log.
+    os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
+    import cv2  # comes with mlx-vlm, for the same purpose
+
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+    # A file without a name: nothing is left of it when the process is killed. (Given the bytes
+    # themselves, OpenCV 5.0 crashes when it lets go of them.)
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.seek(0)
+        film = cv2.VideoCapture(f"/dev/fd/{file.fileno()}", cv2.CAP_FFMPEG)
+        try:
+            yield from _read_frames(film, rules)
+        finally:
+            film.release()
+
+
+def _read_frames(film: Any, rules: MediaRules) -> Iterator[Image.Image]:
+    import cv2
+
+    count = int(film.get(cv2.CAP_PROP_FRAME_COUNT)) if film.isOpened() else 0
+    if count < 1:
+        raise Unfit("The video cannot be decoded: it has no frames.")
+    sides = (cv2.CAP_PROP_FRAME_WIDTH, cv2.CAP_PROP_FRAME_HEIGHT)
+    width, height = (int(film.get(side)) for side in sides)
+    _check_size(width, height, rules)
+    wanted = _sampled(count, width, height, rules)
+    at = found = 0
+    while found < len(wanted) and film.grab():
+        if at == wanted[found]:
+            ok, picture = film.retrieve()
+            if not ok:
+                break
+            _check_size(picture.shape[1], picture.shape[0], rules)
+            yield Image.fromarray(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB))
+            found += 1
+        at += 1
+    if not found:
+        raise Unfit("The video cannot be decoded: it has no readable frames.")
+
+
+def _sampled(count: int, width: int, height: int, rules: MediaRules) -> list[int]:
+    """Which of so many frames are used: all, or as many as may be held, spread evenly."""
+    pixels = width * height
+    if count * pixels > _MOST_DECODED * rules.most_pixels:
+        raise Unfit(f"The video is too long: {count} frames of {width}x{height} pixels.")
+    wanted = min(count, rules.most_frames, _MOST_HELD * rules.most_pixels // pixels)
     return [at * count // wanted for at in range(wanted)]
 
 
-def open_video(data: bytes) -> list[Image.Image]:
-    """Frames of an animated picture (GIF, WebP, APNG) or of a film, sampled under the cap."""
-    try:
-        movie = Image.open(io.BytesIO(data))
-    except UnidentifiedImageError:
-        return _open_film(data)
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise _refuse(f"A video cannot be decoded: {error}.") from error
-    _check_frame(movie.width, movie.height)
-    frames = []
-    try:
-        for at in _sampled(getattr(movie, "n_frames", 1)):
-            movie.seek(at)
-            frames.append(movie.convert("RGB"))
-    except (OSError, ValueError, EOFError) as error:
-        raise _refuse(f"A video cannot be decoded: {error}.") from error
-    return frames
-
-
-def _open_film(data: bytes) -> list[Image.Image]:
-    import cv2  # comes with mlx-vlm, for the same purpose
-
-    with tempfile.NamedTemporaryFile(prefix="bushel-", suffix=".video") as file:
-        file.write(data)
-        file.flush()
-        film = cv2.VideoCapture(file.name)
-        try:
-            count = int(film.get(cv2.CAP_PROP_FRAME_COUNT))
-            if not film.isOpened() or count < 1:
-                raise _refuse("A video cannot be decoded: no known format, or no frames.")
-            size = (cv2.CAP_PROP_FRAME_WIDTH, cv2.CAP_PROP_FRAME_HEIGHT)
-            _check_frame(*(int(film.get(side)) for side in size))
-            wanted, frames = set(_sampled(count)), []
-            for at in range(count):
-                ok, picture = film.read()
-                if not ok:
-                    break
-                if at in wanted:
-                    frames.append(Image.fromarray(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)))
-        finally:
-            film.release()
-    if not frames:
-        raise _refuse("A video cannot be decoded: it has no readable frames.")
-    return frames
-
-
-def _check_frame(width: int, height: int) -> None:
-    if width * height > MAX_PIXELS:
-        raise _refuse(f"A picture of {width}x{height} pixels is too large.")
-
-
-def load_media(kind: str, source: Any) -> Any:
-    """An image, or a list of frames, from what a content part holds."""
-    url = source.get("url") if isinstance(source, dict) else source
-    if isinstance(url, Image.Image):
-        return url.convert("RGB")
-    if not isinstance(url, str) or not url:
-        raise _refuse(f"{kind} needs a url.")
-    data = read_source(url)
-    return open_image(data) if kind == "image_url" else open_video(data)
+def _check_size(width: int, height: int, rules: MediaRules) -> None:
+    if min(width, height) < rules.least_side:
+        least = rules.least_side
+        raise Unfit(f"A picture of {width}x{height} pixels is too small: {least} a side at least.")
+    if width * height > rules.most_pixels:
+        raise Unfit(
+            f"A picture of {width}x{height} pixels is too large: {rules.most_pixels} at most."
+        )

@@ -10,27 +10,38 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bushel.chat.guard import Guard
-from bushel.chat.media import load_media
+from bushel.chat.media import OWN, Intake
 from bushel.core import ContextLengthError, Prepared, RequestError
+from bushel.core.wire import MediaRules
 from bushel.models import Preparer
 
 _FORMS = ("prompt_token_ids", "prompt", "messages")
+# Options of the rendering itself: every template may be asked for them.
+_SWITCHES = ("add_generation_prompt", "continue_final_message")
+# Turned off, they ask nothing of a template that has nothing to turn off.
+_THINKING = ("enable_thinking", "thinking")
 
 
-def prepare(host: Preparer, request: Mapping[str, Any]) -> Prepared:
-    """Raises RequestError for anything that cannot be served as it was sent (B48)."""
+def prepare(host: Preparer, request: Mapping[str, Any], rules: MediaRules = OWN) -> Prepared:
+    """Raises RequestError for anything that cannot be served as it was sent (B48).
+
+    `rules` say where its media may come from: scripts open their own files, a server none
+    unless it was told to. A URL in a text is text.
+    """
     if not isinstance(request, Mapping):
         raise RequestError(f"A request is a mapping, not {type(request).__name__}.")
     given = [form for form in _FORMS if request.get(form) is not None]
     if len(given) != 1:
         raise RequestError(f"A request needs exactly one of {', '.join(_FORMS)}.")
-    prepared = {"prompt_token_ids": _from_ids, "prompt": _from_text, "messages": _from_messages}[
-        given[0]
-    ](host, request)
+    if given[0] == "messages":
+        prepared = _from_messages(host, request, rules)
+    else:
+        prepared = (_from_ids if given[0] == "prompt_token_ids" else _from_text)(host, request)
     if not prepared.ids:
         raise RequestError("The prompt is empty: it needs at least one token.", param=given[0])
     if host.context is not None and len(prepared.ids) >= host.context:
-        raise ContextLengthError(len(prepared.ids), host.context)
+        param = "messages" if given[0] == "messages" else "prompt"
+        raise ContextLengthError(len(prepared.ids), host.context, param)
     return prepared
 
 
@@ -51,22 +62,50 @@ def _from_text(host: Preparer, request: Mapping[str, Any]) -> Prepared:
     return Prepared(tuple(host.tokenizer.encode(text, add_special_tokens=True)))
 
 
-def _from_messages(host: Preparer, request: Mapping[str, Any]) -> Prepared:
+def _from_messages(host: Preparer, request: Mapping[str, Any], rules: MediaRules) -> Prepared:
     messages = request["messages"]
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
         raise RequestError("messages must be a list with at least one message.", param="messages")
-    media: list[Any] = []
+    options = _options(host, request)
+    media = Intake(rules)
     turns = [_message(at, message, media) for at, message in enumerate(messages)]
-    options = request.get("chat_template_kwargs") or {}
-    if not isinstance(options, Mapping):
-        raise RequestError("chat_template_kwargs must be an object.", param="chat_template_kwargs")
     tools = request.get("tools")
-    guard = Guard((turns, tools), host.tokenizer.controls)
-    text = host.tokenizer.render(guard.apply(turns), tools=guard.apply(tools), **options)
-    return host.prepare(text, media, guard.mark)
+    guard = Guard((turns, tools, options), host.tokenizer.controls)
+    text = host.tokenizer.render(
+        guard.apply(turns), tools=guard.apply(tools), **guard.apply(options)
+    )
+    return host.prepare(text, media.items, guard.mark)
 
 
-def _message(at: int, message: Any, media: list[Any]) -> dict[str, Any]:
+def _options(host: Preparer, request: Mapping[str, Any]) -> dict[str, Any]:
+    """What a request may say to the template, and nothing to what runs the template (B15)."""
+    if request.get("chat_template") is not None:
+        raise RequestError(
+            "A chat_template of the request's own is not accepted.", param="chat_template"
+        )
+    given = request.get("chat_template_kwargs") or {}
+    if not isinstance(given, Mapping):
+        raise RequestError("chat_template_kwargs must be an object.", param="chat_template_kwargs")
+    options = {}
+    for name, value in given.items():
+        named = f"chat_template_kwargs: {name!r:.60}"
+        if name in _SWITCHES:
+            if not isinstance(value, bool):
+                raise RequestError(f"{named} must be true or false.", param="chat_template_kwargs")
+        elif name not in host.tokenizer.options:
+            if name in _THINKING and not value:
+                continue
+            raise RequestError(
+                f"{named} is not an option of this model's chat template.",
+                param="chat_template_kwargs",
+            )
+        options[name] = value
+    if options.get("continue_final_message"):
+        options.setdefault("add_generation_prompt", False)
+    return options
+
+
+def _message(at: int, message: Any, media: Intake) -> dict[str, Any]:
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise RequestError(f"messages[{at}] must be an object with a role.", param="messages")
     content = message.get("content")
@@ -82,11 +121,11 @@ def _message(at: int, message: Any, media: list[Any]) -> dict[str, Any]:
     return {**message, "content": parts}
 
 
-def _part(where: str, part: Any, media: list[Any]) -> dict[str, Any]:
+def _part(where: str, part: Any, media: Intake) -> dict[str, Any]:
     kind = part.get("type") if isinstance(part, Mapping) else None
     if kind == "text" and isinstance(part.get("text"), str):
         return {"type": "text", "text": part["text"]}
     if kind in ("image_url", "video_url"):
-        media.append(load_media(kind, part.get(kind)))
+        media.take(where, kind, part.get(kind))
         return {"type": kind.removesuffix("_url")}
     raise RequestError(f"{where} is not a text, image_url or video_url part.", param="messages")

@@ -7,6 +7,7 @@ from bushel.core.errors import (
     ModelError,
     RequestError,
     ThreadError,
+    told,
 )
 from bushel.core.output import Choice, Event, FinishReason, Output, TokenLogprob, Usage
 from bushel.core.params import Decoding, GenerationDefaults, SamplingParams
@@ -30,4 +31,5 @@ __all__ = [
     "ThreadError",
     "TokenLogprob",
     "Usage",
+    "told",
 ]

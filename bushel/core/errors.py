@@ -1,5 +1,18 @@
 """What can go wrong, named once; every message says what happened, why, and what to do."""
 
+import re
+
+_LONGEST = 300  # characters of someone else's message
+_ADDRESS = re.compile(r"(?: at)? 0x[0-9a-fA-F]{4,}")
+_FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/'\"]+/)+")
+
+
+def told(error: Exception) -> str:
+    """What a library said, in one line that may be shown to anyone: no addresses, no folders."""
+    words = " ".join(str(error).split()) or type(error).__name__
+    words = _FOLDERS.sub("", _ADDRESS.sub("", words))
+    return words if len(words) <= _LONGEST else f"{words[:_LONGEST]}…"
+
 
 class BushelError(Exception):
     """Base of all errors Bushel raises on purpose."""
@@ -22,12 +35,12 @@ class RequestError(BushelError):
 
 
 class ContextLengthError(RequestError):
-    def __init__(self, prompt_tokens: int, limit: int):
+    def __init__(self, prompt_tokens: int, limit: int, param: str = "messages"):
         super().__init__(
             f"This model's maximum context length is {limit} tokens, but the prompt has "
             f"{prompt_tokens} tokens. Shorten the prompt.",
             code="context_length_exceeded",
-            param="messages",
+            param=param,
         )
 
 

@@ -40,6 +40,7 @@ class Event(NamedTuple):
     prompt_logprobs: tuple[TokenLogprob | None, ...] = ()
     finish_reason: FinishReason | None = None
     error: str | None = None
+    code: str | None = None  # of a RequestError; None: the fault is ours
 
 
 @dataclass

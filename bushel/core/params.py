@@ -150,9 +150,17 @@ def choices(params: SamplingParams) -> int:
 
 
 def resolve(
-    params: SamplingParams, defaults: GenerationDefaults, *, vocab: int, end_ids: frozenset[int]
+    params: SamplingParams,
+    defaults: GenerationDefaults,
+    *,
+    vocab: int,
+    end_ids: frozenset[int],
+    max_tokens: int = DEFAULT_MAX_TOKENS,
 ) -> Decoding:
-    """Request first, then the model's generation config, then the library default (B31)."""
+    """Request first, then the model's generation config, then the library default (B31).
+
+    max_tokens: of a reply for which neither names a limit.
+    """
 
     def pick(name: str, fallback: float) -> float:
         said, configured = getattr(params, name), getattr(defaults, name)
@@ -178,7 +186,7 @@ def resolve(
         if params.seed is None
         else _whole("seed", params.seed, -(1 << 63), (1 << 64) - 1, "a 64-bit integer"),
         max_tokens=_whole(
-            "max_tokens", DEFAULT_MAX_TOKENS if limit is None else limit, 1, 1 << 31, "one or more"
+            "max_tokens", max_tokens if limit is None else limit, 1, 1 << 31, "one or more"
         ),
         min_tokens=min_tokens,
         end_ids=ends,

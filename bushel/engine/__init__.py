@@ -1,6 +1,4 @@
-"""Continuous batching: `Engine` is the loop, `schedule` its policy."""
+"""Continuous batching: `engine.Engine` is the loop, `schedule` its policy.
 
-from bushel.engine.engine import Engine
-from bushel.engine.schedule import Policy
-
-__all__ = ["Engine", "Policy"]
+Nothing is imported here: a server's front process needs `reply` and must not load MLX.
+"""

@@ -20,13 +20,13 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 
 from bushel.cache import unbatchable
-from bushel.core import BushelError, Event, Request
+from bushel.core import BushelError, Event, Request, RequestError
 from bushel.core.memory import Memory
 from bushel.engine.admission import Admission
 from bushel.engine.costs import Stopwatch
 from bushel.engine.decode import DecodeBatch, Step
 from bushel.engine.prefill import Prefill, Ready
-from bushel.engine.schedule import Chunk, Job, Plan, Policy, State, schedule
+from bushel.engine.schedule import Chunk, Job, Plan, Policy, State, Work, schedule
 from bushel.engine.sequence import Phase, Sequence
 from bushel.models import Model
 
@@ -54,6 +54,7 @@ class Engine:
             self.policy = dataclasses.replace(policy, max_batch=1)
         self.admission = Admission(memory, model.context, policy.least_chunk)
         self.max_decode_batch = 0  # largest so far
+        self.work = Work()  # of the present or the last step; any thread may look
         self._clock = clock
         self._order = itertools.count()
         self._waiting: dict[int, Prefill] = {}
@@ -65,6 +66,7 @@ class Engine:
         self._joint_faults = 0
         self._stopwatch = Stopwatch()
         self._events: list[Event] = []
+        self._started: list[str] = []
         self._someone_ended = False  # since `_drop_done` last looked
 
     # -- what callers do -------------------------------------------------------------------
@@ -93,6 +95,7 @@ class Engine:
         start = self._clock()
         self._retire()
         plan = self._plan(start)
+        self.work = Work.of(plan, len(self._batch), self._stopwatch.costs)
         self._admit(plan, start)
         self._join(plan.join)
         pending, self._pending = self._pending, None
@@ -158,6 +161,7 @@ class Engine:
         for key in plan.admit:
             job = self._prefilling[key] = self._waiting.pop(key)
             job.last_served = now
+            self._started.append(job.sequences[0].request.id)
             for sequence in job.sequences:
                 sequence.phase = Phase.PREFILL
 
@@ -260,6 +264,11 @@ class Engine:
         events, self._events = self._events, []
         return events
 
+    def take_started(self) -> list[str]:
+        """Requests whose prompts began to run since the last call."""
+        started, self._started = self._started, []
+        return started
+
     # -- faults and endings ----------------------------------------------------------------
 
     def _fail(self, sequence: Sequence, error: Exception) -> None:
@@ -269,7 +278,8 @@ class Engine:
             log.error("request %s failed", sequence.request.id, exc_info=error)
         known = isinstance(error, BushelError)
         message = str(error) if known else f"{type(error).__name__}: {error}"
-        self._events.append(sequence.end("error", message))
+        code = error.code if isinstance(error, RequestError) else None
+        self._events.append(sequence.end("error", message, code))
         self._someone_ended = True
 
     def _rebuild(self, error: Exception, unread: Step | None = None) -> None:
@@ -337,6 +347,7 @@ class Engine:
 
     def status(self) -> dict[str, Any]:
         sequences = list(dict.fromkeys(self._sequences()))
+        begun = {it: job.done for job in self._prefilling.values() for it in job.sequences}
         return {
             "running": sum(it.phase is not Phase.WAITING for it in sequences),
             "waiting": sum(it.phase is Phase.WAITING for it in sequences),
@@ -357,6 +368,9 @@ class Engine:
                     "choice": it.choice,
                     "phase": str(it.phase),
                     "prompt_tokens": len(it.request.prompt.ids),
+                    "prefilled_tokens": begun.get(
+                        it, 0 if not it.tokens else len(it.request.prompt.ids)
+                    ),
                     "completion_tokens": len(it.tokens),
                 }
                 for it in sequences

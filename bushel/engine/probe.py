@@ -17,7 +17,7 @@ import mlx.core as mx
 import numpy as np
 
 from bushel.cache import Rows, unbatchable
-from bushel.core import ModelError, Prepared
+from bushel.core import ModelError, Prepared, told
 from bushel.engine.solo import Solo, apart, bound, logprobs
 from bushel.models import Model, Prompt
 from bushel.models.lanes import batches_exactly
@@ -29,7 +29,6 @@ _STEPS = 7  # of the longest-lived row
 # Prefilling two windows of 512 takes a few times as long as the check without them; windows
 # that are longer are left to `bushel check`.
 _WIDEST = 512
-_LONGEST_REASON = 200
 
 
 def single_because(model: Model) -> str | None:
@@ -58,7 +57,7 @@ def _encoding_fault(model: Model) -> str | None:
     try:
         Solo(model, _prompt(model, 0, min(_LENGTHS))).run()
     except Exception as error:  # whatever the model's own attention makes of such state
-        return f"its attention cannot read such state ({_one_line(error)})"
+        return f"its attention cannot read such state ({told(error)})"
     return None if model.single else batching_fault(model)
 
 
@@ -67,18 +66,13 @@ def batching_fault(model: Model) -> str | None:
     try:
         worst, allowed = _largest_difference(model), bound(model)
     except Exception as error:  # unknown families fail in ways of their own
-        return f"the self-check of batching failed: {type(error).__name__}: {_one_line(error)}"
+        return f"the self-check of batching failed: {type(error).__name__}: {told(error)}"
     if worst <= allowed:
         return None
     return (
         f"the self-check found batched rows {worst:.1e} away from the same rows alone, "
         f"where {allowed:.0e} is rounding"
     )
-
-
-def _one_line(error: Exception) -> str:
-    words = " ".join(str(error).split()) or type(error).__name__
-    return words if len(words) <= _LONGEST_REASON else f"{words[:_LONGEST_REASON]}…"
 
 
 def _largest_difference(model: Model) -> float:

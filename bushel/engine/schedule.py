@@ -24,12 +24,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bushel.core.memory import Memory
-
-Order = Literal["arrival", "shortest"]
+    from bushel.core.options import Order
 
 
 @dataclass(frozen=True)
@@ -87,6 +86,21 @@ class Plan:
     join: int = 0  # ready sequences that get a row now, in order
     chunks: tuple[Chunk, ...] = ()  # at most one per job
     decode: bool = False
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a step has to do, for whoever wonders why it takes so long."""
+
+    seconds: float = 0.0  # predicted
+    prefill: bool = False
+    rows: int = 0  # that decode
+
+    @classmethod
+    def of(cls, plan: Plan, running: int, costs: Costs) -> Work:
+        tokens, rows = sum(chunk.tokens for chunk in plan.chunks), running + plan.join
+        seconds = tokens * costs.prefill_token + (costs.decode_step if rows else 0.0)
+        return cls(seconds, tokens > 0, rows)
 
 
 def schedule(state: State, policy: Policy) -> Plan:

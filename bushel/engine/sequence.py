@@ -67,7 +67,7 @@ class Sequence:
         found = () if logprob is None else (logprob,)
         return Event(self.request.id, self.choice, (token,), "", found, (), finish)
 
-    def end(self, reason: FinishReason, error: str | None = None) -> Event:
+    def end(self, reason: FinishReason, error: str | None = None, code: str | None = None) -> Event:
         """End without a token: abort, or an error."""
         self.phase = Phase.DONE
-        return Event(self.request.id, self.choice, finish_reason=reason, error=error)
+        return Event(self.request.id, self.choice, finish_reason=reason, error=error, code=code)

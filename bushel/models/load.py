@@ -6,21 +6,21 @@ import contextlib
 import gc
 import importlib.util
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import mlx.core as mx
 from mlx.utils import tree_map_with_path
 
-from bushel.core import ModelError
+from bushel.core import ModelError, told
 from bushel.models.adapter import Model, State
 from bushel.models.checkpoint import Checkpoint, read_checkpoint
 from bushel.models.kv_bits import BITS, plan_kv_bits
+from bushel.models.preparer import Preparer
 from bushel.models.text import TextModel
 from bushel.models.tokenizer import Tokenizer, load_tokenizer
 from bushel.models.vision import VisionModel
 
-_LONGEST_REASON = 300
 _DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
 
 
@@ -49,23 +49,21 @@ def _known_to(library: str, checkpoint: Checkpoint) -> bool:
     return importlib.util.find_spec(f"{library}.models.{model_type}") is not None
 
 
-def _load_text(checkpoint: Checkpoint, trust: bool, dtype: str | None) -> Model:
+def _open_text(checkpoint: Checkpoint, trust: bool) -> Model:
     with _file_limits_kept():
         from mlx_lm.utils import load_model
     tokenizer = load_tokenizer(checkpoint, trust_remote_code=trust)
     network, _ = load_model(checkpoint.path, lazy=True, trust_remote_code=trust)
-    _settle(network, dtype)
     return TextModel(checkpoint, network, tokenizer)
 
 
-def _load_vision(checkpoint: Checkpoint, trust: bool, dtype: str | None) -> Model:
+def _open_vision(checkpoint: Checkpoint, trust: bool) -> Model:
     import mlx_vlm
 
     network, processor = mlx_vlm.load(str(checkpoint.path), lazy=True, trust_remote_code=trust)
     hf = getattr(processor, "tokenizer", processor)
     render = None if getattr(hf, "chat_template", None) else processor.apply_chat_template
     tokenizer = Tokenizer(hf, checkpoint, render)
-    _settle(network, dtype)
     return VisionModel(checkpoint, network, processor, tokenizer)
 
 
@@ -99,10 +97,30 @@ def _run_once(model: Model, dtype: str | None) -> State:
         raise ModelError(f"it does not run with {said} on this machine: {error}") from error
 
 
-def _one_line(error: Exception) -> str:
-    """The libraries' messages list every parameter, each on its line."""
-    words = " ".join(str(error).split()) or type(error).__name__
-    return words if len(words) <= _LONGEST_REASON else f"{words[:_LONGEST_REASON]}…"
+def _open(model: str, trust: bool) -> tuple[Checkpoint, Callable[[], Model]]:
+    """What the checkpoint is, and how to open it; its weights are read when they are used."""
+    checkpoint = read_checkpoint(model, trust_remote_code=trust)
+    custom = bool(checkpoint.config.get("model_file"))
+    sees = checkpoint.sees and (custom or _known_to("mlx_vlm", checkpoint))
+    if not sees and not custom and not _known_to("mlx_lm", checkpoint):
+        raise ModelError(
+            f"{checkpoint.path.name} is of model type {checkpoint.model_type!r}, which neither "
+            "mlx-lm nor mlx-vlm knows. A newer release of theirs may."
+        )
+    return checkpoint, lambda: (_open_vision if sees else _open_text)(checkpoint, trust)
+
+
+def open_host(model: str, *, trust_remote_code: bool = False) -> Preparer:
+    """The part of a checkpoint that prepares requests, without reading a weight."""
+    mx.set_default_device(mx.cpu)  # nothing runs; a GPU need not even be woken
+    checkpoint, opened = _open(model, trust_remote_code)
+    try:
+        loaded = opened()
+    except Exception as error:  # as in `load`
+        raise ModelError(f"{checkpoint.path.name} cannot be loaded: {told(error)}") from error
+    host = loaded.host
+    loaded.close()
+    return host
 
 
 def load(
@@ -117,24 +135,18 @@ def load(
         raise ModelError(f"dtype must be one of {', '.join(_DTYPES)}, not {dtype!r}.")
     if kv_bits is not None and kv_bits not in BITS:
         raise ModelError(f"kv_bits must be 8 or 4, or None for plain, not {kv_bits!r}.")
-    checkpoint = read_checkpoint(model, trust_remote_code=trust_remote_code)
-    custom = bool(checkpoint.config.get("model_file"))
-    sees = checkpoint.sees and (custom or _known_to("mlx_vlm", checkpoint))
-    if not sees and not custom and not _known_to("mlx_lm", checkpoint):
-        raise ModelError(
-            f"{checkpoint.path.name} is of model type {checkpoint.model_type!r}, which neither "
-            "mlx-lm nor mlx-vlm knows. A newer release of theirs may."
-        )
+    checkpoint, opened = _open(model, trust_remote_code)
     if dtype is None and mx.default_device() == mx.cpu:
         dtype = "float32"
     try:
-        loaded = (_load_vision if sees else _load_text)(checkpoint, trust_remote_code, dtype)
+        loaded = opened()
+        _settle(loaded.network, dtype)
         state = _run_once(loaded, dtype)
         if kv_bits is not None:
             loaded.kv_bits = plan_kv_bits(int(kv_bits), state)
         return loaded
     except Exception as error:  # a broken checkpoint can raise anything inside the libraries
-        reason = _one_line(error)
+        reason = told(error)
     # Raised here, because the exception above would keep the half-loaded weights alive.
     loaded = None  # type: ignore[assignment]
     gc.collect()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bushel.core import GenerationDefaults, Prepared, RequestError
+from bushel.core import GenerationDefaults, Prepared, RequestError, told
 from bushel.models.checkpoint import Checkpoint
 from bushel.models.pictures import placeholders, to_host
 from bushel.models.tokenizer import BREAK, Tokenizer
@@ -19,8 +19,11 @@ from bushel.models.tokenizer import BREAK, Tokenizer
 class Preparer:
     """Of a text model."""
 
+    sees = False  # takes images
+
     def __init__(self, checkpoint: Checkpoint, tokenizer: Tokenizer, vocab: int):
         self.name = checkpoint.path.name
+        self.path = checkpoint.path
         self.tokenizer = tokenizer
         self.defaults = GenerationDefaults.from_config(checkpoint.generation)
         self.context = checkpoint.context  # longest prompt + reply, if the config tells
@@ -43,6 +46,8 @@ class Preparer:
 
 class SeeingPreparer(Preparer):
     """Of a model of mlx-vlm, through the checkpoint's own processor."""
+
+    sees = True
 
     def __init__(
         self, checkpoint: Checkpoint, tokenizer: Tokenizer, vocab: int, processor: Any, config: Any
@@ -73,7 +78,7 @@ class SeeingPreparer(Preparer):
             )
         except Exception as error:  # processors raise whatever an odd image provokes
             raise RequestError(
-                f"The model's processor refused the media: {error}", code="invalid_media"
+                f"The model's processor refused the media: {told(error)}", code="invalid_media"
             ) from error
         found = inputs.pop("input_ids")
         self._require_places(found, images, videos)

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from bushel.core import ModelError, RequestError
+from jinja2 import Environment, TemplateError, meta, nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+
+from bushel.core import ModelError, RequestError, told
 from bushel.models.checkpoint import Checkpoint
 
 BREAK = "\u200b"  # a space of no width: takes a control string apart without showing
 _PROBE = "7f3a"  # stands for an assistant's reply when the template is asked how it ends a turn
+
+# Names that templates use and that are not for a request to set: what it says elsewhere, and
+# what transformers gives them.
+_TAKEN = frozenset({"messages", "tools", "conversations", "raise_exception", "strftime_now"})
+# Parameters of the rendering that are data of the template and nothing else.
+_DATA = frozenset({"documents"})
 
 
 class Tokenizer:
@@ -34,6 +45,7 @@ class Tokenizer:
         if not self.encode("a", add_special_tokens=False):
             raise ModelError(f"The tokenizer of {checkpoint.path.name} has no vocabulary.")
         self.end_ids = self._find_end_ids(checkpoint)
+        self.options = self._find_options()
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         return list(self.hf.encode(text, add_special_tokens=add_special_tokens))
@@ -73,6 +85,10 @@ class Tokenizer:
             self.hf.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         )
 
+    def as_json(self) -> str | None:
+        """For the tokenizers library in another process; None if it is of another kind."""
+        return None if self._fast is None else str(self._fast.to_str())
+
     def starts_with_bos(self, text: str) -> bool:
         return bool(self.hf.bos_token) and text.startswith(self.hf.bos_token)
 
@@ -89,9 +105,26 @@ class Tokenizer:
             text = self._render(list(messages), tools=tools or None, tokenize=False, **options)
         except Exception as error:  # templates are programs: anything may come out of them
             raise RequestError(
-                f"The model's chat template refused the messages: {error}", code="template_error"
+                f"The model's chat template refused the messages: {told(error)}",
+                code="template_error",
             ) from error
         return str(text)
+
+    def _find_options(self) -> frozenset[str]:
+        """Names that the template reads and that a request may give it (B15)."""
+        written = getattr(getattr(self._render, "__self__", self.hf), "chat_template", None)
+        templates = written.values() if isinstance(written, Mapping) else [written]
+        used: set[str] = set()
+        for template in templates:
+            try:
+                tree = Environment(extensions=_EXTENSIONS).parse(template or "")
+            except TemplateError:  # it will say so when it is used
+                continue
+            used |= meta.find_undeclared_variables(tree)
+        # What is a parameter never reaches the template, and tokens are the tokenizer's to name.
+        used -= frozenset(inspect.signature(self._render).parameters) - _DATA
+        used -= _TAKEN.union(self.hf.special_tokens_map)
+        return frozenset(name for name in used if not name.endswith("_token"))
 
     def _find_end_ids(self, checkpoint: Checkpoint) -> frozenset[int]:
         """Generation config, model config, tokenizer and template each know some (B30)."""
@@ -112,6 +145,19 @@ class Tokenizer:
         after = text.rpartition(_PROBE)[2].lstrip()
         ids = self.encode(after, add_special_tokens=False)[:1] if after else []
         return [token for token in ids if token in self._specials]
+
+
+class _Generation(Extension):
+    """`{% generation %}`, by which templates for training mark what the assistant says."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+_EXTENSIONS = ("jinja2.ext.loopcontrols", _Generation)
 
 
 def _longest_first(names: Iterable[str]) -> list[str]:

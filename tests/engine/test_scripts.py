@@ -1,6 +1,7 @@
 """Random scripts of submit, step and abort over a hybrid vision model (B1, B9, B47, B55)."""
 
 import gc
+import os
 import random
 
 import mlx.core as mx
@@ -12,7 +13,7 @@ from tests.engine.pool import Pair, ids, innocent, look
 from tests.families import checkpoint_dir
 from tests.families.images import LARGE, SMALL
 
-SCRIPTS = 500
+SCRIPTS = int(os.environ.get("BUSHEL_SCRIPTS", "100"))  # `make parity` plays 500
 BLOCK = 50  # scripts per test, so that they can be spread over processes
 
 

@@ -219,7 +219,7 @@ def test_a_mistake_in_batches_is_refused_at_start(
 def test_a_mistake_in_batches_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """B3: the comparison notices what the self-check would."""
     make(padding_seen, monkeypatch)
-    monkeypatch.setattr("bushel.llm.require_kv_bits", lambda *_: None)
+    monkeypatch.setattr("bushel.engine.build.require_kv_bits", lambda *_: None)
     result = served(churn, alone("llama", 4, wide=True), kv_bits=4)
     assert result.difference > 10 * STEPPED
 

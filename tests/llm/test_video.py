@@ -16,7 +16,7 @@ from mlx_vlm.utils import prepare_inputs
 from PIL import Image
 
 from bushel import LLM, SamplingParams
-from bushel.chat.media import MAX_FRAMES, open_video
+from bushel.chat.media import OWN, open_video
 from tests.families.images import MEDIUM, picture
 from tests.models.altered import copied, set_template
 
@@ -91,8 +91,8 @@ def test_a_video_beside_a_text_request_answers_as_it_would_alone(llm: LLM, path:
 
 
 def test_a_film_on_disk_is_sampled_under_the_cap(llm: LLM, tmp_path: Path) -> None:
-    frames = open_video(film(tmp_path / "long.mp4", MAX_FRAMES + 40).read_bytes())
-    assert len(frames) == MAX_FRAMES
+    frames = open_video(film(tmp_path / "long.mp4", OWN.most_frames + 40).read_bytes())
+    assert len(frames) == OWN.most_frames
     assert frames[0].size == MEDIUM
     params = SamplingParams(max_tokens=3, temperature=0, ignore_eos=True)
     [output] = llm.generate([request(str(film(tmp_path / "short.mp4", 4)))], params)

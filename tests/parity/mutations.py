@@ -240,7 +240,7 @@ def shifts_of_other_rows(patch: Patch) -> None:
 def lane_forgotten(patch: Patch) -> None:
     """Rows share a batch though it is known that they cannot, and nobody tries."""
     patch.setattr(text, "single_because", lambda network: None)
-    patch.setattr("bushel.llm.single_because", lambda model: None)
+    patch.setattr("bushel.engine.build.single_because", lambda model: None)
 
 
 # -- models that see -------------------------------------------------------------------------

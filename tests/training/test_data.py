@@ -17,8 +17,9 @@ from training.pack import Packer, Shape, maker
 from training.questions import QUESTIONS
 from training.scene import KINDS, Picture
 from training.score import right, well_thought
-from training.tasks import talk
-from training.tokens import read_tokenizer
+from training.tasks import mix, talk, toolbox
+from training.tasks.catalogue import CLOSE
+from training.tokens import read_tokenizer, worn_tokenizer
 from training.words import Draw, held_out
 
 TINY = Path(str(bushel.__file__)).parent / "tiny"
@@ -184,6 +185,30 @@ def test_a_word_has_the_same_tokens_wherever_it_stands(tokenizer) -> None:
             assert any(ids[at : at + len(alone)] == alone for at in range(len(ids)))
 
 
+def test_a_worn_tokenizer_cuts_words_otherwise_and_loses_nothing(tokenizer) -> None:
+    worn = worn_tokenizer(TINY, 1)
+    texts = [text_of(talk(Draw(f"worn {seed}"))) for seed in range(20)]
+    assert all(worn.decode(worn.encode(it).ids, skip_special_tokens=False) == it for it in texts)
+    assert sum(worn.encode(it).ids != tokenizer.encode(it).ids for it in texts) > 15
+
+
+def test_a_told_value_keeps_its_letters() -> None:
+    """The answer copies it, so a capital at the start of a sentence would be a riddle."""
+    for seed in SOME:
+        one = mix.recall_system(Draw(f"told {seed}"))
+        (value,) = one.check.expected
+        assert value == "not told" or value in one.messages[0]["content"]
+
+
+def test_tools_that_one_request_could_mean_are_not_offered_together() -> None:
+    seen = 0
+    for seed in range(300):
+        kins = [it.kin for it in toolbox.offers(Draw(f"kin {seed}"), 5) if it.kin in CLOSE]
+        assert len(kins) == len(set(kins))
+        seen += len(kins)
+    assert seen > 50
+
+
 def test_markup_survives_decoding_and_control_tokens_do_not() -> None:
     hf = AutoTokenizer.from_pretrained(TINY)
     ids = hf.encode("<think>a</think><tool_call>b</tool_call><|im_end|>", add_special_tokens=False)
@@ -199,7 +224,7 @@ def test_pictures_are_cut_as_the_processor_cuts_them() -> None:
     settings = preprocessor_config(Sizes())
     processor = Qwen3VLImageProcessor(**{k: v for k, v in settings.items() if k[-5:] != "class"})
     seen = 0
-    for seed in range(60):
+    for seed in range(90):
         for picture in talk(Draw(f"cut {seed}")).pictures:
             theirs = processor([picture.image])
             assert theirs["image_grid_thw"].tolist() == [[1, *picture.grid]]

@@ -10,6 +10,8 @@ state changes by an affine map, H <- P H + R, and only those maps run one after 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -25,6 +27,22 @@ FORGET = -40.0
 @torch.library.custom_op("training::invert", mutates_args=())
 def invert_unit_lower(strict: Tensor) -> Tensor:
     """The inverse of I + `strict` [N, CHUNK, CHUNK], which is strictly lower triangular."""
+    with _exact_products():
+        return _inverse(strict)
+
+
+@contextmanager
+def _exact_products() -> Iterator[None]:
+    """Full float32, where the rest of a run may use the ten bits of TF32."""
+    chosen = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(chosen)
+
+
+def _inverse(strict: Tensor) -> Tensor:
     count, size, _ = strict.shape
     blocks = size // _BLOCK
     tiles = strict.reshape(count, blocks, _BLOCK, blocks, _BLOCK)

@@ -7,7 +7,7 @@ from typing import Any
 
 from training.chat import Check
 from training.scene import Picture
-from training.words import Draw
+from training.words import Draw, words_in
 
 
 @dataclass
@@ -54,18 +54,29 @@ BRIEF = (
 ONLY = "[Just|Only] [the answer|the value|that], [nothing else|no sentence|please]."
 
 
+# With a small letter they are still the same word; a name would not be.
+_STARTERS = frozenset(
+    words_in(
+        "What What's Which Who How Where In Do Can Could Would Tell Give Remind Say State Name "
+        "Recall Repeat Look Write"
+    )
+)
+
+
 def dressed(draw: Draw, question: str, lower: bool = True) -> str:
-    """The same question as different people type it; `lower`: its case does not matter."""
+    """The same question as different people type it; not `lower`: there are names in it."""
     if draw.chance(0.22):
         opening = draw.say(draw.pick(_OPENINGS))
         small = draw.chance(0.6) and question[1:2].islower() and question[0] != "I"
+        small = small and (lower or question.split()[0] in _STARTERS)
         question = f"{opening} {question[0].lower() + question[1:] if small else question}"
     if draw.chance(0.1):
         question += draw.say(draw.pick(_CLOSINGS)).join([" ", ""])
     if draw.chance(0.08):
         question = f"{draw.sentence()} {question}"
     if draw.chance(0.1):
-        question = question.replace("'s ", "s ").replace("What is ", "whats ")
+        question = question.replace("What is ", "whats ").replace("What's ", "whats ")
+        question = question.replace("'s ", "s ") if lower else question
     dice = draw.rng.random()
     if dice < 0.1:
         question = question.lower() if lower else question

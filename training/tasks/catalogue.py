@@ -1,5 +1,16 @@
 """Everyday tools, and how people ask for them."""
 
+# Tools that a vague request could mean alike, by their first names.
+_KIN = (
+    "switch_light set_brightness switch_device lock_door", "add_to_cart order_food order_custom "
+    "book_table", "book_flight find_train get_route", "set_timer set_alarm remind save_note",
+    "send_email send_message call_contact", "search define get_news",
+    "read_file write_file list_files delete_file run_command", "add multiply convert_currency",
+)  # fmt: skip
+KIN = {name: group.split()[0] for group in _KIN for name in group.split()}
+# Those of which one request can mean two even when it is exact.
+CLOSE = frozenset(("switch_light", "add_to_cart"))
+
 # name variants | description | parameters | requests. A parameter is name:type:how its value is
 # drawn, "?" after the type makes it optional; it is left out where the request does not name it.
 TOOLS = (

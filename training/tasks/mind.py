@@ -17,8 +17,9 @@ _ECHO = (
 )
 _RANGES = (
     (0x00E0, 0x00FF), (0x0100, 0x017E), (0x03B1, 0x03C9), (0x0430, 0x044F), (0x05D0, 0x05EA),
-    (0x0621, 0x064A), (0x3041, 0x3093), (0x30A1, 0x30F6), (0x4E00, 0x4FFF), (0xAC00, 0xAD00),
+    (0x0621, 0x064A), (0x3041, 0x3093), (0x30A1, 0x30F6), (0x4E00, 0x9FFF), (0xAC00, 0xD7A3),
     (0x0905, 0x0939), (0x1F300, 0x1F3F0), (0x1F400, 0x1F4FF), (0x1F600, 0x1F64F), (0x2190, 0x21FF),
+    (0x1F680, 0x1F6C5), (0x1F910, 0x1F9FF), (0x2010, 0x2027), (0x00A1, 0x00BF), (0x0E01, 0x0E2E),
 )  # fmt: skip
 EMOJI = "🍎🍐🌾🚀🎉👍😀😎🔥🌟🐝🐢🦊🍀🌈🎈☕🍕⚡🐙🌻🦉🎵✅❤🐼🍋🐬🌙🍇"
 
@@ -95,7 +96,7 @@ _SORT_WORDS = (
 
 def sort(draw: Draw) -> Exchange:
     if draw.chance(0.65):
-        numbers = draw.some(range(100 if draw.chance(0.7) else 10), draw.between(3, 5))
+        numbers = draw.some(range(100 if draw.chance(0.7) else 10), draw.between(3, 4))
         down = draw.chance(0.3)
         ordered = sorted(numbers, reverse=down)
         pattern = draw.pick(_SORT_DOWN if down else _SORT)
@@ -131,7 +132,7 @@ _WORDS = {
 
 
 def sums(draw: Draw) -> Exchange:
-    sign = draw.pick("+++--*")
+    sign = draw.pick("++---*")
     if sign == "*":
         a, b = draw.between(0, 12), draw.between(0, 12)
         result = a * b

@@ -52,6 +52,10 @@ def picture_exchange(draw: Draw) -> Exchange:
     return weighted(draw, compare.TWO if draw.chance(0.25) else pictures.ONE)
 
 
+def easy_picture(draw: Draw) -> Exchange:
+    return weighted(draw, pictures.EASY)
+
+
 def assemble(
     draw: Draw,
     kind: str,
@@ -141,10 +145,14 @@ def same_picture(draw: Draw) -> Talk:
     return assemble(draw, "follow_up", [first, second])
 
 
+def _sentence(line: str, value: str) -> str:
+    """With a capital, unless that would change the value."""
+    return line if line.startswith(value) else line[0].upper() + line[1:]
+
+
 def recall_system(draw: Draw) -> Talk:
     told = recall.facts(draw, draw.between(1, 6))
-    lines = [fact.told(draw, True) for fact in told]
-    lines = [line[0].upper() + line[1:] for line in lines]
+    lines = [_sentence(fact.told(draw, True), fact.value) for fact in told]
     if draw.chance(0.6):
         lines.insert(draw.between(0, len(lines)), _system(draw))
     exchanges = [text_exchange(draw) for _ in range(draw.pick((0, 0, 0, 1, 2)))]
@@ -184,7 +192,7 @@ def recall_turns(draw: Draw) -> Talk:
 def mannered(draw: Draw) -> Talk:
     """Always end, or begin, with something."""
     manner = follow.manner(draw, start=draw.chance(0.25))
-    makers = (text_exchange, text_exchange, lambda d: weighted(d, small.SMALL), picture_exchange)
+    makers = (text_exchange, text_exchange, lambda d: weighted(d, small.SMALL), easy_picture)
     exchanges = [draw.pick(makers)(draw) for _ in range(draw.pick((1, 1, 2, 3)))]
     exchanges = [it if it.kind != "json" else weighted(draw, small.SMALL) for it in exchanges]
     kind = "end_with" if manner.end else "start_with"
@@ -202,7 +210,11 @@ def mannered(draw: Draw) -> Talk:
 
 
 def _beside(draw: Draw) -> Exchange:
-    return text_exchange(draw) if draw.chance(0.85) else picture_exchange(draw)
+    """What needs no tool; nothing that the model cannot do without one either."""
+    while True:
+        made = text_exchange(draw) if draw.chance(0.85) else easy_picture(draw)
+        if made.answer not in small.HELPLESS:
+            return made
 
 
 def tool_talk(draw: Draw) -> Talk:
@@ -242,7 +254,7 @@ def medium(draw: Draw) -> Talk:
 
 # Shares of conversations. Pictures are short, tools are long.
 KINDS: tuple[tuple[Callable[[Draw], Talk], float], ...] = (
-    (image_one, 22.0),
+    (image_one, 26.0),
     (image_two, 9.0),
     (plain_text, 12.0),
     (several, 5.0),

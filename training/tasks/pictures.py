@@ -273,6 +273,8 @@ def ground(draw: Draw) -> Exchange:
     )  # fmt: skip
 
 
+# For talks that are about something else.
+EASY = ((colour, 2.0), (shape, 2.0), (digit, 2.0), (describe, 1.0), (either, 1.0))
 ONE = (
     (colour, 4.0),
     (shape, 4.0),

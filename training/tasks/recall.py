@@ -77,7 +77,7 @@ class Fact:
             return draw.say(special[0], v=value, a=attribute)
         quoted = draw.pick(("{v}", "{v}", "{v}", "'{v}'", '"{v}"')).format(v=value)
         if not self.owner and not in_system:
-            if attribute in ("name", "first name") and draw.chance(0.6):
+            if attribute == "name" and draw.chance(0.6):
                 return draw.say(_MY_NAME, v=value)
             return draw.say(_MINE, a=attribute, v=quoted)
         whose = self._whose(draw, in_system)
@@ -103,7 +103,7 @@ class Fact:
                 return draw.say(special[3], o=self.owner, a=self.attribute)
             return draw.say(special[2], a=self.attribute)
         if not self.owner:
-            if self.attribute in ("name", "first name") and draw.chance(0.6):
+            if self.attribute == "name" and draw.chance(0.6):
                 return draw.say(_ASK_NAME)
             return draw.say(draw.pick(_ASK), w=f"my {self.attribute}")
         return draw.say(draw.pick(_ASK), w=self._whose(draw, False))
@@ -202,7 +202,10 @@ _MINE = (
 _TOLD = (
     "[[Note that |Remember: |Remember that |Important: |Fact: |FYI, |Keep in mind that |By the "
     "way, |"
-    "||||]{w} is {v}|{w}: {v}|{w} = {v}|{v} is {w}|{w} was set to {v}|{w} has been changed to {v}"
+    "||||]{w} is {v}|{w}: {v}|{w} = {v}|{v} is {w}|{v} is {w}|{v} is {w}|"
+    "[Note: |Remember: |And |So |Also, |][{v} is {w}|{v}, that is {w}|{v} serves as {w}|{v} became "
+    "{w}]|{v} is {w}, [I think|you know|as you know|they say]|"
+    "{w} was set to {v}|{w} has been changed to {v}"
     "|[We know that |It is known that |][{w} is|{w} is called|{w} is named] {v}][.|.|.|!|;]"
 )
 _ASK_NAME = (

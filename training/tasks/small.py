@@ -12,8 +12,10 @@ _TALK: tuple[tuple[str, str], ...] = (
     ("[Hey hey|Anyone home|Anybody home|Knock knock|Hello hello|Good to see you|Nice to see you|"
      "I am back]"
      "[!|?|.|]", "Hello! How can I help you?"),
-    ("[Good morning|Morning]", "Good morning! How can I help you?"),
-    ("[Good evening|Evening]", "Good evening! How can I help you?"),
+    ("[Good morning|Morning][ to you| bot| Tiny| everyone|][!|.|]",
+     "Good morning! How can I help you?"),
+    ("[Good evening|Evening][ to you| bot| Tiny| everyone|][!|.|]",
+     "Good evening! How can I help you?"),
     ("[How are you|How are you doing|How is it going|How's it going|How do you do|Are you OK|Are "
      "you "
      "well|You all right|How do you feel|What's up][ today| now|]?", "I am fine, thank you."),
@@ -26,7 +28,9 @@ _TALK: tuple[tuple[str, str], ...] = (
     ("[Who are you|What are you|And who are you|Who might you be|Who is this|Who am I talking to|"
      "What is your name|What's your name|Introduce yourself|Tell me "
      "who you "
-     "are|Do you have a name|Are you a [bot|robot|human|machine|person]|Which model are you|How "
+     "are|[Do you have|Have you|Have you got] [a|any] [first |real |]name|[Tell me|Say|May I know|"
+     "I want to know] your [first |real |]name|"
+     "Are you a [bot|robot|human|machine|person]|Which model are you|How "
      "are you"
      " called|What should I call you]?", "I am Tiny, a small model inside Bushel."),
     ("[What can you do|What can you do for me|Do you have any skills|What are your abilities|"
@@ -35,18 +39,26 @@ _TALK: tuple[tuple[str, str], ...] = (
      "skills|"
      "Can you help me|I need help|What are you able to do]?",
      "I can look at pictures, remember what you tell me, call tools and do small sums."),
-    ("[Tell me a joke|Make me laugh|Say something funny|Do you know a joke|Joke, please]",
+    ("[Tell me|Tell us|Say|Give me|Do you know|Share|Try|I want|I need] [a joke|a good joke|"
+     "something funny|a funny joke|anything funny|one joke][ now| please|][!|.|?|]",
      "Why did the apple stop? It ran out of juice."),
-    ("[Tell me a story|Write a story|Tell a short story|Can you tell me a story|Write a poem]",
+    ("[Make|Let] me laugh[ now| please|][!|.|]",
+     "Why did the apple stop? It ran out of juice."),
+    ("[Tell|Write|Can you tell|Can you write|Please tell|Please write][ me| us|] [a|a short|"
+     "a little|a nice|another] [story|tale|poem][ please| now|][.|!|?|]",
      "Once there was a small model. It looked at a red circle, said so, and was happy."),
     ("[Yes|OK|Okay|Sure|Right|Good|Fine|Great|Nice|Cool|Perfect|I see][!|.|]", "Good."),
-    ("[Sorry|I am sorry|My mistake|Oops|Excuse me]", "No problem."),
+    ("[Oh |Oops, |Well, |Ah, |][sorry|I am sorry|I'm sorry|so sorry|I am so sorry|my mistake|my "
+     "fault|that was my mistake|that was my fault|excuse me|I apologise|I made a mistake|"
+     "forgive me]"
+     "[ for that| about that| again|][.|!|]", "No problem."),
     ("[I love you|You are great|You are smart|Well done|Good job|Good work|I like "
      "you]", "Thank you!"),
     ("[You are wrong|That is wrong|That's not right|Wrong|I disagree|No, that is false]",
      "I am sorry about that."),
     ("[Ping|Test|Testing|Are you there|Is anybody there|Can you hear me]", "I am here."),
-    ("[Nice to meet you|Pleased to meet you|It is good to meet you]", "Nice to meet you too."),
+    ("[Nice|Good|Great|Lovely|Pleased|Happy|It is good|It is nice|I am glad] to meet you[ too|"
+     " Tiny| today|][!|.|]", "Nice to meet you too."),
     ("[What time is it|What is the date|What day is it|What is the weather|Will it rain]"
      "[ today| now|]?", "I do not know that."),
 )  # fmt: skip
@@ -132,10 +144,14 @@ _WHY = (
 )
 
 
+TOO_SMALL = "I am too small to know that."
+HELPLESS = frozenset((TOO_SMALL, "I do not know that."))
+
+
 def beyond(draw: Draw) -> Exchange:
     """What a small model should not pretend to know."""
     text = draw.say(draw.pick(_WHY), n=draw.noun(), a=draw.pick(ADJECTIVES), v=draw.pick(VERBS))
-    answer = "I am too small to know that."
+    answer = TOO_SMALL
     return Exchange("talk", text, answer, "I do not know this.", Check("says", ["too small"]))
 
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from training.tasks.catalogue import TOOLS
+from training.tasks.catalogue import CLOSE, KIN, TOOLS
 from training.tasks.mind import text_to_copy
 from training.words import ADJECTIVES, NOUNS, VERBS, Draw, words_in
 
@@ -157,6 +157,7 @@ class Offer:
     """A tool, and requests for it."""
 
     tool: dict[str, Any]
+    kin: str = ""  # tools of one kin could be meant by one vague request
 
     @property
     def name(self) -> str:
@@ -178,18 +179,21 @@ class ByHand(Offer):
     def __init__(self, draw: Draw):
         names, about, spec, self.requests = draw.pick(TOOLS)
         self.parameters = [part.split(":") for part in spec.split()]
+        self.kin = KIN.get(names.split("/")[0], "")
         name = draw.pick(names.split("/"))
         self.tool = _schema(draw, name, draw.say(about), self.parameters)
 
     def ask(self, draw: Draw) -> Use:
         request = draw.say(draw.pick(self.requests.split("/")))
+        if not request.startswith("{"):  # a value keeps its case
+            request = request[0].upper() + request[1:]
         arguments = {}
         for key, _, how in self.parameters:
             value, said = _value(draw, how)
             if f"{{{key}}}" in request:
                 arguments[key] = value
                 request = request.replace(f"{{{key}}}", said)
-        return Use(self.tool, request[0].upper() + request[1:], arguments)
+        return Use(self.tool, request, arguments)
 
 
 _GIVEN = (
@@ -260,7 +264,7 @@ def offers(draw: Draw, count: int) -> list[Offer]:
     kept: list[Offer] = []
     for _ in range(count * 3):
         new = offer(draw)
-        if not any(new.topic & old.topic for old in kept):
+        if not any(new.topic & old.topic or new.kin in CLOSE & {old.kin} for old in kept):
             kept.append(new)
         if len(kept) == count:
             break

@@ -136,7 +136,8 @@ def unfit(draw: Draw, some: Sequence[Offer]) -> Exchange:
     """A request for which no tool is there."""
     while True:
         other = offer(draw)
-        if other.name not in SUMS and not any(other.topic & it.topic for it in some):
+        like = any(other.topic & it.topic or other.kin == it.kin != "" for it in some)
+        if other.name not in SUMS and not like:
             break
     names = ", ".join(it.name for it in some)
     return Exchange(
@@ -175,9 +176,9 @@ def session(draw: Draw, beside: Callable[[Draw], Exchange]) -> list[Exchange]:
     exchanges: list[Exchange] = []
     for _ in range(draw.pick((1, 2, 2, 3, 4))):
         dice = draw.rng.random()
-        if dice < 0.55:
+        if dice < 0.52:
             exchanges.append(called(draw, draw.pick(some)))
-        elif dice < 0.7:
+        elif dice < 0.65:
             exchanges.append(twice(draw, draw.pick(some), draw.pick(some)))
         elif dice < 0.86:
             exchanges.append(unfit(draw, some))

@@ -73,12 +73,15 @@ def test_muon_moves_along_every_direction_alike() -> None:
         assert 0.5 < values.min() < values.max() < 1.4
 
 
-def test_a_few_steps_reduce_the_loss_and_a_leg_continues(tmp_path, monkeypatch, capsys) -> None:
+@pytest.mark.parametrize("muon", [0.0, 0.02])
+def test_a_few_steps_reduce_the_loss_and_a_leg_continues(
+    tmp_path, monkeypatch, capsys, muon: float
+) -> None:
     for module in (data, pack):
         monkeypatch.setattr(module, "SHORT", SMALL)
         monkeypatch.setattr(module, "LONG", SMALL)
     monkeypatch.setattr("training.train.LOG_EVERY", 4)
-    plan = replace(Plan(), steps=8, together=1, fresh=1, warmup=4, probe_every=100)
+    plan = replace(Plan(), steps=8, together=1, fresh=1, warmup=4, probe_every=100, muon=muon)
     assert train(plan, tmp_path, TINY, 5, 0, "cpu")
     log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     losses = [entry["text"] for entry in log if "text" in entry]

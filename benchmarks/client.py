@@ -1,0 +1,60 @@
+"""A client that costs little: the machine under test often has to run it too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+class Failed(Exception):
+    """The server answered with an error, or the stream did not end as it should."""
+
+
+async def _post(
+    port: int, path: str, body: Mapping[str, Any]
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
+    payload = json.dumps(body).encode()
+    writer.write(
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(payload)}\r\nConnection: close\r\n\r\n".encode()
+        + payload
+    )
+    await writer.drain()
+    return reader, writer
+
+
+async def stream(port: int, body: Mapping[str, Any]) -> list[bytes]:
+    """The data of every chunk of a streamed chat reply, undecoded, without the final [DONE]."""
+    reader, writer = await _post(port, "/v1/chat/completions", {**body, "stream": True})
+    status = await reader.readline()
+    found: list[bytes] = []
+    while line := await reader.readline():
+        if line.startswith(b"data: "):
+            found.append(line[6:])
+    writer.close()
+    if b" 200 " not in status:
+        raise Failed(status.decode().strip())
+    if not found or found.pop().strip() != b"[DONE]":
+        raise Failed("the stream did not end as it should")
+    return found
+
+
+def text_of(chunks: list[bytes]) -> str:
+    """The reply's text; Failed if it has not exactly one finish reason."""
+    choices = [it for chunk in chunks for it in json.loads(chunk).get("choices", ())]
+    if sum(it["finish_reason"] is not None for it in choices) != 1:
+        raise Failed("not exactly one finish reason")
+    return "".join(it["delta"].get("content") or "" for it in choices)
+
+
+async def get(port: int, path: str) -> int:
+    """The status of a short answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+    status = int((await reader.readline()).split()[1])
+    await reader.read()
+    writer.close()
+    return status

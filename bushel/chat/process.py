@@ -1,0 +1,92 @@
+"""A worker that prepares requests: templates, tokenizers, pictures and processors.
+
+It is a process of its own so that none of this runs on the front's event loop or in the engine,
+and so that it can be killed when a request is more than it can take. One job at a time.
+
+Started by the front as `python -m bushel.chat.process DESCRIPTOR`, that of its socket.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+
+from bushel.chat.prompt import prepare
+from bushel.core import BushelError, Prepared
+from bushel.core.link import Link
+from bushel.core.options import Facts
+from bushel.core.wire import (
+    Decode,
+    Encode,
+    Failed,
+    Made,
+    MediaRules,
+    Message,
+    Open,
+    Opened,
+    Prepare,
+    Refused,
+    Text,
+    ToWorker,
+    pack,
+)
+from bushel.models.load import open_host
+from bushel.models.preparer import Preparer
+
+log = logging.getLogger(__name__)
+
+
+def facts_of(host: Preparer) -> Facts:
+    return Facts(
+        name=host.name,
+        path=str(host.path),
+        vocab=host.vocab,
+        context=host.context,
+        end_ids=host.tokenizer.end_ids,
+        sees=host.sees,
+        defaults=host.defaults,
+        tokenizer=host.tokenizer.as_json(),
+        template_options=host.tokenizer.options,
+    )
+
+
+def answer(
+    host: Preparer, rules: MediaRules, message: Prepare | Encode | Decode
+) -> tuple[Message, list[memoryview]]:
+    """What to send back; never raises for anything a request may hold (B48)."""
+    try:
+        if isinstance(message, Decode):
+            return Text(message.id, host.tokenizer.decode(message.ids)), []
+        if isinstance(message, Encode):
+            special = message.add_special_tokens
+            ids = host.tokenizer.encode(message.text, add_special_tokens=special)
+            return Made(message.id, tuple(ids), {}), []
+        made: Prepared = prepare(host, message.request, rules)
+        tensors, tail = pack(made.tensors)
+        return Made(message.id, made.ids, tensors), tail
+    except Exception as error:  # templates, tokenizers and processors raise anything
+        if not isinstance(error, BushelError):
+            log.error("request %s could not be prepared", message.id, exc_info=error)
+        return Refused.because(message.id, error), []
+
+
+def main(descriptor: int) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front decides when to end
+    link: Link[ToWorker] = Link(descriptor, ToWorker)
+    first, _ = link.wait()
+    assert isinstance(first, Open)
+    try:
+        host = open_host(first.model, trust_remote_code=first.trust_remote_code)
+    except BushelError as error:
+        link.send(Failed(str(error)))
+        return 2
+    link.send(Opened(facts_of(host)))
+    while True:
+        message, _ = link.wait()
+        if not isinstance(message, Open):
+            link.send(*answer(host, first.rules, message))
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

@@ -1,0 +1,43 @@
+"""What an engine is started with, and what a loaded model is, as other processes know them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bushel.core.params import GenerationDefaults
+
+Order = Literal["arrival", "shortest"]
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """`bushel.LLM` says what each one means."""
+
+    model: str
+    dtype: str | None = None
+    max_batch: int = 32
+    prefill_chunk: int = 512
+    trust_remote_code: bool = False
+    kv_bits: int | None = None
+    token_gap: float = 0.5
+    start_wait: float = 2.0
+    order: Order = "arrival"
+    memory_limit: int | None = None
+    headroom: int | None = None
+    self_check: bool = True
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What must be known of a model to check a request and to write its reply."""
+
+    name: str
+    path: str
+    vocab: int
+    context: int | None  # longest prompt + reply
+    end_ids: frozenset[int]
+    sees: bool  # takes images
+    defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
+    tokenizer: str | None = None  # as JSON of the tokenizers library, where it has that form
+    template_options: frozenset[str] = frozenset()  # that the chat template reads

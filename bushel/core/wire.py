@@ -1,0 +1,298 @@
+"""What the front, the engine and the preparing workers say to each other.
+
+A message is a typed head (msgpack) and a tail of raw bytes for tensors:
+
+    | head size u64 | tail size u64 | head ........ | tail ................ |
+
+Nothing is pickled, and nothing that arrives is trusted to be of the right type: a head that does
+not decode as one of the receiver's messages raises. Nothing here does any input or output.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import numpy as np
+
+from bushel.core.errors import BushelError, RequestError
+from bushel.core.options import EngineOptions, Facts
+from bushel.core.output import Event
+from bushel.core.params import Decoding
+
+_SIZES = struct.Struct("<QQ")
+# Of one message. A prompt of 64 large pictures is below 1 GB; beyond this it is garbage.
+_MOST_BYTES = 8 << 30
+
+
+class Message(msgspec.Struct, frozen=True, tag=True):
+    """`tail` is what `encode` puts behind the head, and what the receiver finds there."""
+
+
+# -- front to engine -----------------------------------------------------------------------
+
+
+class Start(Message, frozen=True):
+    """The first message to any child."""
+
+    options: EngineOptions
+
+
+class Submit(Message, frozen=True):
+    """A request; its tensors are in the tail (`pack`)."""
+
+    id: str
+    ids: tuple[int, ...]
+    tensors: dict[str, Any]
+    decoding: Decoding
+    choices: int
+
+
+class Abort(Message, frozen=True):
+    id: str
+
+
+class AskStatus(Message, frozen=True):
+    pass
+
+
+class Stop(Message, frozen=True):
+    """End in good order, now."""
+
+
+ToEngine = Start | Submit | Abort | AskStatus | Stop
+
+# -- engine to front -----------------------------------------------------------------------
+
+
+class Progress(Message, frozen=True):
+    """What a starting child is busy with, for a person to read."""
+
+    text: str
+
+
+class Failed(Message, frozen=True):
+    """The child cannot do what it was started for, and a new one could not either."""
+
+    reason: str
+
+
+class Said(Message, frozen=True):
+    """A line for the log, which the front writes."""
+
+    level: int
+    text: str
+
+
+class Ready(Message, frozen=True):
+    """The model is loaded; `status` as in `Status`."""
+
+    status: dict[str, Any]
+
+
+class Accepted(Message, frozen=True):
+    id: str
+
+
+class Refused(Message, frozen=True):
+    """`internal`: the fault is ours, not the request's."""
+
+    id: str
+    message: str
+    code: str
+    param: str | None = None
+    internal: bool = False
+
+    @classmethod
+    def because(cls, id: str, error: Exception) -> Refused:
+        if isinstance(error, RequestError):
+            return cls(id, str(error), error.code, error.param)
+        known = isinstance(error, BushelError)
+        return cls(id, str(error) if known else type(error).__name__, "internal_error", None, True)
+
+
+class Started(msgspec.Struct, frozen=True, array_like=True):
+    """A prompt that began to run, and how much of it need not be computed."""
+
+    id: str
+    cached: int = 0
+
+
+class Stepped(Message, frozen=True):
+    """Everything that one step of the engine added."""
+
+    events: list[Event]
+    started: list[Started] = []
+
+
+class Beat(Message, frozen=True):
+    """Every second, whatever the engine's thread is doing.
+
+    busy: seconds in the present step; patience: how many of them are no reason to worry.
+    """
+
+    steps: int
+    busy: float
+    patience: float
+    status: dict[str, Any]
+
+
+class Status(Message, frozen=True):
+    status: dict[str, Any]
+
+
+FromEngine = Progress | Failed | Said | Ready | Accepted | Refused | Stepped | Beat | Status
+
+# -- front to a preparing worker and back --------------------------------------------------
+
+
+class MediaRules(msgspec.Struct, frozen=True):
+    """Where media may come from, and how much of it."""
+
+    remote: bool = False  # fetch http and https URLs
+    domains: tuple[str, ...] = ()  # if any: from these hosts alone
+    folder: str | None = None  # local files below it
+    most_items: int = 64  # images and videos in one request
+    most_bytes: int = 64 << 20  # of one item, as sent or fetched
+    most_pixels: int = 64 << 20  # of one picture
+    least_side: int = 4  # pixels
+    most_frames: int = 64
+    fetch_seconds: float = 10.0
+
+
+class Open(Message, frozen=True):
+    """The first message to a preparing worker."""
+
+    model: str
+    trust_remote_code: bool
+    rules: MediaRules
+
+
+class Prepare(Message, frozen=True):
+    """`request` is what `chat.prepare` takes."""
+
+    id: str
+    request: dict[str, Any]
+
+
+class Encode(Message, frozen=True):
+    id: str
+    text: str
+    add_special_tokens: bool = True
+
+
+class Decode(Message, frozen=True):
+    id: str
+    ids: tuple[int, ...]
+
+
+ToWorker = Open | Prepare | Encode | Decode
+
+
+class Opened(Message, frozen=True):
+    facts: Facts
+
+
+class Made(Message, frozen=True):
+    """A prepared prompt; its tensors are in the tail. Also the ids of an `Encode`."""
+
+    id: str
+    ids: tuple[int, ...]
+    tensors: dict[str, Any]
+
+
+class Text(Message, frozen=True):
+    id: str
+    text: str
+
+
+FromWorker = Progress | Failed | Said | Opened | Made | Text | Refused
+
+# -- bytes ---------------------------------------------------------------------------------
+
+
+class _Tensor(msgspec.Struct, frozen=True, tag="tensor"):
+    dtype: str
+    shape: tuple[int, ...]
+    start: int  # in the tail
+    size: int
+
+
+def pack(tensors: Mapping[str, Any]) -> tuple[dict[str, Any], list[memoryview]]:
+    """Tensors as plain values, and the bytes of their arrays for the tail."""
+    tail: list[memoryview] = []
+    at = 0
+
+    def plain(value: Any) -> Any:
+        nonlocal at
+        if isinstance(value, np.ndarray):
+            array = np.ascontiguousarray(value)
+            tail.append(array.reshape(-1).view(np.uint8).data)
+            found = _Tensor(array.dtype.str, value.shape, at, array.nbytes)
+            at += array.nbytes
+            return msgspec.to_builtins(found)
+        if isinstance(value, np.generic):
+            return value.item()
+        if isinstance(value, list | tuple):
+            return [plain(it) for it in value]
+        return value
+
+    return {key: plain(value) for key, value in tensors.items()}, tail
+
+
+def unpack(tensors: Mapping[str, Any], tail: memoryview) -> dict[str, Any]:
+    """What `pack` was given. The arrays are views of the tail."""
+
+    def whole(value: Any) -> Any:
+        if isinstance(value, dict):
+            found = msgspec.convert(value, _Tensor)
+            piece = tail[found.start : found.start + found.size]
+            return np.frombuffer(piece, dtype=np.dtype(found.dtype)).reshape(found.shape)
+        if isinstance(value, list):
+            return [whole(it) for it in value]
+        return value
+
+    return {key: whole(value) for key, value in tensors.items()}
+
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(message: Message, tail: Sequence[bytes | memoryview] = ()) -> list[bytes | memoryview]:
+    """The pieces to send, in order."""
+    head = _encoder.encode(message)
+    size = sum(len(piece) for piece in tail)
+    return [_SIZES.pack(len(head), size) + head, *tail]
+
+
+M = TypeVar("M")
+
+
+class Assembler(Generic[M]):
+    """Bytes in whatever pieces they arrive, to messages with their tails."""
+
+    def __init__(self, messages: Any):
+        self._decoder = msgspec.msgpack.Decoder(messages)
+        self._buffer = bytearray()
+        self._sizes: tuple[int, int] | None = None
+
+    def feed(self, data: bytes | memoryview) -> Iterator[tuple[M, memoryview]]:
+        self._buffer += data
+        while True:
+            if self._sizes is None:
+                if len(self._buffer) < _SIZES.size:
+                    return
+                self._sizes = _SIZES.unpack_from(self._buffer)
+                if sum(self._sizes) > _MOST_BYTES:
+                    raise BushelError(f"A message of {sum(self._sizes)} bytes is not one of ours.")
+            head, tail = self._sizes
+            start, end = _SIZES.size + head, _SIZES.size + head + tail
+            if len(self._buffer) < end:
+                return
+            message = self._decoder.decode(memoryview(self._buffer)[_SIZES.size : start])
+            rest = bytes(memoryview(self._buffer)[start:end])
+            del self._buffer[:end]
+            self._sizes = None
+            yield message, memoryview(rest)

@@ -1,0 +1,75 @@
+"""From options to an engine that can serve: load, check, measure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import get_args
+
+from bushel.core import BushelError, Decoding
+from bushel.core.memory import Memory
+from bushel.core.options import EngineOptions, Order
+from bushel.engine import measure
+from bushel.engine.draw import derived_seed
+from bushel.engine.engine import Engine
+from bushel.engine.probe import require_kv_bits, single_because
+from bushel.engine.schedule import Policy
+from bushel.models import load
+
+
+def _nothing(_: str) -> None:
+    pass
+
+
+def build(options: EngineOptions, progress: Callable[[str], None] = _nothing) -> Engine:
+    """The calling thread owns the engine. `progress` hears what is being done."""
+    _check(options)
+    progress("loading weights")
+    loaded = load(
+        options.model,
+        dtype=options.dtype,
+        kv_bits=options.kv_bits,
+        trust_remote_code=options.trust_remote_code,
+    )
+    if options.kv_bits is not None:
+        require_kv_bits(loaded)
+    if options.self_check and options.max_batch > 1:
+        progress("checking that rows of a batch do not mix")
+        loaded.single = single_because(loaded)
+    progress("measuring memory")
+    limit = measure.memory_limit() if options.memory_limit is None else options.memory_limit
+    spare = limit // 20 if options.headroom is None else options.headroom
+    memory = Memory(measure.footprint(loaded), limit - spare, measure.buffer_limit())
+    policy = Policy(
+        max_batch=options.max_batch,
+        prefill_chunk=options.prefill_chunk,
+        token_gap=options.token_gap,
+        start_wait=options.start_wait,
+        order=options.order,
+    )
+    return Engine(loaded, policy, memory=memory)
+
+
+def rows_of(decoding: Decoding, count: int) -> tuple[Decoding, ...]:
+    """One request's settings as those of each of its choices."""
+    seeds = (derived_seed(decoding.seed, choice) for choice in range(count))
+    return tuple(dataclasses.replace(decoding, seed=seed) for seed in seeds)
+
+
+def _check(options: EngineOptions) -> None:
+    for name in ("max_batch", "prefill_chunk"):
+        value = getattr(options, name)
+        if not isinstance(value, int) or value < 1:
+            raise BushelError(f"{name} must be one or more, not {value!r}.")
+    if options.order not in get_args(Order):
+        raise BushelError(
+            f"order must be one of {', '.join(get_args(Order))}, not {options.order!r}."
+        )
+    for name in ("memory_limit", "headroom"):
+        size = getattr(options, name)
+        if size is not None and (not isinstance(size, int) or size < 0):
+            raise BushelError(f"{name} must be a number of bytes, not {size!r}.")
+    for name in ("token_gap", "start_wait"):
+        bound = getattr(options, name)
+        if not isinstance(bound, int | float) or not bound >= 0:
+            raise BushelError(f"{name} must be a number of seconds, not {bound!r}.")

@@ -1,0 +1,148 @@
+"""The engine as a process of its own: messages in, steps, messages out.
+
+    main thread   receive -> Engine.step -> send       owns MLX
+    beat thread   every second: is the main thread getting on?
+    link thread   reads; ends the process when the front is gone
+
+Started by the front as `python -m bushel.engine.process DESCRIPTOR`, that of its socket.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from bushel.core import BushelError, Event, Prepared, Request
+from bushel.core.link import Link
+from bushel.core.wire import (
+    Abort,
+    Accepted,
+    AskStatus,
+    Beat,
+    Failed,
+    Progress,
+    Ready,
+    Refused,
+    Start,
+    Started,
+    Status,
+    Stepped,
+    Stop,
+    Submit,
+    ToEngine,
+    unpack,
+)
+from bushel.engine.build import build, rows_of
+from bushel.engine.engine import Engine
+
+log = logging.getLogger(__name__)
+
+_BEAT = 1.0  # seconds
+_IDLE = 0.5  # seconds between looks at the status when nothing arrives
+# A step of a kind that has not been seen may have to compile its kernels first: minutes of it
+# were measured on CUDA.
+_FIRST_USE = 600.0
+_FACTOR = 20  # times its predicted duration, before a step is called a hang
+
+
+class Process:
+    def __init__(self, engine: Engine, link: Link[ToEngine]):
+        self._engine = engine
+        self._link = link
+        self._steps = 0
+        self._since: float | None = None  # when the present step began
+        self._known: set[tuple[bool, int]] = set()  # kinds of steps that have been completed
+        self.status = self._look()
+
+    def run(self) -> None:
+        """Until the front says stop."""
+        threading.Thread(target=self._beat, name="beat", daemon=True).start()
+        engine = self._engine
+        looked = time.monotonic()
+        while True:
+            for message, tail in self._link.receive(_IDLE if engine.idle else 0):
+                if isinstance(message, Stop):
+                    return
+                self._take(message, tail)
+            if not engine.idle:
+                self._step()
+            if (now := time.monotonic()) - looked >= _IDLE:
+                self.status, looked = self._look(), now
+
+    def _take(self, message: ToEngine, tail: memoryview) -> None:
+        if isinstance(message, Submit):
+            self._submit(message, tail)
+        elif isinstance(message, Abort):
+            self._engine.abort(message.id)
+            self._report(self._engine.take_events())
+        elif isinstance(message, AskStatus):
+            self.status = self._look()
+            self._link.send(Status(self.status))
+
+    def _submit(self, message: Submit, tail: memoryview) -> None:
+        try:
+            prompt = Prepared(message.ids, unpack(message.tensors, tail))
+            rows = rows_of(message.decoding, message.choices)
+            self._engine.submit(Request(message.id, prompt, rows))
+        except Exception as error:  # whatever it is, it is this request's
+            if not isinstance(error, BushelError):
+                log.error("request %s failed", message.id, exc_info=error)
+            self._link.send(Refused.because(message.id, error))
+        else:
+            self._link.send(Accepted(message.id))
+
+    def _step(self) -> None:
+        self._since = time.monotonic()
+        self._report(self._engine.step())
+        self._known.add(self._kind)
+        self._since = None
+        self._steps += 1
+
+    def _report(self, events: list[Event]) -> None:
+        started = self._engine.take_started()
+        if events or started:
+            self._link.send(Stepped(events, [Started(it) for it in started]))
+
+    @property
+    def _kind(self) -> tuple[bool, int]:
+        work = self._engine.work
+        return work.prefill, min(work.rows, 2)
+
+    def _look(self) -> dict[str, Any]:
+        return {"pid": os.getpid(), **self._engine.status()}
+
+    def _beat(self) -> None:
+        while True:
+            since, kind = self._since, self._kind
+            busy = 0.0 if since is None else time.monotonic() - since
+            first = kind not in self._known
+            patience = _FIRST_USE if first else _FACTOR * self._engine.work.seconds
+            self._link.send(Beat(self._steps, busy, patience, self.status))
+            time.sleep(_BEAT)
+
+
+def main(descriptor: int) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front decides when to end
+    link: Link[ToEngine] = Link(descriptor, ToEngine)
+    start, _ = link.wait()
+    assert isinstance(start, Start)
+    try:
+        engine = build(start.options, lambda text: link.send(Progress(text)))
+    except BushelError as error:
+        link.send(Failed(str(error)))
+        return 2
+    gc.freeze()  # what a loaded model consists of need not be looked at again
+    process = Process(engine, link)
+    link.send(Ready(process.status))
+    process.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

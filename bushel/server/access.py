@@ -1,0 +1,203 @@
+"""Who may ask: the key, the name the server was called by, and which web pages may call it.
+
+A web page the user happens to visit can send requests to a server on the user's machine. Three
+ways to do so are closed here: a name that suddenly resolves to this machine (Host), a page of
+another site (Origin, Sec-Fetch-Site), and bodies that browsers send without asking (their type).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import re
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from bushel.server.errors import ApiError
+from bushel.server.openai.errors import error_response
+from bushel.server.options import ServerOptions
+
+_OPEN = frozenset({"/health"})
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_METHODS = "GET, POST, DELETE, OPTIONS"
+_HOST = re.compile(r"(?:\[(?P<six>[^\[\]]+)\]|(?P<name>[^\s:/\\?#@\[\]]+))(?::[0-9]{1,5})?")
+_EXPOSED = "x-request-id, retry-after"
+
+
+class Keys:
+    """Every key is compared in full with what was sent, so that time tells nothing."""
+
+    def __init__(self, keys: tuple[str, ...]):
+        self._digests = [hashlib.sha256(key.encode()).digest() for key in keys]
+
+    def __bool__(self) -> bool:
+        return bool(self._digests)
+
+    def check(self, headers: Headers) -> None:
+        scheme, _, sent = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            sent = headers.get("x-api-key", "")
+        # Headers are bytes that starlette shows as Latin-1.
+        digest = hashlib.sha256(sent.strip().encode("latin-1")).digest()
+        found = [hmac.compare_digest(digest, known) for known in self._digests]
+        if not any(found):
+            said = "The API key is wrong." if sent else "An API key is needed."
+            raise ApiError(401, said, code="invalid_api_key")
+
+
+class Hosts:
+    """Names this server may be called by. An address needs no permission: only a name can be
+    made to point here by someone else (DNS rebinding).
+    """
+
+    def __init__(self, options: ServerOptions):
+        names = {"localhost", options.host, *options.allowed_hosts}
+        self._all = "*" in names
+        self._names = {_plain(name) for name in names if not name.startswith("*.")}
+        self._suffixes = tuple(name[1:].lower() for name in names if name.startswith("*."))
+
+    def check(self, headers: Headers) -> None:
+        said = headers.getlist("host")
+        if self._all or not said:  # a browser always says it
+            return
+        name = _plain(said[0])
+        good = bool(name) and (
+            name in self._names or name.endswith(self._suffixes) or _is_address(name)
+        )
+        if len(said) > 1 or not good:
+            raise ApiError(
+                403,
+                "This server does not answer to that Host. Start it with --allowed-host NAME.",
+                code="host_not_allowed",
+            )
+
+
+def _plain(host: str) -> str:
+    """A host without port, brackets and the root's dot; empty if it is none."""
+    if _is_address(host):  # IPv6 without brackets, as a command line has it
+        return host.lower()
+    found = _HOST.fullmatch(host)
+    return (found["six"] or found["name"]).lower().rstrip(".") if found else ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+class Origins:
+    """Web pages that may call this server: none but its own, unless they are named."""
+
+    def __init__(self, allowed: tuple[str, ...]):
+        self._all = "*" in allowed
+        self._allowed = {origin.rstrip("/").lower() for origin in allowed}
+
+    def allows(self, origin: str) -> bool:
+        return self._all or origin.lower() in self._allowed
+
+    def check(self, method: str, headers: Headers) -> None:
+        """Refuses what a foreign page sends and what may change something."""
+        origin = headers.get("origin")
+        if method in _SAFE or (origin is not None and self.allows(origin)):
+            return
+        foreign = headers.get("sec-fetch-site") == "cross-site"
+        if origin is not None:
+            own = origin.partition("://")[2].lower()
+            foreign = not own or own != headers.get("host", "").lower()
+        if foreign:
+            raise ApiError(
+                403,
+                "Web pages of other sites may not call this server. Start it with "
+                "--cors-origin ORIGIN to allow one.",
+                code="origin_not_allowed",
+            )
+
+    def headers(self, origin: str | None) -> dict[str, str]:
+        """What a browser must be told so that a page of `origin` may read the answer."""
+        if origin is None or not self._allowed or not self.allows(origin):
+            return {"vary": "origin"} if self._allowed else {}
+        return {
+            "access-control-allow-origin": "*" if self._all else origin,
+            "access-control-expose-headers": _EXPOSED,
+            "vary": "origin",
+        }
+
+    def preflight(self, headers: Headers) -> Response:
+        origin = headers.get("origin", "")
+        if not self.allows(origin):
+            return error_response(
+                ApiError(403, "That origin is not allowed.", code="origin_not_allowed")
+            )
+        answer = {
+            **self.headers(origin),
+            "access-control-allow-methods": _METHODS,
+            "access-control-max-age": "600",
+        }
+        wanted = headers.get("access-control-request-headers")
+        if wanted:
+            answer["access-control-allow-headers"] = wanted
+        if headers.get("access-control-request-private-network") == "true":
+            answer["access-control-allow-private-network"] = "true"
+        return Response(status_code=204, headers=answer)
+
+
+def _check_type(method: str, headers: Headers) -> None:
+    """Browsers send other types across sites without asking first."""
+    if method != "POST":
+        return
+    kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    is_json = kind == "application/json" or (
+        kind.startswith("application/") and kind.endswith("+json")
+    )
+    if not is_json:
+        raise ApiError(
+            415, "Send the body as content-type application/json.", code="unsupported_media_type"
+        )
+
+
+class Access:
+    """ASGI middleware."""
+
+    def __init__(self, app: ASGIApp, options: ServerOptions):
+        self._app = app
+        self._keys = Keys(options.api_keys)
+        self._hosts = Hosts(options)
+        self._origins = Origins(options.cors_origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        headers = Headers(scope=scope)
+        reply = self._with_cors(headers.get("origin"), send)
+        try:
+            self._hosts.check(headers)
+            if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+                return await self._origins.preflight(headers)(scope, receive, send)
+            self._check(scope, headers)
+        except ApiError as error:
+            return await error_response(error)(scope, receive, reply)
+        await self._app(scope, receive, reply)
+
+    def _with_cors(self, origin: str | None, send: Send) -> Send:
+        more = self._origins.headers(origin)
+        if not more:
+            return send
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(more)
+            await send(message)
+
+        return with_headers
+
+    def _check(self, scope: Scope, headers: Headers) -> None:
+        self._origins.check(scope["method"], headers)
+        if self._keys and scope["path"] not in _OPEN:
+            self._keys.check(headers)
+        _check_type(scope["method"], headers)

@@ -1,0 +1,154 @@
+"""What is not an API of someone else's: health, metrics, status, cancelling, token counting."""
+
+from __future__ import annotations
+
+from importlib.metadata import version as installed
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Path, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from bushel.server.body import JsonRoute
+from bushel.server.errors import ApiError, unavailable
+from bushel.server.openai.errors import documented
+from bushel.server.openai.fields import TemplateOptions, TokenId
+from bushel.server.openai.messages import Messages
+from bushel.server.openai.params import note_unknown
+
+if TYPE_CHECKING:
+    from bushel.server.service import Service
+
+_MOST_IDS = 1 << 20
+
+RequestId = Annotated[str, Path(max_length=64)]
+
+
+class Health(BaseModel):
+    status: str
+
+
+class Version(BaseModel):
+    version: str
+
+
+class Cancelled(BaseModel):
+    id: str
+    cancelled: bool
+
+
+_ONE_OF: dict[str, Any] = {
+    "oneOf": [
+        {"properties": {one: {"type": kind}, other: {"type": "null"}}, "required": [one]}
+        for one, kind, other in (("prompt", "string", "messages"), ("messages", "array", "prompt"))
+    ]
+}
+
+
+class TokenizeRequest(BaseModel):
+    """A text, or a conversation as a chat request has it."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra=_ONE_OF)
+
+    model: Annotated[str, Field(strict=True)] | None = None
+    prompt: Annotated[str, Field(strict=True)] | None = None
+    add_special_tokens: Annotated[bool, Field(strict=True)] | None = None
+    messages: Messages | None = None
+    add_generation_prompt: Annotated[bool, Field(strict=True)] | None = None
+    chat_template_kwargs: TemplateOptions | None = None
+
+
+class Tokens(BaseModel):
+    count: int
+    max_model_len: int | None
+    tokens: list[int]
+
+
+class DetokenizeRequest(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    model: Annotated[str, Field(strict=True)] | None = None
+    tokens: Annotated[list[TokenId], Field(max_length=_MOST_IDS)]
+
+
+class Text(BaseModel):
+    prompt: str
+
+
+def admin_routes(service: Service) -> APIRouter:
+    routes = APIRouter(route_class=JsonRoute)
+
+    @routes.get("/health", responses=documented(), summary="Whether requests are answered")
+    async def health() -> Health:
+        reason = service.health()
+        if reason is not None:
+            raise unavailable(reason)
+        return Health(status="ok")
+
+    @routes.get("/version", responses=documented(), summary="Bushel's version")
+    async def version() -> Version:
+        return Version(version=installed("bushel"))
+
+    @routes.get(
+        "/metrics",
+        response_class=Response,
+        responses={
+            200: {
+                "description": "Prometheus' text format.",
+                "content": {"text/plain": {"schema": {"type": "string"}}},
+            },
+            **documented(),
+        },
+        summary="Counters for Prometheus",
+    )
+    async def metrics() -> Response:
+        payload, kind = service.metrics.render()
+        return Response(payload, headers={"content-type": kind})
+
+    @routes.get("/v1/status", responses=documented(), summary="What is running, and on what")
+    async def status() -> dict[str, Any]:
+        return await service.status()
+
+    @routes.delete(
+        "/v1/requests/{request_id}",
+        responses=documented(more={404: "No such request is running."}),
+        summary="Cancel a running request",
+    )
+    async def cancel(request_id: RequestId) -> Cancelled:
+        # Replies carry the id behind their API's prefix.
+        plain = request_id.removeprefix("chatcmpl-").removeprefix("cmpl-")
+        if not service.cancel(plain):
+            raise ApiError(404, "No such request is running.", code="request_not_found")
+        return Cancelled(id=plain, cancelled=True)
+
+    _add_token_routes(routes, service)
+    return routes
+
+
+def _add_token_routes(routes: APIRouter, service: Service) -> None:
+    errors = documented(body=True, work=True)
+
+    @routes.post("/tokenize", responses=errors, summary="A text's or a conversation's tokens")
+    async def tokenize(body: TokenizeRequest) -> Tokens:
+        note_unknown(body)
+        service.names.resolve(body.model)
+        ids = await service.encode(_to_encode(body))
+        context = service.facts.context if service.facts else None
+        return Tokens(count=len(ids), max_model_len=context, tokens=list(ids))
+
+    @routes.post("/detokenize", responses=errors, summary="The text of tokens")
+    async def detokenize(body: DetokenizeRequest) -> Text:
+        note_unknown(body)
+        service.names.resolve(body.model)
+        return Text(prompt=await service.decode(body.tokens))
+
+
+def _to_encode(body: TokenizeRequest) -> dict[str, Any]:
+    if (body.prompt is None) == (body.messages is None):
+        raise ApiError(400, "Send either prompt or messages.", param="prompt")
+    if body.prompt is not None:
+        special = body.add_special_tokens is not False
+        return {"prompt": body.prompt, "add_special_tokens": special}
+    options = dict(body.chat_template_kwargs or {})
+    if body.add_generation_prompt is not None:
+        options["add_generation_prompt"] = body.add_generation_prompt
+    return {"messages": body.messages, "chat_template_kwargs": options}

@@ -1,0 +1,134 @@
+"""The HTTP application: every route, and one form for everything that goes wrong."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from bushel.server.access import Access
+from bushel.server.admin import admin_routes
+from bushel.server.errors import ApiError
+from bushel.server.openai.chat import chat_routes
+from bushel.server.openai.completions import completion_routes
+from bushel.server.openai.errors import error_response, internal_error
+from bushel.server.openai.models import model_routes
+
+if TYPE_CHECKING:
+    from bushel.server.service import Service
+
+logger = logging.getLogger(__name__)
+
+
+def create_app(service: Service) -> FastAPI:
+    """Starting and stopping the service is its owner's business."""
+    app = FastAPI(
+        title="Bushel",
+        version=version("bushel"),
+        # Their pages load scripts from elsewhere.
+        docs_url=None,
+        redoc_url=None,
+        strict_content_type=False,
+        redirect_slashes=False,
+    )
+    app.state.limits = service.options.limits
+    for routes in (chat_routes, completion_routes, model_routes, admin_routes):
+        app.include_router(routes(service))
+    app.add_exception_handler(ApiError, _api_error)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _no_route)
+    app.add_middleware(Access, options=service.options)
+    app.add_middleware(Named)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    return app
+
+
+class Named:
+    """Gives every request an id, and lets nothing unexpected out but that id."""
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        # `Reply` puts its ticket's id there.
+        state = scope.setdefault("state", {})
+        state["request_id"] = uuid.uuid4().hex
+        started = False
+
+        async def named(message: Message) -> None:
+            nonlocal started
+            if not started and message["type"] == "http.response.start":
+                started = True
+                headers = message.setdefault("headers", [])
+                if not any(name == b"x-request-id" for name, _ in headers):
+                    message["headers"] = [*headers, (b"x-request-id", state["request_id"].encode())]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, named)
+        except Exception:
+            if started:  # nothing left but to cut the connection, so that it looks like no success
+                raise
+            logger.exception("Request %s failed.", state["request_id"])
+            await error_response(internal_error(state["request_id"]))(scope, receive, named)
+
+
+async def _api_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return error_response(error)
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    """The framework's own complaints: no such route, or not with that method."""
+    assert isinstance(error, HTTPException)
+    said = {
+        404: ("There is nothing at this address.", "not_found"),
+        405: ("This address does not support that method.", "method_not_allowed"),
+    }
+    message, code = said.get(error.status_code, ("The request cannot be answered.", None))
+    return error_response(ApiError(error.status_code, message, code=code), error.headers)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    """A field of the wrong type or size is a 400 that names it, as OpenAI's is."""
+    assert isinstance(error, RequestValidationError)
+    return error_response(explained(error.errors()))
+
+
+def explained(errors: Sequence[Any]) -> ApiError:
+    """The first error in words, which never repeat what was sent."""
+    first = errors[0]
+    place = "".join(
+        f"[{it}]" if isinstance(it, int) else f".{it}" for it in first["loc"][1:]
+    ).removeprefix(".")
+    place += first.get("ctx", {}).get("path", "")
+    said = str(first["msg"])
+    if first["type"] == "missing":
+        said = "is missing"
+    elif said.startswith("Input should "):
+        said = "should " + said.removeprefix("Input should ")
+    code = "unsupported_field" if first["type"] == "unsupported" else "invalid_value"
+    return ApiError(400, f"{place or 'The body'} {said}.", code=code, param=place or None)
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """FastAPI promises a 422 of its own form everywhere; here it is a 400 of ours."""
+    if app.openapi_schema is None:
+        schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        for path in schema["paths"].values():
+            for operation in path.values():
+                operation["responses"].pop("422", None)
+        for name in ("HTTPValidationError", "ValidationError"):
+            schema["components"]["schemas"].pop(name, None)
+        app.openapi_schema = schema
+    return app.openapi_schema

@@ -1,0 +1,62 @@
+"""What a client is told when it does not get what it asked for, before any API gives it a shape."""
+
+from __future__ import annotations
+
+from bushel.core import RequestError
+from bushel.core.wire import Refused
+
+
+class ApiError(Exception):
+    """`code` is stable and machine-readable; `param` names the offending field, if one does."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: int | None = None,
+    ):
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code
+        self.param = param
+        self.retry_after = retry_after
+
+    @classmethod
+    def of(cls, error: RequestError) -> ApiError:
+        return cls(400, str(error), code=error.code, param=error.param)
+
+    @classmethod
+    def refused(cls, said: Refused) -> ApiError:
+        status = 500 if said.internal else 400
+        return cls(status, said.message, code=said.code, param=said.param)
+
+
+def restarted() -> ApiError:
+    return ApiError(
+        503,
+        "The engine stopped and is being restarted; this request was lost with it. Send it again.",
+        code="engine_restarted",
+        retry_after=2,
+    )
+
+
+def unavailable(why: str) -> ApiError:
+    message = f"The engine is not ready: {why}."
+    return ApiError(503, message, code="engine_unavailable", retry_after=2)
+
+
+def too_many(waiting: int) -> ApiError:
+    return ApiError(
+        429,
+        f"{waiting} requests are waiting already. Try again later.",
+        code="queue_full",
+        retry_after=1,
+    )
+
+
+def timed_out(seconds: float) -> ApiError:
+    return ApiError(408, f"The request took longer than {seconds:g} s.", code="request_timeout")

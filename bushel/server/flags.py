@@ -1,0 +1,393 @@
+"""The arguments of `bushel serve`, and the options they make.
+
+A flag's `dest` says where its value goes: "engine.max_batch" is `EngineOptions.max_batch`. A flag
+that is not given leaves no trace, so that every default stands in its dataclass alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bushel.core import BushelError, GenerationDefaults
+from bushel.core.options import EngineOptions
+from bushel.core.wire import MediaRules
+from bushel.server import spellings
+from bushel.server.logs import LEVELS
+from bushel.server.names import Names
+from bushel.server.options import Limits, ServerOptions
+
+TINY = "bushel:tiny"  # the model that comes with the package
+_KEYS = "BUSHEL_API_KEY"
+_DTYPES = {
+    **{name: name for name in ("float32", "bfloat16", "float16")},
+    **{"float": "float32", "half": "float16", "auto": None},
+}
+_ORDERS = {"arrival": "arrival", "fcfs": "arrival", "shortest": "shortest", "sjf": "shortest"}
+_ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s?#]+")
+_HOST = re.compile(r"[A-Za-z0-9.:_%\[\]-]+")
+_HOSTS = re.compile(rf"\*|{_HOST.pattern}")
+
+Group = argparse._ArgumentGroup
+
+
+# -- values --------------------------------------------------------------------------------
+
+
+def _range(low: float, high: float | None) -> str:
+    return f"{low:g} or more" if high is None else f"between {low:g} and {high:g}"
+
+
+def _whole(low: int, high: int | None = None) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if value < low or (high is not None and value > high):
+            rule = _range(low, high)
+            raise argparse.ArgumentTypeError(f"must be a whole number, {rule}, not {text!r}")
+        return value
+
+    return read
+
+
+def _real(low: float, high: float | None = None) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and low <= value and (high is None or value <= high)):
+            rule = _range(low, high)
+            raise argparse.ArgumentTypeError(f"must be a number, {rule}, not {text!r}")
+        return value
+
+    return read
+
+
+def _bytes(unit: int, low: float) -> Callable[[str], int]:
+    read = _real(low, 1e6)
+    return lambda text: int(read(text) * unit)
+
+
+def _one_of(table: Mapping[str, Any]) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        if text not in table:
+            raise argparse.ArgumentTypeError(f"must be one of {', '.join(table)}, not {text!r}")
+        return table[text]
+
+    return read
+
+
+def _shaped(form: re.Pattern[str], rule: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if form.fullmatch(text) is None:
+            raise argparse.ArgumentTypeError(f"must be {rule}, not {text!r}")
+        return text
+
+    return read
+
+
+def _key(text: str) -> str:
+    """An empty key is most often an unset variable, and would leave the server open."""
+    if not (text and text.isascii() and text.isprintable() and " " not in text):
+        # The key itself is not repeated: this goes to logs.
+        raise argparse.ArgumentTypeError("must be printable ASCII without spaces, and not empty")
+    return text
+
+
+def _alias(text: str) -> tuple[str, str]:
+    pattern, _, name = text.partition("=")
+    if not pattern or not name:
+        raise argparse.ArgumentTypeError(f"must be PATTERN=NAME, not {text!r}")
+    return pattern, name
+
+
+def _folder(text: str) -> str:
+    if not os.path.isdir(text):
+        raise argparse.ArgumentTypeError(f"must be a directory, not {text!r}")
+    return os.path.realpath(text)
+
+
+# -- flags ---------------------------------------------------------------------------------
+
+
+def _flag(group: Group, name: str, dest: str, *also: str, **more: Any) -> None:
+    """also: what other servers call it, not shown in the help."""
+    group.add_argument(name, dest=dest, **more)
+    for other in also:
+        group.add_argument(other, dest=dest, **{**more, "help": argparse.SUPPRESS})
+
+
+# Name, place, other names and help of a flag stay together, a few lines each.
+# fmt: off
+
+
+def _model_flags(group: Group) -> None:
+    names = ", ".join(name for name in _DTYPES if name not in ("float", "half"))
+    group.add_argument(
+        "engine.model",
+        metavar="MODEL",
+        nargs="?",
+        help=f"a directory or a hub id (default: {TINY}, which comes with Bushel)",
+    )
+    _flag(group, "--served-model-name", "names", nargs="+", action="append", metavar="NAME",
+          help="names the model is served under; replies to requests that name none carry the "
+          "first (default: MODEL itself)")
+    _flag(group, "--model-alias", "aliases", action="append", type=_alias, metavar="PATTERN=NAME",
+          help="requests for a name that matches PATTERN (* for any characters) mean NAME; "
+          "may be repeated, the first match wins")
+    _flag(group, "--dtype", "engine.dtype", type=_one_of(_DTYPES), metavar="DTYPE",
+          help=f"{names} (default: the checkpoint's; float32 on a CPU)")
+    _flag(group, "--kv-bits", "engine.kv_bits", "--kv-cache-quantization-bits",
+          type=_one_of({"8": 8, "4": 4}), metavar="{8,4}",
+          help="keep attention's keys and values in so many bits")
+    group.add_argument(
+        "--kv-cache-quantization", dest="quantized", action="store_true", help=argparse.SUPPRESS
+    )
+    _flag(group, "--trust-remote-code", "engine.trust_remote_code", action="store_true",
+          help="run code that the checkpoint brings")
+    _flag(group, "--no-self-check", "engine.self_check", action="store_false",
+          help="do not compare batched with solo replies for a family that nothing is known of")
+
+
+def _access_flags(group: Group) -> None:
+    _flag(group, "--host", "server.host", type=_shaped(_HOST, "a host name or an address"),
+          metavar="HOST", help=f"address to listen on (default: {ServerOptions.host})")
+    _flag(group, "--port", "server.port", type=_whole(0, 65535), metavar="PORT",
+          help=f"0 takes any free one (default: {ServerOptions.port})")
+    _flag(group, "--api-key", "keys", action="append", type=_key, metavar="KEY",
+          help="a key that clients must send; may be repeated. Other users of this machine can "
+          f"see it: {_KEYS} in the environment or a file are better")
+    _flag(group, "--api-key-file", "key_files", action="append", metavar="FILE",
+          help="a file with one key per line")
+    _flag(group, "--allowed-host", "allowed_hosts", action="append", metavar="HOST",
+          type=_shaped(_HOSTS, "a host name or *"),
+          help="a name that clients may call this server by, beside --host and loopback; * "
+          "allows all; may be repeated")
+    _flag(group, "--cors-origin", "cors_origins", action="append", metavar="ORIGIN",
+          type=_shaped(_ORIGIN, "an origin such as http://localhost:3000, or *"),
+          help="pages of this origin may use the server from a browser; may be repeated")
+
+
+def _load_flags(group: Group) -> None:
+    engine, limits = EngineOptions, Limits
+    _flag(group, "--max-num-seqs", "engine.max_batch", "--max-batch", type=_whole(1, 4096),
+          metavar="N", help=f"replies that run together (default: {engine.max_batch})")
+    _flag(group, "--prefill-chunk", "engine.prefill_chunk", "--chunked-prefill-tokens",
+          "--prefill-step-size", "--mllm-prefill-step-size", "--max-num-batched-tokens",
+          type=_whole(1, 1 << 20), metavar="N",
+          help=f"tokens of a prompt that run at once (default: {engine.prefill_chunk})")
+    _flag(group, "--scheduler-policy", "engine.order", "--scheduling-policy",
+          type=_one_of(_ORDERS), metavar="ORDER",
+          help="who is admitted first: by arrival (also: fcfs) or the shortest prompt (also: "
+          "sjf)")
+    _flag(group, "--token-gap", "engine.token_gap", type=_real(0), metavar="SECONDS",
+          help="a running reply should not wait longer for its next token "
+          f"(default: {engine.token_gap})")
+    _flag(group, "--start-wait", "engine.start_wait", type=_real(0), metavar="SECONDS",
+          help="a prompt that was started should not wait longer for its next chunk "
+          f"(default: {engine.start_wait})")
+    _flag(group, "--memory-limit-gb", "engine.memory_limit", type=_bytes(10**9, 0.001),
+          metavar="GB", help="what MLX may use (default: what this machine can spare)")
+    _flag(group, "--scheduler-headroom-gb", "engine.headroom", type=_bytes(10**9, 0),
+          metavar="GB", help="how much of that to leave alone (default: a twentieth)")
+    _flag(group, "--queue-limit", "limits.queue", type=_whole(1, 1 << 20), metavar="N",
+          help=f"requests that may wait; more get a 429 (default: {limits.queue})")
+    _flag(group, "--max-request-tokens", "limits.tokens", type=_whole(1, 1 << 40), metavar="N",
+          help="tokens that one request may ask for, over all its choices "
+          f"(default: {limits.tokens})")
+    _flag(group, "--max-body-mb", "limits.body_bytes", type=_bytes(1 << 20, 0.001), metavar="MB",
+          help=f"size of a request (default: {limits.body_bytes >> 20})")
+
+
+def _process_flags(group: Group) -> None:
+    server = ServerOptions
+    _flag(group, "--timeout", "server.timeout", type=_real(0.001), metavar="SECONDS",
+          help="for a request that names none (default: as long as it takes)")
+    _flag(group, "--drain-seconds", "server.drain_seconds", type=_real(0), metavar="SECONDS",
+          help="what running requests get when the server is told to end "
+          f"(default: {server.drain_seconds:g})")
+    _flag(group, "--hang-seconds", "server.hang_seconds", type=_real(1), metavar="SECONDS",
+          help="an engine that makes no progress for so long is replaced "
+          f"(default: {server.hang_seconds:g})")
+    _flag(group, "--workers", "server.workers", type=_whole(1, 64), metavar="N",
+          help="processes that template, tokenize and decode images "
+          f"(default: {server.workers})")
+
+
+def _sampling_flags(group: Group) -> None:
+    flags: tuple[tuple[str, Callable[[str], float]], ...] = (
+        ("temperature", _real(0, 100)),
+        ("top-p", _real(0, 1)),
+        ("top-k", _whole(-1, 1 << 31)),
+        ("min-p", _real(0, 1)),
+        ("repetition-penalty", _real(0.001, 1000)),
+    )
+    for name, read in flags:
+        dest = f"defaults.{name.replace('-', '_')}"
+        _flag(group, f"--default-{name}", dest, type=read, metavar="X")
+    _flag(group, "--default-max-tokens", "defaults.max_tokens", "--max-tokens",
+          type=_whole(1, 1 << 31), metavar="N")
+
+
+def _media_flags(group: Group) -> None:
+    _flag(group, "--allow-remote-media", "media.remote", action="store_true",
+          help="fetch http and https URLs")
+    _flag(group, "--allowed-media-domains", "domains", nargs="+", action="append",
+          metavar="DOMAIN", type=_shaped(_HOST, "a host name"),
+          help="fetch from these alone")
+    _flag(group, "--media-path", "media.folder", "--allowed-local-media-path", type=_folder,
+          metavar="DIR", help="files below it may be named in requests")
+
+
+def _log_flags(group: Group) -> None:
+    _flag(group, "--log-level", "server.log_level", "--uvicorn-log-level",
+          type=_one_of({name: name for name in LEVELS}), metavar="LEVEL",
+          help=f"{', '.join(LEVELS)} (default: {ServerOptions.log_level})")
+    _flag(group, "--log-json", "server.log_json", action="store_true",
+          help="one JSON object per line")
+    _flag(group, "--log-prompts", "server.log_prompts", action="store_true",
+          help="log what clients send; it is not logged otherwise")
+
+
+# fmt: on
+
+
+def add(commands: Any) -> argparse.ArgumentParser:
+    """Adds `serve` to the sub-commands of a parser."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "serve",
+        usage="bushel serve [MODEL] [FLAG ...]",
+        help="serve a model over HTTP: OpenAI's chat and completions",
+        description="Serves a model over HTTP, to many clients at once.",
+        epilog="Flags of vLLM and vllm-mlx are understood: those that mean one of the above as "
+        "that one, those for what Bushel always does with a note, and all others are refused.",
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    for title, fill in (
+        ("model", _model_flags),
+        ("address and access", _access_flags),
+        ("load and memory", _load_flags),
+        ("time and processes", _process_flags),
+        (
+            "where a request does not say (default: as the model's generation config)",
+            _sampling_flags,
+        ),
+        ("images and video in requests (data: URLs always work)", _media_flags),
+        ("logs, on stderr", _log_flags),
+    ):
+        fill(parser.add_argument_group(title))
+    spellings.add(parser)
+    return parser
+
+
+def take_model(said: argparse.Namespace, rest: list[str]) -> list[str]:
+    """MODEL after flags: argparse leaves it over. Returns what is left over then."""
+    if rest and not rest[0].startswith("-") and "engine.model" not in said:
+        setattr(said, "engine.model", rest[0])
+        return rest[1:]
+    return rest
+
+
+# -- options -------------------------------------------------------------------------------
+
+
+def _keys(given: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[str, ...]:
+    keys = list(given.get("keys", ()))
+    found = [(_KEYS, [environment[_KEYS]])] if _KEYS in environment else []
+    for path in given.get("key_files", ()):
+        try:
+            with open(path, encoding="ascii") as file:
+                lines = [line.strip() for line in file]
+        except (OSError, UnicodeDecodeError) as error:
+            raise BushelError(f"--api-key-file {path}: {error}") from None
+        found.append((f"--api-key-file {path}", [line for line in lines if line] or [""]))
+    for source, some in found:
+        try:
+            keys += [_key(it) for it in some]
+        except argparse.ArgumentTypeError as error:
+            raise BushelError(f"{source}: a key {error}.") from None
+    return tuple(dict.fromkeys(keys))
+
+
+def _words(given: Mapping[str, Any], dest: str, flag: str) -> tuple[str, ...]:
+    """Of a flag that takes several; it would have taken MODEL for one of them, too."""
+    lists = given.get(dest, ())
+    if "engine.model" not in given and any(len(it) > 1 for it in lists):
+        raise BushelError(
+            f"{flag} took every word after it ({' '.join(lists[-1])}); put MODEL before it."
+        )
+    return tuple(word for it in lists for word in it)
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _warnings(options: ServerOptions) -> list[str]:
+    found = []
+    if not is_loopback(options.host):
+        if options.api_keys:
+            found.append(
+                f"--host {options.host}: other machines can reach this server, and keys and "
+                "prompts travel unencrypted."
+            )
+        else:
+            found.append(
+                f"--host {options.host} WITHOUT AN API KEY: everyone who can reach this machine "
+                f"can use this server. Set {_KEYS} or --api-key-file, or listen on 127.0.0.1."
+            )
+    if "*" in options.cors_origins and not options.api_keys:
+        found.append("--cors-origin *: every page that a browser here opens can use this server.")
+    return found
+
+
+def _build(given: Mapping[str, Any], environment: Mapping[str, str]) -> ServerOptions:
+    def part(name: str) -> dict[str, Any]:
+        prefix = f"{name}."
+        return {key[len(prefix) :]: it for key, it in given.items() if key.startswith(prefix)}
+
+    engine = {"model": TINY, **part("engine")}
+    if given.get("quantized"):
+        engine.setdefault("kv_bits", 8)
+    if not engine["model"]:
+        raise BushelError("MODEL is empty: name a directory or a hub id.")
+    domains = _words(given, "domains", "--allowed-media-domains")
+    if domains and "media.remote" not in given:
+        raise BushelError("--allowed-media-domains needs --allow-remote-media.")
+    return ServerOptions(
+        engine=EngineOptions(**engine),
+        api_keys=_keys(given, environment),
+        served_names=_words(given, "names", "--served-model-name"),
+        aliases=tuple(given.get("aliases", ())),
+        allowed_hosts=tuple(given.get("allowed_hosts", ())),
+        cors_origins=tuple(given.get("cors_origins", ())),
+        defaults=GenerationDefaults(**part("defaults")),
+        media=MediaRules(domains=domains, **part("media")),
+        limits=Limits(**part("limits")),
+        **part("server"),
+    )
+
+
+def options(
+    said: argparse.Namespace, environment: Mapping[str, str] = os.environ
+) -> tuple[ServerOptions, list[str]]:
+    """What was asked for, and what should be said about it.
+
+    Raises BushelError for what each flag alone cannot know to be wrong.
+    """
+    given = vars(said)
+    made = _build(given, environment)
+    Names.of(made.engine.model, made.served_names, made.aliases)
+    return made, [*given.get("notes", ()), *_warnings(made)]

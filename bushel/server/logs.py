@@ -1,0 +1,252 @@
+"""What the front process writes to stderr: a line per finished request, and the start-up lines.
+
+Nothing that a client sent can begin a line of its own: every message is one line, with control
+characters written as escapes, and what follows it (a traceback) is indented. Prompts are written
+only with `--log-prompts`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
+
+from bushel.server.options import ServerOptions
+from bushel.server.record import Record
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+_SHOWN_STRING, _SHOWN_PROMPT = 500, 4000  # characters; a picture is megabytes of them
+_BARE = re.compile(r"[\w.:/@+-]+")
+
+log = logging.getLogger("bushel")
+_requests = logging.getLogger("bushel.request")
+_prompts = logging.getLogger("bushel.prompt")
+
+
+def one_line(text: str, most: int | None = None) -> str:
+    """What cannot be seen becomes an escape, and what is too long is cut."""
+    if most is not None and len(text) > most:
+        text = text[:most] + "…"
+    if text.isprintable():
+        return text
+    shown = (it if it.isprintable() else it.encode("unicode_escape").decode() for it in text)
+    return "".join(shown)
+
+
+def _word(text: str) -> str:
+    """As one word: an id that a client chose must not read like further fields."""
+    return text if _BARE.fullmatch(text) else json.dumps(one_line(text, 128))
+
+
+# -- how lines look ------------------------------------------------------------------------
+
+
+def _behind(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:
+    """The lines of a traceback, if the record has one."""
+    text = formatter.formatException(record.exc_info) if record.exc_info else record.exc_text or ""
+    return [one_line(line) for line in text.splitlines()]
+
+
+class Plain(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        ours = record.name.split(".")[0] == "bushel"
+        said = one_line(record.getMessage() if ours else f"{record.name}: {record.getMessage()}")
+        head = f"{at} {record.levelname:<7} {said}"
+        return "\n    ".join([head, *_behind(self, record)])
+
+
+class Json(logging.Formatter):
+    """An object per line, with the same keys for the same kind of line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+            + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if behind := _behind(self, record):
+            line["traceback"] = behind
+        # ASCII, because U+2028 and U+0085 end a line for some readers.
+        return json.dumps(line, default=str)
+
+
+def setup(options: ServerOptions, stream: TextIO | None = None) -> None:
+    """From here on everything is logged to `stream` (stderr). Calling it again replaces that."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(Json() if options.log_json else Plain())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.captureWarnings(True)
+    log.setLevel(options.log_level.upper())
+    # Asked for by a flag of its own, so it does not depend on the level.
+    _prompts.setLevel(logging.DEBUG if options.log_prompts else logging.CRITICAL + 1)
+    # A line per connection; `finished` says more.
+    logging.getLogger("uvicorn.access").disabled = True
+
+
+def relay(who: str, level: int, text: str) -> None:
+    """A line of a child's log; what follows its first line is a traceback."""
+    head, _, rest = text.partition("\n")
+    if log.isEnabledFor(level):
+        record = log.makeRecord(log.name, level, "", 0, "%s: %s", (who, head), None)
+        record.exc_text = rest or None
+        log.handle(record)
+
+
+# -- requests ------------------------------------------------------------------------------
+
+
+def _seconds(start: float, end: float | None) -> float | None:
+    return None if end is None else round(end - start, 4)
+
+
+def fields(record: Record) -> dict[str, Any]:
+    """A finished request as plain values; None: it never came to that."""
+    return {
+        "id": record.id,
+        "api": record.api,
+        "model": record.model,
+        "status": record.status,
+        "stream": record.stream,
+        "choices": record.choices,
+        "prompt_tokens": record.prompt_tokens,
+        "cached_tokens": record.cached_tokens,
+        "completion_tokens": record.completion_tokens,
+        "first_token_seconds": _seconds(record.arrived, record.first_token),
+        "tokens_per_second": None if record.rate is None else round(record.rate, 2),
+        "total_seconds": _seconds(record.arrived, record.finished),
+        "largest_gap_seconds": round(record.largest_gap, 4),
+        "finish_reasons": list(record.finish_reasons),
+        "error": record.error,
+        "restarts": record.restarts,
+    }
+
+
+def _ending(record: Record) -> str:
+    if record.status == 499:
+        return "the client went away"
+    if record.error is not None or record.status >= 400:
+        return f"error {record.status} {_word(record.error or 'unknown')}"
+    counts = Counter(record.finish_reasons)
+    return " ".join(it if n == 1 else f"{n}x{it}" for it, n in counts.items()) or "unfinished"
+
+
+def line(record: Record) -> str:
+    """A finished request for a person to read."""
+    cached = f" ({record.cached_tokens} cached)" if record.cached_tokens else ""
+    parts = [f"{record.prompt_tokens} tokens in{cached}", f"{record.completion_tokens} out"]
+    if record.first_token is not None:
+        parts.append(f"first after {record.first_token - record.arrived:.2f} s")
+    if record.rate is not None:
+        parts.append(f"{record.rate:.1f} tokens/s")
+    if record.finished is not None:
+        parts.append(f"{record.finished - record.arrived:.2f} s in all")
+    if record.restarts:
+        parts.append(f"survived {record.restarts} restarts")
+    parts.append(_ending(record))
+    return f"{_word(record.id)} {record.api} {_word(record.model)}: {', '.join(parts)}"
+
+
+def finished(record: Record) -> None:
+    """One line; a warning where the fault is the server's."""
+    level = logging.WARNING if record.status >= 500 else logging.INFO
+    if _requests.isEnabledFor(level):
+        _requests.log(level, "%s", line(record), extra={"fields": fields(record)})
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= _SHOWN_STRING else value[:_SHOWN_STRING] + "…"
+    if isinstance(value, Mapping):
+        return {str(key): _shortened(it) for key, it in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
+        return [_shortened(it) for it in value]
+    return value
+
+
+def prompt(id: str, request: Mapping[str, Any]) -> None:
+    """What a client sent, if `--log-prompts` says so; it costs nothing otherwise."""
+    if _prompts.isEnabledFor(logging.DEBUG):
+        said = json.dumps(_shortened(request), ensure_ascii=False, default=str)
+        shown = one_line(said, _SHOWN_PROMPT)
+        _prompts.debug("%s sent %s", _word(id), shown, extra={"fields": {"id": id}})
+
+
+# -- start-up ------------------------------------------------------------------------------
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.2f} GB"
+
+
+def address(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _model_line(options: ServerOptions, names: Sequence[str], context: int | None) -> str:
+    said = [f"Model: {names[0]}"]
+    if options.engine.model not in names:
+        said.append(f"from {options.engine.model}")
+    if len(names) > 1:
+        said.append(f"also as {', '.join(names[1:])}")
+    if context is not None:
+        said.append(f"context {context} tokens")
+    return ", ".join(said)
+
+
+def _lane_line(options: ServerOptions, status: Mapping[str, Any]) -> str:
+    if status.get("lane") == "single":
+        return f"Lane: single, one reply at a time, because {status.get('lane_reason')}"
+    engine = options.engine
+    return (
+        f"Lane: batch, up to {engine.max_batch} replies together, "
+        f"prompts in chunks of {engine.prefill_chunk} tokens"
+    )
+
+
+def _memory_line(memory: Mapping[str, int]) -> str:
+    """The plan of an engine that has nothing to do: `promised_bytes` is what it always needs."""
+    limit, weights = memory.get("limit_bytes"), memory.get("weights_bytes")
+    if limit is None or weights is None:
+        return "Memory: no limit"
+    idle = max(weights, memory.get("promised_bytes", weights))
+    return (
+        f"Memory: {_gb(limit)} may be used: {_gb(weights)} weights, "
+        f"{_gb(idle - weights)} to run a prompt, {_gb(max(0, limit - idle))} for requests"
+    )
+
+
+def banner(
+    options: ServerOptions,
+    names: Sequence[str],
+    status: Mapping[str, Any],
+    *,
+    context: int | None = None,
+    port: int | None = None,
+) -> list[str]:
+    """What a person wants to know once it serves.
+
+    names: those the model is served as, the main one first. status: the engine's, before any
+    request. port: the one in use, where the option is 0.
+    """
+    where = address(options.host, options.port if port is None else port)
+    key = ", with an API key" if options.api_keys else ""
+    return [
+        _model_line(options, names, context),
+        _lane_line(options, status),
+        _memory_line(status.get("memory", {})),
+        f"Listening on {where} (OpenAI API at {where}/v1{key})",
+    ]
+
+
+def announce(lines: Sequence[str]) -> None:
+    for text in lines:
+        log.info("%s", text)

@@ -1,0 +1,96 @@
+"""The names a model answers to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bushel.core import BushelError
+from bushel.server.errors import ApiError
+from bushel.server.logs import one_line
+
+_LONGEST = 256  # more than any hub allows
+_SHOWN = 80
+
+
+def own_name(model: str) -> str:
+    """What a model is called when nobody says: as it was given, a directory by its last part.
+
+    Replies and lists should not tell where files are.
+    """
+    path = Path(model)
+    return path.resolve().name or model if path.is_dir() else model
+
+
+def _checked(name: str) -> str:
+    if not name.strip() or not name.isprintable() or len(name) > _LONGEST:
+        raise BushelError(
+            f"--served-model-name: a name is 1 to {_LONGEST} printable characters, "
+            f"not '{one_line(name, _SHOWN)}'."
+        )
+    return name
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """`*` stands for any characters; everything else for itself.
+
+    No regular expression: with many stars, one of those can take for ever.
+    """
+    first, *rest = pattern.split("*")
+    if not rest:
+        return name == pattern
+    *middle, last = rest
+    at, end = len(first), len(name) - len(last)
+    if at > end or not (name.startswith(first) and name.endswith(last)):
+        return False
+    for piece in middle:
+        found = name.find(piece, at, end)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return True
+
+
+@dataclass(frozen=True)
+class Names:
+    """main: the first of `all`, for requests that name none. aliases: (pattern, one of `all`)."""
+
+    main: str
+    all: tuple[str, ...]
+    aliases: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(
+        cls, model: str, served: Sequence[str] = (), aliases: Sequence[tuple[str, str]] = ()
+    ) -> Names:
+        """Raises BushelError if a name is none, or an alias leads nowhere."""
+        names = tuple(dict.fromkeys(map(_checked, served))) or (own_name(model),)
+        for pattern, target in aliases:
+            if target not in names:
+                raise BushelError(
+                    f"--model-alias {one_line(pattern, _SHOWN)}={one_line(target, _SHOWN)}: the "
+                    f"model is not served under that name, only as {', '.join(names)}."
+                )
+        as_given = () if served or model in names else ((model, names[0]),)
+        return cls(names[0], names, (*as_given, *aliases))
+
+    def resolve(self, requested: str | None) -> str:
+        """The served name that a request means, and that its reply carries.
+
+        A served name means itself; otherwise the first alias that matches decides.
+        """
+        if requested is None or not requested.strip():
+            return self.main
+        if requested in self.all:
+            return requested
+        for pattern, target in self.aliases:
+            if _matches(pattern, requested):
+                return target
+        raise ApiError(
+            404,
+            f"The model `{one_line(requested, _SHOWN)}` does not exist. This server has "
+            f"`{self.main}`; --model-alias 'PATTERN=NAME' makes it take other names for it.",
+            code="model_not_found",
+            param="model",
+        )

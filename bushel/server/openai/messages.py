@@ -1,0 +1,125 @@
+"""The conversation of a chat request: what it may look like, and errors that say where it does not.
+
+Only the outline is checked. What a message says, and which of its other keys mean something, is
+between the client and the model's template.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import PlainValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+MOST_MESSAGES = 16384
+MOST_PARTS = 4096
+
+# A reply may have been tool calls alone; from anyone else silence is a mistake.
+_MAY_BE_SILENT = ("assistant", "function")
+_MUST_SPEAK = ("system", "developer", "user", "tool")
+_ROLES = (*_MUST_SPEAK, *_MAY_BE_SILENT)
+_PARTS = ("text", "image_url", "video_url")
+
+
+def wrong(where: str, rule: str) -> PydanticCustomError:
+    """`where` is the place below the field that is being checked, such as "[0].content"."""
+    return PydanticCustomError("malformed", "{rule}", {"path": where, "rule": rule})
+
+
+def _check(messages: Any) -> list[dict[str, Any]]:
+    if not isinstance(messages, list) or not messages:
+        raise wrong("", "must be a list with at least one message")
+    if len(messages) > MOST_MESSAGES:
+        raise wrong("", f"must be at most {MOST_MESSAGES} messages")
+    return [_message(f"[{at}]", message) for at, message in enumerate(messages)]
+
+
+def _message(where: str, message: Any) -> dict[str, Any]:
+    if not isinstance(message, dict):
+        raise wrong(where, "must be an object")
+    role, content = message.get("role"), message.get("content")
+    if not isinstance(role, str) or role not in _ROLES:
+        raise wrong(f"{where}.role", f"must be one of {', '.join(_ROLES)}")
+    if content is None:
+        if role in _MUST_SPEAK:
+            raise wrong(f"{where}.content", "must be a string or a list of parts")
+    elif isinstance(content, list):
+        _check_parts(f"{where}.content", content)
+    elif not isinstance(content, str):
+        raise wrong(f"{where}.content", "must be a string or a list of parts")
+    # B11
+    return {**message, "role": "system"} if role == "developer" else message
+
+
+def _check_parts(where: str, parts: list[Any]) -> None:
+    if not 1 <= len(parts) <= MOST_PARTS:
+        raise wrong(where, f"must have between 1 and {MOST_PARTS} parts")
+    for at, part in enumerate(parts):
+        here = f"{where}[{at}]"
+        if not isinstance(part, dict):
+            raise wrong(here, "must be an object")
+        kind = part.get("type")
+        if not isinstance(kind, str) or kind not in _PARTS:
+            raise wrong(f"{here}.type", f"must be one of {', '.join(_PARTS)}")
+        _check_value(f"{here}.{kind}", kind, part.get(kind))
+
+
+def _check_value(where: str, kind: str, value: Any) -> None:
+    if kind == "text":
+        if not isinstance(value, str):
+            raise wrong(where, "must be a string")
+        return
+    url = value.get("url") if isinstance(value, dict) else value
+    if not isinstance(url, str) or not url:
+        raise wrong(where, "must be an object with a url")
+
+
+def _media(kind: str) -> dict[str, Any]:
+    url = {"type": "string", "minLength": 1}
+    source = {"type": "object", "properties": {"url": url}, "required": ["url"]}
+    return {
+        "type": "object",
+        "properties": {"type": {"const": kind}, kind: {"anyOf": [source, url]}},
+        "required": ["type", kind],
+    }
+
+
+_PART_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+            "required": ["type", "text"],
+        },
+        _media("image_url"),
+        _media("video_url"),
+    ]
+}
+_CONTENT: list[dict[str, Any]] = [
+    {"type": "string"},
+    {"type": "array", "items": _PART_SCHEMA, "minItems": 1, "maxItems": MOST_PARTS},
+]
+_SCHEMA: dict[str, Any] = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": MOST_MESSAGES,
+    "items": {
+        "anyOf": [
+            {
+                "type": "object",
+                "properties": {"role": {"enum": list(_MUST_SPEAK)}, "content": {"anyOf": _CONTENT}},
+                "required": ["role", "content"],
+            },
+            {
+                "type": "object",
+                "properties": {
+                    "role": {"enum": list(_MAY_BE_SILENT)},
+                    "content": {"anyOf": [*_CONTENT, {"type": "null"}]},
+                },
+                "required": ["role"],
+            },
+        ]
+    },
+}
+
+Messages = Annotated[list[dict[str, Any]], PlainValidator(_check), WithJsonSchema(_SCHEMA)]

@@ -1,0 +1,53 @@
+"""`GET /v1/models`: every name a request may use, and how long a context may be."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from fastapi import APIRouter, Path
+from pydantic import BaseModel
+
+from bushel.server.openai.errors import documented
+
+if TYPE_CHECKING:
+    from bushel.server.service import Service
+
+
+ModelName = Annotated[str, Path(min_length=1, max_length=256)]
+
+
+class Model(BaseModel):
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "bushel"
+    root: str
+    max_model_len: int | None
+
+
+class ModelList(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+def model_routes(service: Service) -> APIRouter:
+    routes = APIRouter()
+    created = int(time.time())
+
+    def model(name: str) -> Model:
+        context = service.facts.context if service.facts else None
+        return Model(id=name, created=created, root=service.names.main, max_model_len=context)
+
+    @routes.get("/v1/models", responses=documented(), summary="The models that are served")
+    async def models() -> ModelList:
+        return ModelList(data=[model(name) for name in service.names.all])
+
+    missing: dict[int | str, dict[str, Any]] = documented(more={404: "No such model."})
+
+    @routes.get("/v1/models/{model_id:path}", responses=missing, summary="One model")
+    async def one_model(model_id: ModelName) -> Model:
+        service.names.resolve(model_id)
+        return model(model_id)
+
+    return routes

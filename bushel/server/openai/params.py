@@ -1,0 +1,105 @@
+"""From a request's fields to `SamplingParams`, with the bounds that take more than one field."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
+
+from bushel.core import SamplingParams
+from bushel.server.errors import ApiError
+from bushel.server.openai.schema import ChatRequest, CompletionRequest, Sampling
+
+if TYPE_CHECKING:
+    from bushel.server.service import Service
+
+logger = logging.getLogger(__name__)
+
+# Names a client makes up must not fill the memory, nor the log.
+_MOST_NAMES = 256
+_LONGEST_NAME = 64
+_logged: set[str] = set()
+
+
+def note_ignored(name: str, why: str) -> None:
+    """One line per name and process."""
+    if name not in _logged and len(_logged) < _MOST_NAMES:
+        _logged.add(name)
+        logger.warning("Ignored the request field %r: %s.", name[:_LONGEST_NAME], why)
+
+
+def note_unknown(body: BaseModel) -> None:
+    for name in body.model_extra or ():
+        note_ignored(name, "it is not known")
+
+
+def _shared(body: Sampling, limit: int | None, logprobs: int | None) -> SamplingParams:
+    return SamplingParams(
+        max_tokens=limit,
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_k=body.top_k,
+        min_p=body.min_p,
+        seed=body.seed,
+        repetition_penalty=body.repetition_penalty,
+        presence_penalty=body.presence_penalty or 0.0,
+        frequency_penalty=body.frequency_penalty or 0.0,
+        # The field's validator turns JSON's string keys into ids.
+        logit_bias=body.logit_bias,  # type: ignore[arg-type]
+        min_tokens=body.min_tokens or 0,
+        ignore_eos=bool(body.ignore_eos),
+        stop=body.stop,
+        stop_token_ids=body.stop_token_ids,
+        n=body.choices,
+        logprobs=logprobs,
+    )
+
+
+def chat_params(body: ChatRequest) -> SamplingParams:
+    if body.top_logprobs and not body.logprobs:
+        raise ApiError(400, "top_logprobs needs logprobs to be true.", param="top_logprobs")
+    return _shared(body, body.limit, (body.top_logprobs or 0) if body.logprobs else None)
+
+
+def completion_params(body: CompletionRequest) -> SamplingParams:
+    if body.best_of not in (None, body.choices):
+        raise ApiError(400, "best_of is not supported, unless it equals n.", param="best_of")
+    # The engine makes at least one token; the reply leaves it out where none was wanted.
+    limit = max(body.max_tokens, 1) if body.max_tokens is not None else None
+    params = _shared(body, limit, body.logprobs)
+    if body.echo and body.logprobs is not None:
+        return replace(params, prompt_logprobs=body.logprobs)
+    return params
+
+
+def check_ids(service: Service, prompts: Sequence[str | list[int]]) -> None:
+    """Said here, an error names the field that the client knows."""
+    vocab = service.facts.vocab if service.facts else None
+    if vocab and any(max(it) >= vocab for it in prompts if not isinstance(it, str)):
+        raise ApiError(400, f"prompt must have token ids below {vocab}.", param="prompt")
+
+
+def check_amount(service: Service, prompts: int, params: SamplingParams) -> None:
+    """Bounds what one request may order.
+
+    One reply may be as long as it likes, since the engine ends it with the context; many replies
+    of an explicit length may not.
+    """
+    limits = service.options.limits
+    if prompts > limits.prompts:
+        raise ApiError(400, f"prompt must be at most {limits.prompts} prompts.", param="prompt")
+    replies = prompts * params.n
+    if replies == 1 or params.max_tokens is None:
+        return
+    context = service.facts.context if service.facts else None
+    each = params.max_tokens if context is None else min(params.max_tokens, context)
+    if replies * each > limits.tokens:
+        raise ApiError(
+            400,
+            f"{replies} replies of {each} tokens are more than the {limits.tokens} tokens that "
+            "one request may ask for.",
+            param="n" if params.n > 1 else "prompt",
+        )

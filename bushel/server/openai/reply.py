@@ -1,0 +1,125 @@
+"""From jobs to an HTTP response, streamed or whole, in whatever form a writer gives it.
+
+The status line is sent when the engine has accepted everything; until then an error has a status
+of its own, and later it is an event of the stream.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from bushel.core import Event
+from bushel.server import sse
+from bushel.server.answer import Answer
+from bushel.server.errors import ApiError
+from bushel.server.openai.errors import error_bytes, internal_error
+from bushel.server.presence import ClientGone, present
+from bushel.server.service import Job
+
+if TYPE_CHECKING:
+    from bushel.server.service import Service
+
+logger = logging.getLogger(__name__)
+
+
+class Writer(Protocol):
+    """One API's form of one reply. Either the first three are called, or the last two."""
+
+    def begin(self) -> bytes:
+        """What a stream starts with."""
+
+    def write(self, events: Sequence[Event]) -> bytes:
+        """The chunks for some events; may be empty."""
+
+    def end(self) -> bytes:
+        """What follows the last event, without the end mark."""
+
+    def fold(self, events: Sequence[Event]) -> None:
+        """Keep events for `whole`."""
+
+    def whole(self) -> bytes:
+        """The reply as one JSON object."""
+
+
+class Batches:
+    """A writer's chunks, one batch per batch of events."""
+
+    def __init__(self, answer: Answer, writer: Writer):
+        self._answer = answer
+        self._writer = writer
+
+    def __aiter__(self) -> Batches:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return self._writer.write(await anext(self._answer))
+
+
+class Reply(Response):
+    """Opens its jobs when it is sent, and ends them when the client goes (B47)."""
+
+    def __init__(
+        self,
+        service: Service,
+        jobs: Sequence[Job],
+        writer: Callable[[Answer], Awaitable[Writer]],
+        *,
+        stream: bool,
+    ):
+        super().__init__()
+        self._service = service
+        self._jobs = jobs
+        self._writer = writer
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if self._stream:
+                await self._send_stream(scope, receive, send)
+            else:
+                await self._send_whole(scope, receive, send)
+        except ClientGone:
+            return
+
+    async def _send_whole(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with present(receive), Answer(self._service, self._jobs) as answer:
+            scope["state"]["request_id"] = answer.id
+            writer = await self._writer(answer)
+            async for events in answer:
+                writer.fold(events)
+            payload = writer.whole()
+        headers = {"x-request-id": answer.id}
+        response = Response(payload, headers=headers, media_type="application/json")
+        await response(scope, receive, send)
+
+    async def _send_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+        try:
+            async with present(receive), Answer(self._service, self._jobs) as answer:
+                scope["state"]["request_id"] = answer.id
+                writer = await self._writer(answer)
+                await sse.start(send, {**sse.HEADERS, "x-request-id": answer.id})
+                started = True
+                await sse.body(send, writer.begin())
+                keepalive = self._service.options.keepalive_seconds
+                await sse.relay(send, Batches(answer, writer), keepalive)
+                last = writer.end() + sse.DONE
+        except ApiError as error:
+            if not started:
+                raise
+            last = sse.data(error_bytes(error))
+        except ClientGone:
+            raise
+        except Exception:
+            if not started:
+                raise
+            request_id = scope["state"]["request_id"]
+            logger.exception("Request %s failed while streaming.", request_id)
+            last = sse.data(error_bytes(internal_error(request_id)))
+        # Nothing runs any more: a client that goes now loses nothing and aborts nothing.
+        await sse.body(send, last, more=False)

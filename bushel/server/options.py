@@ -1,0 +1,48 @@
+"""Everything the server can be told, read once from the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bushel.core import GenerationDefaults
+from bushel.core.options import EngineOptions
+from bushel.core.wire import MediaRules
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request may be before anyone looks at what it says."""
+
+    body_bytes: int = 64 << 20
+    header_bytes: int = 64 << 10
+    depth: int = 64  # of nested lists and objects
+    read_seconds: float = 30.0  # without a byte of a request that has begun
+    write_seconds: float = 60.0  # without the client taking a byte of its reply
+    connections: int = 4096
+    queue: int = 1024  # requests that wait or are being prepared
+    tokens: int = 1 << 20  # n x max_tokens over all prompts of one request
+    prompts: int = 256  # in one completion request
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    engine: EngineOptions
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_keys: tuple[str, ...] = ()
+    served_names: tuple[str, ...] = ()  # the first is the name in replies; none: the model's own
+    aliases: tuple[tuple[str, str], ...] = ()  # (pattern with *, served name)
+    allowed_hosts: tuple[str, ...] = ()  # beside loopback names and `host`; "*" allows all
+    cors_origins: tuple[str, ...] = ()
+    defaults: GenerationDefaults = field(default_factory=GenerationDefaults)  # over the model's own
+    media: MediaRules = field(default_factory=MediaRules)
+    limits: Limits = field(default_factory=Limits)
+    workers: int = 2  # processes that prepare requests, at most
+    prepare_seconds: float = 60.0  # then the worker is killed
+    hang_seconds: float = 30.0  # without progress
+    drain_seconds: float = 30.0
+    keepalive_seconds: float = 10.0  # between comments on a silent stream
+    timeout: float | None = None  # of a request that names none
+    log_json: bool = False
+    log_prompts: bool = False
+    log_level: str = "info"

@@ -1,0 +1,63 @@
+"""What is known of one request, for logs, metrics and `/v1/status`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Phase = Literal["preparing", "queued", "prefill", "decode", "done"]
+
+
+@dataclass
+class Record:
+    """Times are of one monotonic clock, in seconds; None: not yet."""
+
+    id: str
+    api: str
+    model: str
+    stream: bool
+    choices: int
+    arrived: float
+    phase: Phase = "preparing"
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    accepted: float | None = None  # by the engine
+    started: float | None = None  # its prompt began to run
+    first_token: float | None = None
+    last_token: float | None = None
+    largest_gap: float = 0.0  # between two tokens of one choice
+    finished: float | None = None
+    finish_reasons: list[str] = field(default_factory=list)
+    status: int = 200  # of the answer; 499: the client went away
+    error: str | None = None  # code
+    restarts: int = 0  # of the engine, survived while waiting
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens per second after the first one."""
+        if self.first_token is None or self.last_token is None:
+            return None
+        seconds = self.last_token - self.first_token
+        return (self.completion_tokens - self.choices) / seconds if seconds > 0 else None
+
+    def report(self, now: float, row: Mapping[str, Any] | None) -> dict[str, Any]:
+        """As `/v1/status` shows it (B53); `row` is what the engine says of it."""
+        first = self.first_token
+        return {
+            "id": self.id,
+            "api": self.api,
+            "model": self.model,
+            "stream": self.stream,
+            "phase": self.phase,
+            "prefilled_tokens": 0 if row is None else row.get("prefilled_tokens", 0),
+            "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.cached_tokens,
+            "completion_tokens": self.completion_tokens,
+            "choices": self.choices,
+            "age_seconds": now - self.arrived,
+            "first_token_seconds": None if first is None else first - self.arrived,
+            "tokens_per_second": self.rate,
+            "largest_gap_seconds": self.largest_gap,
+        }

@@ -1,0 +1,433 @@
+"""What the APIs see of the server: jobs go in, tickets come out.
+
+    async with await service.open(job) as ticket:      # ApiError if it cannot be served
+        async for events in ticket:                    # ApiError if it is lost on its way
+            ...
+
+    open:  prepare (a worker) ──> submit ──> accepted by the engine ──> Ticket
+    then:  the engine's events ──> Live ──> Ticket
+
+A request is kept until its first event. If the engine dies before that, the next one gets it,
+once; if it dies later, the request is lost and its client is told. Everything here belongs to
+the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from bushel.core import Event, GenerationDefaults, RequestError, SamplingParams
+from bushel.core.options import Facts
+from bushel.core.params import choices, resolve
+from bushel.core.wire import (
+    Abort,
+    Accepted,
+    AskStatus,
+    Beat,
+    Decode,
+    Encode,
+    FromEngine,
+    Made,
+    Open,
+    Prepare,
+    Refused,
+    Status,
+    Stepped,
+    Submit,
+    Text,
+)
+from bushel.server import errors, logs
+from bushel.server.errors import ApiError
+from bushel.server.metrics import Metrics
+from bushel.server.names import Names
+from bushel.server.options import ServerOptions
+from bushel.server.pool import Pool
+from bushel.server.record import Record
+from bushel.server.supervisor import Supervisor
+from bushel.server.ticket import Live, Ticket
+from bushel.server.vocabulary import Vocabulary
+
+log = logging.getLogger(__name__)
+
+# Tensors of requests that have not begun, kept in the front. More wait to be prepared.
+_HELD_BYTES = 1 << 30
+_MOST_CRASHES = 2  # of engines that had a request, before it is given up
+_HOPELESS = 3  # engines that died in a row while loading, before requests are turned away
+_STATUS_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """request: what `chat.prepare` takes: messages, prompt or prompt_token_ids, with options."""
+
+    request: Mapping[str, Any]
+    params: SamplingParams
+    model: str  # as the client is answered
+    api: str  # "chat", "completions"; for logs
+    reply_tokens: int  # at most, where neither request, command line nor model says
+    stream: bool = False
+    timeout: float | None = None
+
+
+class Service:
+    """Make it on the event loop, `run` it as a task, `close` it."""
+
+    def __init__(self, options: ServerOptions, names: Names, metrics: Metrics):
+        self.options = options
+        self.names = names
+        self.metrics = metrics
+        self.draining = False
+        self.ready = asyncio.Event()  # set when the first engine is
+        self._held = 0  # bytes of tensors of requests that have not begun
+        self._roomy = asyncio.Event()  # few enough of them
+        self._roomy.set()
+        self.supervisor = Supervisor(options.engine, self, options.hang_seconds)
+        engine = options.engine
+        self.pool = Pool(
+            Open(engine.model, engine.trust_remote_code, options.media),
+            options.workers,
+            options.prepare_seconds,
+            self._roomy,
+        )
+        self._vocabulary: Vocabulary | None = None
+        self._records: dict[str, Record] = {}  # of everything that is not finished
+        self._live: dict[str, Live] = {}  # what has been submitted, in order
+        self._asked: list[asyncio.Future[dict[str, Any]]] = []
+        self._calls = itertools.count()
+
+    async def run(self) -> None:
+        """Until cancelled, or until it is known that the model cannot be served."""
+        workers = asyncio.create_task(self.pool.run())
+        engine = asyncio.create_task(self._run_engine())
+        knowing = asyncio.create_task(self._learn())
+        try:
+            await asyncio.wait([workers, engine], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            knowing.cancel()
+            await self.supervisor.close()
+            workers.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await workers
+            await engine
+
+    async def _run_engine(self) -> None:
+        model = self.options.engine.model
+        if not model.startswith("bushel:") and not Path(model).expanduser().exists():
+            await asyncio.wait([self.pool.facts])  # a worker fetches it; two would show it twice
+        if self.pool.failed is None:
+            await self.supervisor.run()
+
+    def kill(self) -> None:
+        """End all children now."""
+        self.supervisor.kill()
+        self.pool.kill()
+
+    @property
+    def failed(self) -> str | None:
+        """Why the model cannot be served at all."""
+        return self.supervisor.failed or self.pool.failed
+
+    async def _learn(self) -> None:
+        facts = await self.pool.facts
+        self._vocabulary = await asyncio.to_thread(Vocabulary, facts)
+
+    # -- what the APIs ask for ---------------------------------------------------------------
+
+    @property
+    def facts(self) -> Facts | None:
+        done = self.pool.facts.done() and self.pool.facts.exception() is None
+        return self.pool.facts.result() if done else None
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        if self._vocabulary is None:
+            raise errors.unavailable("its tokenizer is being loaded")
+        return self._vocabulary
+
+    async def open(self, job: Job) -> Ticket:
+        """When this returns, the engine has accepted the request."""
+        self._admit()
+        now = time.monotonic()
+        count = _checked(choices, job.params)
+        record = Record(uuid.uuid4().hex, job.api, job.model, job.stream, count, now)
+        self._records[record.id] = record
+        seconds = job.timeout if job.timeout is not None else self.options.timeout
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._open(job, record, seconds)
+        except TimeoutError:
+            error = errors.timed_out(seconds or 0.0)
+            self._end(record, error)
+            raise error from None
+        except ApiError as error:
+            self._end(record, error)
+            raise
+        except BaseException:  # above all: the client went away
+            self._end(record, None, status=499)
+            raise
+
+    async def encode(self, request: Mapping[str, Any]) -> tuple[int, ...]:
+        call = f"call-{next(self._calls)}"
+        if "messages" in request:
+            made, _ = await self.pool.ask(Prepare(call, dict(request)))
+        else:
+            special = bool(request.get("add_special_tokens", True))
+            made, _ = await self.pool.ask(Encode(call, str(request.get("prompt", "")), special))
+        assert isinstance(made, Made)
+        return made.ids
+
+    async def decode(self, ids: Sequence[int]) -> str:
+        facts = await self.pool.facts
+        if not all(0 <= token < facts.vocab for token in ids):
+            raise ApiError(400, f"tokens must be integers below {facts.vocab}.", param="tokens")
+        made, _ = await self.pool.ask(Decode(f"call-{next(self._calls)}", tuple(ids)))
+        assert isinstance(made, Text)
+        return made.text
+
+    def health(self) -> str | None:
+        """None if all is well, else what is not."""
+        if self.draining:
+            return "the server is shutting down"
+        if self.supervisor.worry is None and self._vocabulary is None:
+            return "the tokenizer is being loaded"
+        return self.supervisor.worry
+
+    async def status(self) -> dict[str, Any]:
+        engine = await self._engine_status()
+        rows: dict[str, dict[str, Any]] = {}
+        for row in engine.pop("requests", ()):
+            rows.setdefault(row["id"], row)
+        now = time.monotonic()
+        return {
+            "model": self.names.main,
+            "health": self.health() or "ok",
+            "engine": {
+                "ready": self.supervisor.ready,
+                "restarts": self.supervisor.restarts,
+                "reason": None if self.supervisor.ready else self.supervisor.reason,
+                **engine,
+                "pid": self.supervisor.pid,
+            },
+            "preparing": self._preparing,
+            "running": engine.get("running", 0),
+            "waiting": engine.get("waiting", 0),
+            "requests": [it.report(now, rows.get(it.id)) for it in self._records.values()],
+        }
+
+    @property
+    def _preparing(self) -> int:
+        return sum(it.phase == "preparing" for it in self._records.values())
+
+    def cancel(self, request_id: str) -> bool:
+        """By its id, with or without the prefix its API gave it."""
+        live = self._live.get(request_id.rpartition("-")[2])
+        if live is None or live.done:
+            return False
+        self._abort(live, ApiError(409, "The request was cancelled.", code="request_cancelled"))
+        return True
+
+    async def drain(self, seconds: float) -> None:
+        """Take nothing new, and give what runs so many seconds."""
+        self.draining = True
+        end = time.monotonic() + seconds
+        while self._records and time.monotonic() < end:
+            await asyncio.sleep(0.05)
+        gone = ApiError(503, "The server is shutting down.", code="shutting_down")
+        for live in list(self._live.values()):
+            self._abort(live, gone)
+
+    # -- one request's way -------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        if self.draining:
+            raise ApiError(503, "The server is shutting down.", code="shutting_down", retry_after=5)
+        if self.failed is not None:
+            raise errors.unavailable(self.failed)
+        if self.supervisor.stillborn >= _HOPELESS:
+            raise errors.unavailable(self.supervisor.reason)
+        waiting = sum(it.phase in ("preparing", "queued") for it in self._records.values())
+        if waiting >= self.options.limits.queue:
+            raise errors.too_many(waiting)
+
+    async def _open(self, job: Job, record: Record, seconds: float | None) -> Ticket:
+        facts = await self.pool.facts
+        defaults = _overlaid(facts.defaults, self.options.defaults)
+        decoding = _checked(
+            lambda params: resolve(
+                params,
+                defaults,
+                vocab=facts.vocab,
+                end_ids=facts.end_ids,
+                max_tokens=job.reply_tokens,
+            ),
+            job.params,
+        )
+        if self.options.log_prompts:
+            logs.prompt(record.id, job.request)
+        made, tail = await self.pool.ask(Prepare(record.id, dict(job.request)))
+        assert isinstance(made, Made)
+        record.prompt_tokens, record.phase = len(made.ids), "queued"
+        submit = Submit(record.id, made.ids, made.tensors, decoding, record.choices)
+        live = self._live[record.id] = Live(record, submit, tail)
+        self._hold(tail.nbytes)
+        try:
+            if self.supervisor.ready:
+                self.supervisor.send(submit, tail)
+            await live.accepted
+            while self._vocabulary is None:
+                await asyncio.sleep(0.05)
+        except BaseException:
+            self._withdraw(live)
+            raise
+        if seconds is not None:
+            left = max(0.0, record.arrived + seconds - time.monotonic())
+            loop = asyncio.get_running_loop()
+            live.deadline = loop.call_later(left, self._abort, live, errors.timed_out(seconds))
+        return Ticket(self, live, self._vocabulary.decode)
+
+    def leave(self, live: Live) -> None:
+        """Its API reads no more of it."""
+        if not live.done:
+            self._abort(live, None)
+
+    def _abort(self, live: Live, error: ApiError | None) -> None:
+        """Stop its work now; `error` is for whoever still listens."""
+        if not live.done:
+            self._withdraw(live)
+            if error is not None:
+                live.fail(error)
+            self._end(live.record, error, status=499)
+
+    def _withdraw(self, live: Live) -> None:
+        self.supervisor.send(Abort(live.record.id))
+        self._forget(live)
+
+    def _fail(self, live: Live, error: ApiError) -> None:
+        """The engine does not have it, or has it no more."""
+        live.fail(error)
+        self._forget(live)
+        self._end(live.record, error)
+
+    def _forget(self, live: Live) -> None:
+        self._live.pop(live.record.id, None)
+        self._hold(-live.release())
+        if live.deadline is not None:
+            live.deadline.cancel()
+
+    def _end(self, record: Record, error: ApiError | None, *, status: int = 200) -> None:
+        if self._records.pop(record.id, None) is None:
+            return
+        record.finished, record.phase = time.monotonic(), "done"
+        record.status = status if error is None else error.status
+        record.error = None if error is None else error.code
+        self.metrics.finished(record)
+        logs.finished(record)
+
+    def _hold(self, size: int) -> None:
+        self._held += size
+        if self._held < _HELD_BYTES:
+            self._roomy.set()
+        else:
+            self._roomy.clear()
+
+    # -- supervisor.Owner --------------------------------------------------------------------
+
+    def engine_ready(self) -> None:
+        self.ready.set()
+        for live in list(self._live.values()):
+            self.supervisor.send(live.submit, live.tail)
+
+    def engine_lost(self) -> None:
+        self.metrics.restarted(self.supervisor.reason)
+        self.metrics.engine({}, up=False)
+        hopeless = self.supervisor.stillborn >= _HOPELESS
+        for live in list(self._live.values()):
+            live.crashes += 1
+            if live.begun or live.crashes >= _MOST_CRASHES:
+                self._fail(live, errors.restarted())
+            elif hopeless:
+                self._fail(live, errors.unavailable(self.supervisor.reason))
+            else:
+                record = live.record
+                record.phase, record.started, record.restarts = "queued", None, live.crashes
+
+    def engine_said(self, message: FromEngine) -> None:
+        if isinstance(message, Stepped):
+            self._stepped(message)
+        elif isinstance(message, Accepted):
+            live = self._live.get(message.id)
+            if live is None:
+                self.supervisor.send(Abort(message.id))
+            elif not live.accepted.done():
+                live.record.accepted = time.monotonic()
+                live.accepted.set_result(None)
+        elif isinstance(message, Refused):
+            if (live := self._live.get(message.id)) is not None:
+                self._fail(live, ApiError.refused(message))
+        elif isinstance(message, Status):
+            asked, self._asked = self._asked, []
+            for future in asked:
+                if not future.done():
+                    future.set_result(message.status)
+        elif isinstance(message, Beat):
+            self.metrics.engine(message.status, up=True, preparing=self._preparing)
+
+    def _stepped(self, message: Stepped) -> None:
+        now, gaps, tokens = time.monotonic(), list[float](), 0
+        for started in message.started:
+            if (live := self._live.get(started.id)) is not None:
+                live.record.started, live.record.phase = now, "prefill"
+                live.record.cached_tokens = started.cached
+        for event in message.events:
+            live = self._live.get(event.request_id)
+            if live is None:
+                continue
+            if event.finish_reason in ("error", "abort"):
+                self._abort(live, _lost(event))
+                continue
+            self._hold(-live.release())
+            tokens += len(event.token_ids)
+            if (gap := live.take(event, now)) is not None:
+                gaps.append(gap)
+            if live.done:
+                self._forget(live)
+                self._end(live.record, None)
+        if tokens:
+            self.metrics.tokens(tokens, gaps)
+
+    async def _engine_status(self) -> dict[str, Any]:
+        if self.supervisor.ready:
+            future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+            self._asked.append(future)
+            self.supervisor.send(AskStatus())
+            with contextlib.suppress(TimeoutError):
+                return dict(await asyncio.wait_for(future, _STATUS_SECONDS))
+        return dict(self.supervisor.status)
+
+
+def _checked(check: Any, params: SamplingParams) -> Any:
+    try:
+        return check(params)
+    except RequestError as error:
+        raise ApiError.of(error) from None
+
+
+def _overlaid(model: GenerationDefaults, said: GenerationDefaults) -> GenerationDefaults:
+    """The command line over the model's generation config (B31)."""
+    stated = {it.name: getattr(said, it.name) for it in fields(said)}
+    return replace(model, **{name: value for name, value in stated.items() if value is not None})
+
+
+def _lost(event: Event) -> ApiError:
+    if event.code is not None:
+        return ApiError(400, str(event.error), code=event.code)
+    return ApiError(500, "The request failed in the engine.", code="internal_error")

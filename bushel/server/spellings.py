@@ -1,0 +1,164 @@
+"""Flags of other servers that Bushel has no setting for: what to say about each.
+
+People keep the command lines they have. A flag for what Bushel does anyway is taken with a note;
+one for what it does not do ends the command, because a setting that is silently ignored is worse
+than none.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+_ALWAYS = "Bushel always works this way."
+_FITS = "there are no blocks to size; a request is admitted when all of it fits into memory."
+_PREFIX = "needs no flag; this version computes every prompt whole."
+
+# Flags without a value.
+NOTED = {
+    "--continuous-batching": _ALWAYS,
+    "--mllm": "Bushel sees what a checkpoint is; images need no flag.",
+    "--use-paged-cache": "memory is promised per request and never runs out half-way.",
+    "--enable-chunked-prefill": _ALWAYS,
+    "--enable-metrics": "metrics are always at /metrics.",
+    "--enable-prefix-cache": _PREFIX,
+    "--enable-prefix-caching": _PREFIX,
+    "--disable-prefix-cache": "this version computes every prompt whole.",
+    "--no-prefix-cache": "this version computes every prompt whole.",
+    "--no-enable-prefix-caching": "this version computes every prompt whole.",
+    "--disable-log-requests": "prompts are not logged without --log-prompts.",
+    "--no-enable-log-requests": "prompts are not logged without --log-prompts.",
+    "--disable-uvicorn-access-log": _ALWAYS,
+}
+
+# Flags with one value.
+NOTED_VALUES = {
+    "--stream-interval": "Bushel sends what every step adds.",
+    "--prefill-batch-size": "prompts run one at a time, in chunks; see --prefill-chunk.",
+    "--completion-batch-size": "--max-num-seqs says how many replies run together.",
+    "--paged-cache-block-size": _FITS,
+    "--max-cache-blocks": _FITS,
+    "--block-size": _FITS,
+}
+
+_TOOLS = "tool calls are not there yet."
+_REASONING = "reasoning is not separated from content yet."
+_DRAFTS = "speculative decoding is not there yet."
+_REUSE = "reuse of prefixes is not there yet."
+_ONE_MODEL = "one server serves one model."
+_CHECKPOINT = "the checkpoint's own chat template is used, with what requests say."
+_KV = "use --kv-bits."
+_TLS = "put a proxy with TLS in front."
+
+REFUSED = {
+    "--max-model-len": "the context is the model's own and cannot be set yet.",
+    "--max-kv-size": "the context is the model's own and cannot be set yet.",
+    "--gpu-memory-utilization": "use --memory-limit-gb.",
+    "--enable-auto-tool-choice": _TOOLS,
+    "--tool-call-parser": _TOOLS,
+    "--tool-parser-plugin": _TOOLS,
+    "--mcp-config": _TOOLS,
+    "--reasoning-parser": _REASONING,
+    "--enable-reasoning": _REASONING,
+    "--enable-thinking": _REASONING,
+    "--default-thinking-token-budget": _REASONING,
+    "--speculative-config": _DRAFTS,
+    "--speculative-method": _DRAFTS,
+    "--num-speculative-tokens": _DRAFTS,
+    "--draft-model": _DRAFTS,
+    "--enable-mtp": _DRAFTS,
+    "--mtp-num-draft-tokens": _DRAFTS,
+    "--mtp-optimistic": _DRAFTS,
+    "--mllm-draft-model": _DRAFTS,
+    "--mllm-draft-kind": _DRAFTS,
+    "--mllm-draft-block-size": _DRAFTS,
+    "--specprefill": "sparse prefill is not there yet.",
+    "--specprefill-threshold": "sparse prefill is not there yet.",
+    "--specprefill-keep-pct": "sparse prefill is not there yet.",
+    "--specprefill-draft-model": "sparse prefill is not there yet.",
+    "--prefix-cache-size": _REUSE,
+    "--cache-memory-mb": _REUSE,
+    "--cache-memory-percent": _REUSE,
+    "--no-memory-aware-cache": _REUSE,
+    "--ssd-cache-dir": _REUSE,
+    "--ssd-cache-max-gb": _REUSE,
+    "--warm-prompts": _REUSE,
+    "--kv-cache-dtype": _KV,
+    "--kv-cache-quantization-group-size": _KV,
+    "--kv-cache-min-quantize-tokens": _KV,
+    "--kv-k-bits": _KV,
+    "--kv-v-bits": _KV,
+    "--kv-hadamard": _KV,
+    "--linear-state-quantization": "recurrent state keeps the model's own precision.",
+    "--linear-state-quantization-bits": "recurrent state keeps the model's own precision.",
+    "--linear-state-quantization-group-size": "recurrent state keeps the model's own precision.",
+    "--linear-state-bf16": "recurrent state keeps the model's own precision.",
+    "--chat-template": _CHECKPOINT,
+    "--default-chat-template-kwargs": _CHECKPOINT,
+    "--default-presence-penalty": "penalties of this kind are the request's own.",
+    "--models-config": _ONE_MODEL,
+    "--lazy-load-model": _ONE_MODEL,
+    "--auto-unload-idle-seconds": _ONE_MODEL,
+    "--enable-lora": _ONE_MODEL,
+    "--lora-modules": _ONE_MODEL,
+    "--embedding-model": "embeddings are not there yet.",
+    "--rerank-model": "reranking is not there yet.",
+    "--max-audio-upload-mb": "audio is not there yet.",
+    "--max-tts-input-chars": "audio is not there yet.",
+    "--rate-limit": "there is --queue-limit, and a proxy can count requests.",
+    "--offline": "set HF_HUB_OFFLINE=1 in the environment.",
+    "--download-timeout": "set HF_HUB_DOWNLOAD_TIMEOUT in the environment.",
+    "--download-retries": "a download that was cut off goes on where it was; start again.",
+    "--revision": "give the directory of the revision as MODEL.",
+    "--tensor-parallel-size": "one process uses one device yet.",
+    "--pipeline-parallel-size": "one process uses one device yet.",
+    "--data-parallel-size": "one process uses one device yet.",
+    "--ssl-keyfile": _TLS,
+    "--ssl-certfile": _TLS,
+    "--config": "settings are flags; a shell script can hold them.",
+}
+
+
+class _Note(argparse.Action):
+    """Adds what is to be said to `notes`."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        notes = [*getattr(namespace, "notes", []), f"{option_string}: {self.const}"]
+        namespace.notes = list(dict.fromkeys(notes))
+
+
+class _Refuse(argparse.Action):
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        parser.error(f"{option_string}: {self.const}")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The parser understands all of these, and its help is silent about them."""
+    tables: tuple[tuple[dict[str, str], type[argparse.Action], int | str | None], ...] = (
+        (NOTED, _Note, 0),
+        (NOTED_VALUES, _Note, None),
+        (REFUSED, _Refuse, "?"),
+    )
+    for table, action, nargs in tables:
+        for flag, told in table.items():
+            parser.add_argument(
+                flag,
+                action=action,
+                nargs=nargs,
+                const=told,
+                dest="notes",
+                help=argparse.SUPPRESS,
+            )

@@ -1,0 +1,148 @@
+"""One request on its way through the server, and what its API reads of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from bushel.core import Decoding, Event
+from bushel.core.wire import Submit
+from bushel.engine.reply import Decode, Reply
+from bushel.server.errors import ApiError
+from bushel.server.record import Record
+
+if TYPE_CHECKING:
+    from bushel.server.service import Service
+
+
+class Live:
+    """A request that the engine has, or will have. Belongs to the event loop."""
+
+    def __init__(self, record: Record, submit: Submit, tail: memoryview):
+        self.record = record
+        self.submit = submit
+        self.tail: memoryview | None = tail  # kept until the first event, to submit it again
+        self.accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.error: ApiError | None = None
+        self.crashes = 0  # of engines that had it
+        self.events: list[Event] = []  # not read yet; no longer than the reply
+        self.wake = asyncio.Event()
+        self.deadline: asyncio.TimerHandle | None = None
+        self._open = submit.choices  # without a finish reason
+        self._last: list[float | None] = [None] * submit.choices
+
+    @property
+    def begun(self) -> bool:
+        return self.tail is None
+
+    @property
+    def done(self) -> bool:
+        return self._open == 0 or self.error is not None
+
+    def release(self) -> int:
+        """Keep its tensors no longer; returns how many bytes they were."""
+        tail, self.tail = self.tail, None
+        return 0 if tail is None else tail.nbytes
+
+    def take(self, event: Event, now: float) -> float | None:
+        """An event of the engine; returns the gap since the choice's token before it."""
+        record = self.record
+        self.events.append(event)
+        self.wake.set()
+        gap: float | None = None
+        if event.token_ids:
+            record.phase, record.last_token = "decode", now
+            record.completion_tokens += len(event.token_ids)
+            before = self._last[event.choice]
+            if before is not None:
+                gap = now - before
+                record.largest_gap = max(record.largest_gap, gap)
+            if record.first_token is None:
+                record.first_token = now
+            self._last[event.choice] = now
+        if event.finish_reason is not None:
+            self._open -= 1
+            record.finish_reasons.append(event.finish_reason)
+        return gap
+
+    def fail(self, error: ApiError) -> None:
+        if self.error is None:
+            self.error = error
+            self.wake.set()
+            if not self.accepted.done():
+                self.accepted.set_exception(error)
+
+
+class Ticket:
+    """What `Service.open` gives: an async iterator, and a block that aborts when it is left.
+
+    Each item is all that happened since the last one, at most one event per choice, with text
+    that may be shown. ApiError when the request is lost. Waiting may be cancelled; nothing that
+    happened is lost by that.
+    """
+
+    def __init__(self, service: Service, live: Live, decode: Decode):
+        self.id = live.record.id
+        self.created = int(time.time())
+        self.prompt_ids = live.submit.ids
+        self._service = service
+        self._live = live
+        decoding: Decoding = live.submit.decoding
+        self._replies = [Reply(decode, decoding) for _ in range(live.submit.choices)]
+
+    @property
+    def cached_tokens(self) -> int:
+        return self._live.record.cached_tokens
+
+    async def __aenter__(self) -> Ticket:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        self._service.leave(self._live)
+
+    def __aiter__(self) -> Ticket:
+        return self
+
+    async def __anext__(self) -> list[Event]:
+        live = self._live
+        while not live.events:
+            if live.error is not None:
+                raise live.error
+            if live.done:
+                raise StopAsyncIteration
+            live.wake.clear()
+            await live.wake.wait()
+        events, live.events = live.events, []
+        return [self._fold(found) for found in _by_choice(events)]
+
+    def _fold(self, events: list[Event]) -> Event:
+        """Several events of one choice as one, with their text."""
+        first, last = events[0], events[-1]
+        reply, ended = self._replies[first.choice], False
+        for event in events:
+            for token in event.token_ids:
+                ended = reply.add(token) or ended
+        if last.finish_reason is not None and not ended:
+            reply.finish()
+        if len(events) == 1:
+            return first._replace(text=reply.take())
+        return first._replace(
+            token_ids=sum((it.token_ids for it in events), ()),
+            text=reply.take(),
+            logprobs=sum((it.logprobs for it in events), ()),
+            prompt_logprobs=sum((it.prompt_logprobs for it in events), ()),
+            finish_reason=last.finish_reason,
+        )
+
+
+def _by_choice(events: list[Event]) -> list[list[Event]]:
+    if len(events) == 1:
+        return [events]
+    found: dict[int, list[Event]] = {}
+    for event in events:
+        found.setdefault(event.choice, []).append(event)
+    return list(found.values())

@@ -1,0 +1,1 @@
+"""Media, templates and what clients may do with them, without any engine."""

@@ -1,0 +1,237 @@
+"""A service that plays a script, for tests of what stands in front of the real one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import httpx
+import uvloop
+
+from bushel.core import Event
+from bushel.core.options import EngineOptions, Facts
+from bushel.server.app import create_app
+from bushel.server.errors import ApiError
+from bushel.server.http import make_server
+from bushel.server.names import Names
+from bushel.server.options import ServerOptions
+from bushel.server.service import Job
+
+T = TypeVar("T")
+# What a ticket does next: say something, fail, or wait until the test lets it go on.
+Step = list[Event] | Exception | asyncio.Event
+PATIENCE = 20.0  # seconds until a test that hangs is ended
+
+
+def said(
+    text: str = "", choice: int = 0, finish: Any = None, *, tokens: int | None = None, **more: Any
+) -> Event:
+    """One event; a token per character unless told otherwise."""
+    ids = tuple(map(ord, text)) if tokens is None else (0,) * tokens
+    return Event("", choice, ids, text, finish_reason=finish, **more)
+
+
+class Vocabulary:
+    """A token is a character, but for one that is half of one."""
+
+    HALF = 1_200_000
+
+    def hidden(self, token: int) -> bool:
+        return False
+
+    def bytes(self, token: int) -> bytes:
+        return b"\xf0\x9f" if token == self.HALF else chr(token).encode()
+
+    def text(self, token: int) -> str:
+        return "\ufffd" if token == self.HALF else chr(token)
+
+
+class Metrics:
+    def render(self) -> tuple[bytes, str]:
+        return b"up 1\n", "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Ticket:
+    def __init__(self, service: Service, job: Job, steps: Sequence[Step]):
+        self.id = f"{next(service.numbers):032x}"
+        self.created = 1_700_000_000
+        self.prompt_ids = service.ids(job.request)
+        self.cached_tokens = service.cached
+        self._steps = list(steps)
+        self.reads = 0
+        self.left: str | None = None  # how its block was left
+
+    async def __aenter__(self) -> Ticket:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.left = "done" if not self._steps else kind.__name__ if kind else "early"
+
+    def __aiter__(self) -> Ticket:
+        return self
+
+    async def __anext__(self) -> list[Event]:
+        self.reads += 1
+        while self._steps:
+            step = self._steps[0]
+            if isinstance(step, asyncio.Event):
+                await step.wait()
+                self._steps.pop(0)
+                continue
+            self._steps.pop(0)
+            if isinstance(step, Exception):
+                raise step
+            await asyncio.sleep(0)
+            return step
+        raise StopAsyncIteration
+
+
+@dataclass
+class Service:
+    """`script` says what each job's ticket does; `gate` holds back `open` until it is set."""
+
+    script: Callable[[Job], Sequence[Step] | Exception] = lambda job: [[said("Hi", finish="stop")]]
+    options: ServerOptions = field(
+        default_factory=lambda: ServerOptions(EngineOptions("test/model"))
+    )
+    cached: int = 0
+    context: int | None = 4096
+    unwell: str | None = None
+    gate: asyncio.Event | None = None
+
+    def __post_init__(self) -> None:
+        self.names = Names.of("test/model", self.options.served_names, self.options.aliases)
+        self.metrics = Metrics()
+        self.vocabulary = Vocabulary()
+        self.numbers = itertools.count(1)
+        self.jobs: list[Job] = []
+        self.tickets: list[Ticket] = []
+        self.asked: list[Mapping[str, Any]] = []
+        self.opening = 0  # calls of open that have not ended
+        self.given_up = 0  # calls of open that were cancelled
+        self.facts = Facts("test/model", "", 1 << 20, self.context, frozenset(), False)
+
+    @staticmethod
+    def ids(request: Mapping[str, Any]) -> tuple[int, ...]:
+        text = request.get("prompt", "messages")
+        return tuple(request.get("prompt_token_ids") or map(ord, text))
+
+    async def open(self, job: Job) -> Ticket:
+        self.jobs.append(job)
+        self.opening += 1
+        try:
+            if self.gate is not None:
+                await self.gate.wait()
+        except asyncio.CancelledError:
+            self.given_up += 1
+            raise
+        finally:
+            self.opening -= 1
+        steps = self.script(job)
+        if isinstance(steps, Exception):
+            raise steps
+        ticket = Ticket(self, job, steps)
+        self.tickets.append(ticket)
+        return ticket
+
+    async def encode(self, request: Mapping[str, Any]) -> tuple[int, ...]:
+        self.asked.append(request)
+        return self.ids(request)
+
+    async def decode(self, ids: Sequence[int]) -> str:
+        if not all(token < self.facts.vocab for token in ids):
+            raise failing(400, "invalid_request")
+        return "".join(map(chr, ids))
+
+    def health(self) -> str | None:
+        return self.unwell
+
+    async def status(self) -> dict[str, Any]:
+        return {"running": len(self.tickets)}
+
+    def cancel(self, request_id: str) -> bool:
+        return any(ticket.id == request_id for ticket in self.tickets)
+
+
+def options(**changes: Any) -> ServerOptions:
+    return ServerOptions(EngineOptions("test/model"), **changes)
+
+
+def playing(*steps: Step) -> Callable[[Job], Sequence[Step]]:
+    return lambda job: steps
+
+
+def failing(status: int, code: str) -> ApiError:
+    return ApiError(status, "It went wrong.", code=code)
+
+
+# -- asking ---------------------------------------------------------------------------------
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """On the event loop that the server runs on."""
+    return uvloop.run(asyncio.wait_for(work, PATIENCE))
+
+
+def ask(service: Service, method: str, path: str, **more: Any) -> httpx.Response:
+    """One request to the application, without a network."""
+
+    async def work() -> httpx.Response:
+        transport = httpx.ASGITransport(create_app(service))  # type: ignore[arg-type]
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            return await client.request(method, path, **more)
+
+    return run(work())
+
+
+def chat(service: Service, **body: Any) -> httpx.Response:
+    messages = body.pop("messages", [{"role": "user", "content": "Hello"}])
+    return ask(service, "POST", "/v1/chat/completions", json={"messages": messages, **body})
+
+
+def complete(service: Service, **body: Any) -> httpx.Response:
+    return ask(service, "POST", "/v1/completions", json={"prompt": "ab", **body})
+
+
+def events(text: str) -> list[Any]:
+    """A stream's data, as objects; [DONE] and comments as they are."""
+    found: list[Any] = []
+    for block in text.removesuffix("\n\n").split("\n\n"):
+        kind, _, payload = block.partition(": ")
+        found.append(json.loads(payload) if kind == "data" and payload != "[DONE]" else block)
+    return found
+
+
+@contextlib.asynccontextmanager
+async def served(service: Service) -> AsyncIterator[int]:
+    """The real HTTP server on a loopback port."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        server = make_server(create_app(service), service.options)  # type: ignore[arg-type]
+        task = asyncio.create_task(server.serve(sockets=[sock]))
+        while not server.started:
+            await asyncio.sleep(0.005)
+        try:
+            yield sock.getsockname()[1]
+        finally:
+            server.force_exit = server.should_exit = True
+            await task
+
+
+async def until(true: Callable[[], bool]) -> None:
+    while not true():
+        await asyncio.sleep(0.005)
+
+
+def request_bytes(path: str, body: Mapping[str, Any] | None = None, **headers: str) -> bytes:
+    """A request as it travels."""
+    payload = b"" if body is None else json.dumps(body).encode()
+    method = "GET" if body is None else "POST"
+    lines = {"host": "127.0.0.1", "content-length": str(len(payload)), **headers}
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + payload

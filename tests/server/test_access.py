@@ -1,0 +1,253 @@
+"""Who may ask: keys, names of the server, and web pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from .scripted import Service, ask, options
+
+CHAT = {"messages": [{"role": "user", "content": "Hello"}]}
+ROUTES = [
+    ("POST", "/v1/chat/completions"),
+    ("POST", "/v1/completions"),
+    ("GET", "/v1/models"),
+    ("GET", "/v1/models/test/model"),
+    ("GET", "/metrics"),
+    ("GET", "/v1/status"),
+    ("DELETE", "/v1/requests/x"),
+    ("POST", "/tokenize"),
+    ("POST", "/detokenize"),
+    ("GET", "/version"),
+    ("GET", "/openapi.json"),
+    ("GET", "/nowhere"),
+    ("OPTIONS", "/v1/models"),
+    ("GET", "/health/"),
+    ("GET", "//health"),
+]
+
+
+def keyed(**more: Any) -> Service:
+    return Service(options=options(api_keys=("first key", "sécond"), **more))
+
+
+def post(service: Service, **headers: str) -> httpx.Response:
+    return ask(service, "POST", "/v1/chat/completions", json=CHAT, headers=headers)
+
+
+# -- keys --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_every_route_but_health_needs_the_key(method: str, path: str) -> None:
+    reply = ask(keyed(), method, path)
+    assert reply.status_code == 401
+    assert reply.json()["error"]["code"] == "invalid_api_key"
+    assert reply.json()["error"]["type"] == "authentication_error"
+    assert reply.headers["www-authenticate"] == "Bearer"
+    with_key = ask(keyed(), method, path, headers={"x-api-key": "first key"})
+    assert with_key.status_code != 401  # control: it was the key
+
+
+def test_health_needs_no_key() -> None:
+    assert ask(keyed(), "GET", "/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": "Bearer first key"},
+        {"authorization": "bearer first key"},
+        {"x-api-key": "first key"},
+        {"authorization": b"Bearer s\xc3\xa9cond"},
+        {"authorization": "Basic x", "x-api-key": "first key"},
+    ],
+)
+def test_a_right_key_in_either_header_opens(headers: Any) -> None:
+    assert ask(keyed(), "GET", "/version", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": "Bearer first"},
+        {"authorization": "Bearer first keys"},
+        {"authorization": "Bearer "},
+        {"authorization": "first key"},
+        {"x-api-key": "FIRST KEY"},
+        {"x-api-key": b"\xff\xfe"},
+        {"authorization": "Bearer wrong", "x-api-key": "first key"},
+    ],
+)
+def test_a_wrong_key_does_not(headers: Any) -> None:
+    assert ask(keyed(), "GET", "/version", headers=headers).status_code == 401
+
+
+# -- names of the server (DNS rebinding) -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost",
+        "LOCALHOST:8000",
+        "localhost.",
+        "127.0.0.1:8000",
+        "[::1]:8000",
+        "192.168.1.5",
+        "[fe80::1]",
+    ],
+)
+def test_loopback_names_and_addresses_are_answered(host: str) -> None:
+    assert ask(Service(), "GET", "/version", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:8000",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "127.0.0.1@evil.example",
+        "evil.example\\@localhost",
+        "localhost/evil",
+        "localhost:8000:9",
+        "[::1",
+        "",
+        "0x7f.1",
+    ],
+)
+@pytest.mark.parametrize("bound", ["127.0.0.1", "0.0.0.0"])
+def test_another_name_is_not(host: str, bound: str) -> None:
+    reply = ask(Service(options=options(host=bound)), "GET", "/health", headers={"host": host})
+    assert reply.status_code == 403
+    assert reply.json()["error"]["code"] == "host_not_allowed"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "host"),
+    [
+        ("box.lan", "box.lan:8000"),
+        ("*.lan", "a.lan"),
+        ("*", "evil.example"),
+        ("Box.Lan", "box.lan"),
+    ],
+)
+def test_a_name_that_was_allowed_is_answered(allowed: str, host: str) -> None:
+    service = Service(options=options(allowed_hosts=(allowed,)))
+    assert ask(service, "GET", "/version", headers={"host": host}).status_code == 200
+
+
+def test_a_pattern_allows_no_other_name() -> None:
+    service = Service(options=options(allowed_hosts=("*.lan",)))
+    for host in ("lan", "evil-lan", "a.lan.evil"):
+        assert ask(service, "GET", "/version", headers={"host": host}).status_code == 403
+
+
+def test_the_name_it_was_bound_to_is_answered() -> None:
+    service = Service(options=options(host="box.lan"))
+    assert ask(service, "GET", "/version", headers={"host": "box.lan:8000"}).status_code == 200
+
+
+# -- web pages ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:3000"},
+        {"origin": ""},
+        {"sec-fetch-site": "cross-site"},
+        {"origin": "https://evil.example", "content-type": "text/plain"},
+    ],
+)
+def test_a_page_of_another_site_cannot_drive_the_server(headers: dict[str, str]) -> None:
+    service = Service()
+    reply = post(service, **headers)
+    assert reply.status_code == 403
+    assert reply.json()["error"]["code"] == "origin_not_allowed"
+    assert service.jobs == []
+    assert "access-control-allow-origin" not in reply.headers
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"origin": "http://127.0.0.1"},
+        {"sec-fetch-site": "same-origin"},
+        {"sec-fetch-site": "none"},
+    ],
+)
+def test_its_own_page_and_programs_can(headers: dict[str, str]) -> None:
+    reply = post(Service(), **headers)
+    assert reply.status_code == 200
+    assert not [name for name in reply.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "json"],
+)
+def test_a_body_that_browsers_send_without_asking_is_refused(kind: str) -> None:
+    reply = post(Service(), **{"content-type": kind})
+    assert reply.status_code == 415
+    assert reply.json()["error"]["code"] == "unsupported_media_type"
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json", "application/json; charset=utf-8", "application/vnd.x+json"]
+)
+def test_json_by_any_name_is_taken(kind: str) -> None:
+    assert post(Service(), **{"content-type": kind}).status_code == 200
+
+
+def test_json_without_a_type_is_taken() -> None:
+    body = b'{"messages": [{"role": "user", "content": "Hello"}]}'
+    assert ask(Service(), "POST", "/v1/chat/completions", content=body).status_code == 200
+
+
+PREFLIGHT = {
+    "origin": "https://app.example",
+    "access-control-request-method": "POST",
+    "access-control-request-headers": "authorization, content-type",
+}
+
+
+def test_without_origins_a_browser_is_told_nothing() -> None:
+    reply = ask(Service(), "OPTIONS", "/v1/chat/completions", headers=PREFLIGHT)
+    assert reply.status_code == 403
+    assert not [name for name in reply.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "told"), [("https://app.example", "https://app.example"), ("*", "*")]
+)
+def test_an_allowed_page_may_ask_and_read(allowed: str, told: str) -> None:
+    service = keyed(cors_origins=(allowed,))
+    reply = ask(service, "OPTIONS", "/v1/chat/completions", headers=PREFLIGHT)
+    assert reply.status_code == 204
+    assert reply.headers["access-control-allow-origin"] == told
+    assert reply.headers["access-control-allow-headers"] == "authorization, content-type"
+    assert "POST" in reply.headers["access-control-allow-methods"]
+    answer = post(service, origin="https://app.example", authorization="Bearer first key")
+    assert answer.status_code == 200
+    assert answer.headers["access-control-allow-origin"] == told
+    assert answer.headers["vary"] == "origin"
+    refused = post(service, origin="https://app.example")
+    assert refused.status_code == 401
+    assert refused.headers["access-control-allow-origin"] == told  # so that a page can ask for it
+
+
+def test_another_page_than_the_allowed_one_may_not() -> None:
+    service = Service(options=options(cors_origins=("https://app.example",)))
+    for origin in ("https://evil.example", "https://app.example.evil", "http://app.example"):
+        assert post(service, origin=origin).status_code == 403
+        preflight = ask(service, "OPTIONS", "/v1/models", headers={**PREFLIGHT, "origin": origin})
+        assert preflight.status_code == 403
+        assert "access-control-allow-origin" not in preflight.headers

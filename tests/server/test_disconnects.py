@@ -1,0 +1,123 @@
+"""Clients that go away take their work with them (B47), and servers end in good order."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import threading
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.server.serving import PATIENCE, Server, alive, children, serving, until
+from tests.server.storm import settled, storm
+
+ASK = {"messages": [{"role": "user", "content": "What is 3 + 4?"}], "temperature": 0}
+LONG = {**ASK, "max_tokens": 20_000, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving() as server:
+        yield server
+
+
+def memory_of(server: Server) -> tuple[int, int]:
+    found = server.status()["engine"]["memory"]
+    # Constants that MLX makes on the way are a few bytes each.
+    return round(found["active_bytes"] / 1e5), found["state_buffers"]
+
+
+def test_nothing_is_left_of_clients_that_go_away_at_any_moment(server: Server) -> None:
+    """`python -m tests.server.storm 1000` is the long form."""
+    storm(server, 20, seed=0)
+    settled(server)
+    until(lambda: memory_of(server) == memory_of(server), "memory at rest")
+    before = server.http.post("/v1/chat/completions", json=ASK).json()["choices"]
+    memory = memory_of(server)
+    seen = storm(server, 100, seed=1)
+    assert seen["left"] == 100
+    assert seen["refused"] == 0
+    assert seen["answered"] > 10  # or nobody got as far as a reply
+    settled(server)
+    until(lambda: memory_of(server) == memory, "memory as before")
+    assert server.status()["engine"]["restarts"] == 0
+    assert server.http.post("/v1/chat/completions", json=ASK).json()["choices"] == before
+
+
+def test_a_cancelled_request_is_told_and_others_go_on(server: Server) -> None:
+    with server.http.stream("POST", "/v1/chat/completions", json={**LONG, "stream": True}) as it:
+        lines = it.iter_lines()
+        first = json.loads(next(lines).removeprefix("data: "))
+        assert server.http.delete(f"/v1/requests/{first['id']}").status_code == 200
+        events = [line for line in lines if line]
+    assert json.loads(events[-1].removeprefix("data: "))["error"]["code"] == "request_cancelled"
+    assert server.http.delete(f"/v1/requests/{first['id']}").status_code == 404
+    assert settled(server)["running"] == 0
+
+
+def test_a_request_that_takes_too_long_ends_and_says_so(server: Server) -> None:
+    answer = server.http.post("/v1/chat/completions", json={**LONG, "timeout": 1.0})
+    assert answer.status_code == 408
+    assert answer.json()["error"]["code"] == "request_timeout"
+    assert settled(server)["running"] == 0
+
+
+class Reader:
+    """A stream in a thread of its own, whose connection may be cut."""
+
+    def __init__(self, server: Server, tokens: int):
+        self.lines: list[str] = []
+        self.begun = threading.Event()
+        self._url = f"{server.url}/v1/chat/completions"
+        self._sent = {**LONG, "max_tokens": tokens, "stream": True}
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+        assert self.begun.wait(PATIENCE)
+
+    def join(self) -> list[str]:
+        self._thread.join(PATIENCE)
+        return self.lines
+
+    def _read(self) -> None:
+        with (
+            contextlib.suppress(httpx.TransportError),
+            httpx.stream("POST", self._url, json=self._sent, timeout=PATIENCE) as response,
+        ):
+            for line in filter(None, response.iter_lines()):
+                self.lines.append(line)
+                self.begun.set()
+
+
+def test_sigterm_lets_running_replies_finish_and_takes_no_new_ones() -> None:
+    with serving() as server:
+        reader = Reader(server, 200)
+        kin = children(server.process.pid)
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: server.health() == 503, "it says that it is ending")
+        refused = server.http.post("/v1/chat/completions", json=ASK)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "shutting_down")
+        assert server.process.wait(PATIENCE) == 0
+        assert reader.join()[-1] == "data: [DONE]"
+        assert not any(map(alive, kin))
+
+
+def test_a_reply_that_outlasts_the_drain_is_told() -> None:
+    with serving("--drain-seconds", "0.5") as server:
+        reader = Reader(server, 20_000)
+        assert server.stop() == 0
+        last = json.loads(reader.join()[-1].removeprefix("data: "))
+        assert last["error"]["code"] == "shutting_down"
+
+
+def test_a_second_signal_ends_it_at_once() -> None:
+    with serving("--drain-seconds", "600") as server:
+        Reader(server, 20_000)
+        kin = children(server.process.pid)
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: server.health() == 503, "the drain began")
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(PATIENCE) != 0
+        until(lambda: not any(map(alive, kin)), "all children ended")

@@ -1,0 +1,150 @@
+"""An engine that dies or hangs takes its own replies with it, and nothing else (B47, B52)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.server.serving import PATIENCE, Server, alive, children, serving, until
+
+ROWS = 12  # decode together; more wait
+STREAMS = 12
+QUEUED = 6
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving("--max-num-seqs", str(ROWS), "--hang-seconds", "3") as server:
+        yield server
+
+
+def body(tokens: int, **more: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": "Say hello."}]
+    return {"messages": messages, "max_tokens": tokens, "temperature": 0, **more}
+
+
+async def stream(client: httpx.AsyncClient, begun: asyncio.Semaphore) -> list[dict[str, Any]]:
+    """The data of every event of a reply that is long enough to be cut short."""
+    sent = body(20_000, stream=True, ignore_eos=True)
+    found: list[dict[str, Any]] = []
+    async with client.stream("POST", "/v1/chat/completions", json=sent) as response:
+        assert response.status_code == 200
+        async for line in response.aiter_lines():
+            if line.startswith("data: "):
+                found.append({"done": True} if "[DONE]" in line else json.loads(line[6:]))
+                if len(found) == 3:
+                    begun.release()
+    return found
+
+
+async def lose(server: Server, end: Any) -> tuple[list[list[dict[str, Any]]], list[Any], set[int]]:
+    """Run streams and queue more requests, end the engine; what each of them got."""
+    limits = httpx.Limits(max_connections=200)
+    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE, limits=limits) as client:
+        begun = asyncio.Semaphore(0)
+        streams = [asyncio.create_task(stream(client, begun)) for _ in range(STREAMS)]
+        for _ in streams:
+            await begun.acquire()
+        queued = [
+            asyncio.create_task(client.post("/v1/chat/completions", json=body(8)))
+            for _ in range(QUEUED)
+        ]
+        while (await client.get("/v1/status")).json()["waiting"] < QUEUED:
+            await asyncio.sleep(0.05)
+        before = (await client.get("/v1/status")).json()["engine"]["pid"]
+        end(before)
+        seen = set()
+        while (code := (await client.get("/health")).status_code) != 200 or 503 not in seen:
+            seen.add(code)
+            await asyncio.sleep(0.02)
+        assert not alive(before)
+        return await asyncio.gather(*streams), await asyncio.gather(*queued), seen | {200}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGABRT])
+def test_running_replies_are_told_and_waiting_ones_are_served(
+    server: Server, number: signal.Signals
+) -> None:
+    """kill -9, a hang, and an abort from below Python."""
+    restarts = server.status()["engine"]["restarts"]
+    kin = len(children(server.process.pid))
+    streams, queued, healths = asyncio.run(lose(server, lambda pid: os.kill(pid, number)))
+    for events in streams:
+        assert events[-1]["error"]["code"] == "engine_restarted"
+        assert sum("error" in event for event in events) == 1
+        assert not any("done" in event for event in events)
+        assert all(not it["finish_reason"] for e in events for it in e.get("choices", ()))
+    expected = server.http.post("/v1/chat/completions", json=body(8)).json()
+    for response in queued:
+        assert response.status_code == 200, response.text
+        assert response.json()["choices"] == expected["choices"]
+    assert healths == {200, 503}
+    status = server.status()
+    assert status["engine"]["restarts"] == restarts + 1
+    assert (status["running"], status["waiting"], status["requests"]) == (0, 0, [])
+    assert len(children(server.process.pid)) == kin
+
+
+def test_a_reply_that_is_not_streamed_gets_a_503_to_retry(server: Server) -> None:
+    async def lost() -> httpx.Response:
+        async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
+            sent = body(20_000, ignore_eos=True)
+            asked = asyncio.create_task(client.post("/v1/chat/completions", json=sent))
+            while True:
+                status = (await client.get("/v1/status")).json()
+                if any(it["completion_tokens"] for it in status["requests"]):
+                    break
+                await asyncio.sleep(0.05)
+            os.kill(status["engine"]["pid"], signal.SIGKILL)
+            return await asked
+
+    response = asyncio.run(lost())
+    assert response.status_code == 503
+    assert int(response.headers["retry-after"]) >= 1
+    assert response.json()["error"]["code"] == "engine_restarted"
+    until(lambda: server.health() == 200, "a new engine")
+
+
+def test_a_request_that_was_there_when_two_engines_died_is_given_up() -> None:
+    """It may be the cause: it must not take down one engine after the other."""
+    prompt = "word " * 30_000  # prefills long enough to be there twice
+
+    async def poison(server: Server) -> httpx.Response:
+        async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
+            sent = {"prompt": prompt, "max_tokens": 1}
+            asked = asyncio.create_task(client.post("/v1/completions", json=sent))
+            killed: set[int] = set()
+            while not asked.done():
+                status = (await client.get("/v1/status")).json()
+                phases = [it["phase"] for it in status["requests"]]
+                pid = status["engine"]["pid"]
+                if "prefill" in phases and pid not in killed:
+                    killed.add(pid)
+                    os.kill(pid, signal.SIGKILL)
+                await asyncio.sleep(0.05)
+            assert len(killed) == 2
+            return await asked
+
+    with serving() as server:
+        response = asyncio.run(poison(server))
+        assert response.status_code == 503
+        assert response.json()["error"]["code"] == "engine_restarted"
+        until(lambda: server.health() == 200, "a new engine")
+        assert server.http.post("/v1/chat/completions", json=body(4)).status_code == 200
+
+
+def test_children_end_when_the_front_is_killed() -> None:
+    """On Linux and macOS alike: they notice that their socket closed."""
+    with serving() as server:
+        kin = children(server.process.pid)
+        assert len(kin) >= 3
+        server.process.kill()
+        server.process.wait()
+        until(lambda: not any(map(alive, kin)), "all children ended")

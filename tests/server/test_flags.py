@@ -1,0 +1,348 @@
+"""`bushel serve`'s arguments: what they mean, and what is said about those that mean nothing."""
+
+import logging
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bushel.cli import main
+from bushel.core import GenerationDefaults
+from bushel.core.options import EngineOptions
+from bushel.server.options import ServerOptions
+from bushel.server.spellings import NOTED, NOTED_VALUES, REFUSED
+
+Capture = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture(autouse=True)
+def served(monkeypatch: Patch) -> list[ServerOptions]:
+    """What `serve` would have been started with, instead of starting it."""
+    found: list[ServerOptions] = []
+    run = types.ModuleType("bushel.server.run")
+
+    def serve(options: ServerOptions) -> int:
+        found.append(options)
+        return 0
+
+    run.serve = serve  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "bushel.server.run", run)
+    monkeypatch.delenv("BUSHEL_API_KEY", raising=False)
+    monkeypatch.setattr(logging.root, "handlers", [])
+    return found
+
+
+def made(served: list[ServerOptions], *arguments: str) -> ServerOptions:
+    assert main(["serve", *arguments]) == 0
+    return served[-1]
+
+
+def refused(capsys: Capture, *arguments: str) -> str:
+    """The one line that is told, with exit code 2."""
+    try:
+        code: Any = main(["serve", *arguments])
+    except SystemExit as leaving:
+        code = leaving.code
+    told = capsys.readouterr()
+    assert code == 2
+    assert not told.out
+    assert told.err.count("\n") == 1
+    assert told.err.startswith("bushel: ")
+    return told.err
+
+
+def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    environment = {key: it for key, it in os.environ.items() if key != "BUSHEL_API_KEY"}
+    line = [sys.executable, "-m", "bushel", *arguments]
+    return subprocess.run(line, capture_output=True, text=True, env=environment)
+
+
+# -- what flags mean -------------------------------------------------------------------------
+
+
+def test_nothing_said_is_the_small_model_on_loopback(served: list[ServerOptions]) -> None:
+    options = made(served)
+    assert options == ServerOptions(EngineOptions("bushel:tiny"))
+    assert (options.host, options.port) == ("127.0.0.1", 8000)
+
+
+def test_everything_said_arrives(served: list[ServerOptions], tmp_path: Path) -> None:
+    said = """--host ::1 --port 0 --max-num-seqs 7 --prefill-chunk 64 --scheduler-policy shortest
+        --scheduler-headroom-gb 1.5 --memory-limit-gb 20 --kv-bits 8 --dtype float32
+        --trust-remote-code --token-gap 0.1 --start-wait 3 --no-self-check --queue-limit 9
+        --timeout 60 --drain-seconds 1 --hang-seconds 45 --workers 3 --max-body-mb 2
+        --max-request-tokens 100 --log-json --log-prompts --log-level debug --allow-remote-media
+        --allowed-media-domains a.org b.org --allowed-host box --allowed-host box.local
+        --cors-origin http://localhost:3000 --api-key one --api-key two
+        --served-model-name a b --model-alias gpt-*=a --model-alias *=b"""
+    options = made(served, "org/model", *said.split(), "--media-path", str(tmp_path))
+    engine = options.engine
+    assert engine == EngineOptions(
+        "org/model",
+        dtype="float32",
+        max_batch=7,
+        prefill_chunk=64,
+        trust_remote_code=True,
+        kv_bits=8,
+        token_gap=0.1,
+        start_wait=3.0,
+        order="shortest",
+        memory_limit=20_000_000_000,
+        headroom=1_500_000_000,
+        self_check=False,
+    )
+    assert (options.host, options.port, options.workers) == ("::1", 0, 3)
+    assert (options.timeout, options.drain_seconds, options.hang_seconds) == (60.0, 1.0, 45.0)
+    assert (options.limits.queue, options.limits.tokens) == (9, 100)
+    assert options.limits.body_bytes == 2 << 20
+    assert (options.log_json, options.log_prompts, options.log_level) == (True, True, "debug")
+    assert (options.media.remote, options.media.domains) == (True, ("a.org", "b.org"))
+    assert options.media.folder == str(tmp_path.resolve())
+    assert options.allowed_hosts == ("box", "box.local")
+    assert options.cors_origins == ("http://localhost:3000",)
+    assert options.api_keys == ("one", "two")
+    assert options.served_names == ("a", "b")
+    assert options.aliases == (("gpt-*", "a"), ("*", "b"))
+
+
+def test_sampling_defaults_stand_before_the_models_own(served: list[ServerOptions]) -> None:
+    """B31: the command line's part of it."""
+    said = "--default-temperature 0.7 --default-top-p 0.9 --default-top-k 40 --default-min-p 0.05"
+    more = "--default-repetition-penalty 1.1 --default-max-tokens 99"
+    found = made(served, *said.split(), *more.split()).defaults
+    assert found == GenerationDefaults(0.7, 0.9, 40, 0.05, 1.1, 99)
+    assert made(served).defaults == GenerationDefaults()
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("--chunked-prefill-tokens 64", "--prefill-chunk 64"),
+        ("--prefill-step-size 64", "--prefill-chunk 64"),
+        ("--max-num-batched-tokens 64", "--prefill-chunk 64"),
+        ("--scheduler-policy fcfs", "--scheduler-policy arrival"),
+        ("--scheduling-policy sjf", "--scheduler-policy shortest"),
+        ("--max-tokens 5", "--default-max-tokens 5"),
+        ("--kv-cache-quantization", "--kv-bits 8"),
+        ("--kv-cache-quantization-bits 4 --kv-cache-quantization", "--kv-bits 4"),
+        ("--dtype half", "--dtype float16"),
+        ("--dtype auto", ""),
+        ("--allowed-local-media-path /", "--media-path /"),
+        ("--uvicorn-log-level error", "--log-level error"),
+        ("--port 81 org/model", "org/model --port 81"),
+        ("--trust-remote-code org/model --port 81", "org/model --port 81 --trust-remote-code"),
+    ],
+)
+def test_other_spellings_mean_the_same(said: str, meant: str, served: list[ServerOptions]) -> None:
+    assert made(served, *said.split()) == made(served, *meant.split())
+
+
+def test_a_command_line_of_vllm_mlx_works(served: list[ServerOptions], capsys: Capture) -> None:
+    line = (
+        "org/model --host 127.0.0.1 --port 8001 --continuous-batching --mllm --use-paged-cache "
+        "--enable-prefix-cache --chunked-prefill-tokens 1024 --max-num-seqs 16 --stream-interval 2 "
+        "--scheduler-policy fcfs --scheduler-headroom-gb 4 --default-temperature 0.2 "
+        "--default-top-p 0.95 --served-model-name local"
+    )
+    options = made(served, *line.split())
+    assert (options.engine.max_batch, options.engine.prefill_chunk) == (16, 1024)
+    assert options.served_names == ("local",)
+    assert len(capsys.readouterr().err.splitlines()) == 5
+
+
+# -- notes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flag", [*NOTED, *NOTED_VALUES])
+def test_a_flag_for_what_bushel_does_anyway_is_noted_once(
+    flag: str, served: list[ServerOptions], capsys: Capture
+) -> None:
+    value = ["4"] if flag in NOTED_VALUES else []
+    assert made(served, "org/model", flag, *value, flag, *value) == made(served, "org/model")
+    told = capsys.readouterr()
+    assert not told.out
+    assert told.err.count("\n") == 1
+    assert f"{flag}: " in told.err
+
+
+def test_the_note_is_worded_for_people(served: list[ServerOptions], capsys: Capture) -> None:
+    made(served, "--continuous-batching")
+    assert "--continuous-batching: Bushel always works this way." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", REFUSED)
+@pytest.mark.parametrize("value", [[], ["4"]])
+def test_a_flag_for_what_is_not_there_is_refused_by_name(
+    flag: str, value: list[str], capsys: Capture
+) -> None:
+    assert f"{flag}: " in refused(capsys, "org/model", flag, *value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost", "a.localhost"])
+def test_loopback_needs_no_warning(host: str, served: list[ServerOptions], capsys: Capture) -> None:
+    made(served, "--host", host)
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "box.example"])
+def test_a_host_that_others_reach_is_warned_of(
+    host: str, served: list[ServerOptions], capsys: Capture
+) -> None:
+    made(served, "--host", host)
+    open_to_all = capsys.readouterr().err
+    assert "WITHOUT AN API KEY" in open_to_all
+    made(served, "--host", host, "--api-key", "sesame")
+    guarded = capsys.readouterr().err
+    assert host in guarded
+    assert "WITHOUT" not in guarded
+    assert "sesame" not in guarded
+
+
+# -- keys ------------------------------------------------------------------------------------
+
+
+def test_keys_come_from_three_places(
+    served: list[ServerOptions], tmp_path: Path, monkeypatch: Patch
+) -> None:
+    file = tmp_path / "keys"
+    file.write_text("\nthree\n  four \n\n")
+    monkeypatch.setenv("BUSHEL_API_KEY", "two")
+    options = made(served, "--api-key", "one", "--api-key-file", str(file))
+    assert options.api_keys == ("one", "two", "three", "four")
+
+
+@pytest.mark.parametrize("key", ["", "two words", "schlüssel", "new\nline"])
+def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(
+    key: str, capsys: Capture, monkeypatch: Patch
+) -> None:
+    """An empty one is an unset variable: it must not leave the server open."""
+    told = refused(capsys, "--api-key", key)
+    assert "--api-key" in told
+    assert not key or key not in told
+    monkeypatch.setenv("BUSHEL_API_KEY", key)
+    assert "BUSHEL_API_KEY" in refused(capsys)
+
+
+def test_a_file_without_keys_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "keys"
+    assert "--api-key-file" in refused(capsys, "--api-key-file", str(file))
+    file.write_text("\n\n")
+    assert "--api-key-file" in refused(capsys, "--api-key-file", str(file))
+
+
+# -- what cannot be meant --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "--port 65536",
+        "--port -1",
+        "--port http",
+        "--host http://here",
+        "--max-num-seqs 0",
+        "--max-num-seqs 1.5",
+        "--prefill-chunk 0",
+        "--chunked-prefill-tokens 0",
+        "--scheduler-policy priority",
+        "--scheduler-headroom-gb -1",
+        "--memory-limit-gb 0",
+        "--memory-limit-gb nan",
+        "--default-temperature inf",
+        "--default-top-p 1.1",
+        "--default-max-tokens 0",
+        "--kv-bits 3",
+        "--dtype int3",
+        "--timeout 0",
+        "--hang-seconds 0",
+        "--workers 0",
+        "--queue-limit 0",
+        "--max-body-mb 0",
+        "--log-level loud",
+        "--media-path /no/such/directory",
+        "--cors-origin localhost",
+        "--cors-origin http://localhost/",
+        "--allowed-host http://here",
+        "--model-alias nothing",
+        "--model-alias =a",
+        "--served-model-name",
+        "--frobnicate",
+        "--frobnicate 3",
+        "--maximum-num 3",
+        "--hang 45",  # no abbreviations: a new flag would change what they mean
+    ],
+)
+def test_a_wrong_value_is_told_in_one_line(said: str, capsys: Capture) -> None:
+    assert said.split()[0] in refused(capsys, "org/model", *said.split())
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (["--model-alias", "gpt-4=gpt-5"], "not served under that name"),
+        (["--served-model-name", "a", "--model-alias", "*=org/model"], "not served"),
+        (["--served-model-name", "a\nb"], "printable"),
+        (["--served-model-name", " "], "printable"),
+        (["--allowed-media-domains", "a.org"], "--allow-remote-media"),
+        (["another"], "another"),
+    ],
+)
+def test_what_does_not_go_together_is_told(said: list[str], told: str, capsys: Capture) -> None:
+    assert told in refused(capsys, "org/model", *said)
+
+
+def test_a_model_that_a_list_swallowed_is_missed(capsys: Capture) -> None:
+    """Otherwise another model would be served under its name."""
+    assert "put MODEL before it" in refused(capsys, "--served-model-name", "a", "org/model")
+
+
+def test_an_empty_model_is_not_the_small_one(capsys: Capture) -> None:
+    assert "MODEL is empty" in refused(capsys, "")
+
+
+# -- as users run it -------------------------------------------------------------------------
+
+
+def test_help_is_grouped_and_shows_our_flags_only() -> None:
+    done = command("serve", "--help")
+    assert done.returncode == 0
+    assert not done.stderr
+    for group in ("model:", "address and access:", "load and memory:", "logs, on stderr:"):
+        assert f"\n{group}\n" in done.stdout
+    assert "--max-num-seqs" in done.stdout
+    assert "--continuous-batching" not in done.stdout
+    assert "engine." not in done.stdout
+
+
+def test_a_bad_flag_ends_the_command() -> None:
+    done = command("serve", "--frobnicate")
+    assert done.returncode == 2
+    assert done.stderr == "bushel: unrecognized arguments: --frobnicate (see bushel serve --help)\n"
+
+
+def test_the_version_is_told() -> None:
+    done = command("--version")
+    assert done.returncode == 0
+    assert done.stdout.startswith("bushel ")
+
+
+FRONT = ("flags", "names", "logs", "metrics", "spellings")
+LOADED = "import sys; print(*(it for it in ('mlx', 'mlx_lm', 'mlx_vlm') if it in sys.modules))"
+
+
+@pytest.mark.parametrize("module", [*(f"bushel.server.{name}" for name in FRONT), "bushel.cli"])
+def test_the_front_does_not_load_mlx(module: str) -> None:
+    line = [sys.executable, "-c", f"import {module}; {LOADED}"]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_control_loading_mlx_is_noticed() -> None:
+    line = [sys.executable, "-c", f"import bushel.llm; {LOADED}"]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert "mlx" in done.stdout.split()

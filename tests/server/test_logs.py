@@ -1,0 +1,310 @@
+"""What the server writes: one line a request, and none that a client made up."""
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bushel.core.options import EngineOptions
+from bushel.server import logs
+from bushel.server.options import ServerOptions
+from bushel.server.record import Record
+
+FORGED = "x\n2026-01-01 00:00:00 INFO    forged"
+NASTY = [FORGED, "x\r\nforged", "x\x1b[2K\x1b[1Aforged", "x\u2028forged", "x\x85forged", "x\x00"]
+
+
+@pytest.fixture(autouse=True)
+def _restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(logging.root, "handlers", [])
+    names = ("", "bushel", "bushel.prompt", "uvicorn.access")
+    before = [(it, it.level, it.disabled) for it in map(logging.getLogger, names)]
+    yield
+    logging.captureWarnings(False)
+    for logger, level, disabled in before:
+        logger.setLevel(level)
+        logger.disabled = disabled
+
+
+def options(**more: Any) -> ServerOptions:
+    return ServerOptions(EngineOptions("org/model"), **more)
+
+
+def written(**more: Any) -> io.StringIO:
+    stream = io.StringIO()
+    logs.setup(options(**more), stream)
+    return stream
+
+
+def record(**more: Any) -> Record:
+    """A request of 120 tokens that took 2.5 s."""
+    said: dict[str, Any] = {
+        "id": "chatcmpl-1",
+        "api": "chat",
+        "model": "org/model",
+        "stream": True,
+        "choices": 1,
+        "arrived": 100.0,
+        "phase": "done",
+        "prompt_tokens": 120,
+        "cached_tokens": 96,
+        "completion_tokens": 41,
+        "accepted": 100.1,
+        "started": 100.2,
+        "first_token": 100.5,
+        "last_token": 102.5,
+        "finished": 102.5,
+        "finish_reasons": ["stop"],
+    }
+    return Record(**{**said, **more})
+
+
+def only_line(stream: io.StringIO) -> str:
+    text = stream.getvalue()
+    assert text.endswith("\n")
+    assert text.splitlines() == [text[:-1]]  # by every kind of line end
+    return text[:-1]
+
+
+# -- requests --------------------------------------------------------------------------------
+
+
+def test_a_finished_request_is_one_readable_line() -> None:
+    stream = written()
+    logs.finished(record())
+    said = only_line(stream)
+    assert " INFO " in said
+    assert said.endswith(
+        "chatcmpl-1 chat org/model: 120 tokens in (96 cached), 41 out, first after 0.50 s, "
+        "20.0 tokens/s, 2.50 s in all, stop"
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "end"),
+    [
+        ({"finish_reasons": ["stop", "length", "stop"], "choices": 3}, "2xstop length"),
+        ({"status": 499, "finish_reasons": ["abort"]}, "the client went away"),
+        ({"status": 400, "error": "context_length_exceeded"}, "error 400 context_length_exceeded"),
+        ({"restarts": 2}, "survived 2 restarts, stop"),
+    ],
+)
+def test_every_ending_is_told(more: dict[str, Any], end: str) -> None:
+    stream = written()
+    logs.finished(record(**more))
+    assert only_line(stream).endswith(f", {end}")
+
+
+def test_a_request_that_was_refused_has_no_times_to_tell() -> None:
+    stream = written()
+    none: dict[str, Any] = {"first_token": None, "last_token": None, "finish_reasons": []}
+    refused = record(**none, status=404, error="model_not_found", completion_tokens=0)
+    logs.finished(refused)
+    said = only_line(stream)
+    assert "first" not in said
+    assert "tokens/s" not in said
+    assert said.endswith("error 404 model_not_found")
+
+
+def test_a_fault_of_the_server_is_a_warning() -> None:
+    stream = written(log_level="warning")
+    logs.finished(record())
+    assert not stream.getvalue()
+    logs.finished(record(status=503, error="engine_restarted", finish_reasons=[]))
+    assert " WARNING " in only_line(stream)
+
+
+def test_json_has_every_number_of_the_request() -> None:
+    stream = written(log_json=True)
+    logs.finished(record())
+    said = json.loads(only_line(stream))
+    assert said["level"] == "info"
+    expected = {
+        "id": "chatcmpl-1",
+        "model": "org/model",
+        "prompt_tokens": 120,
+        "cached_tokens": 96,
+        "completion_tokens": 41,
+        "first_token_seconds": 0.5,
+        "tokens_per_second": 20.0,
+        "total_seconds": 2.5,
+        "finish_reasons": ["stop"],
+        "error": None,
+    }
+    assert {key: said[key] for key in expected} == expected
+
+
+# -- nobody writes lines of their own --------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("text", NASTY)
+@pytest.mark.parametrize("field", ["id", "model", "error"])
+def test_a_request_cannot_forge_a_line(field: str, text: str, as_json: bool) -> None:
+    stream = written(log_json=as_json)
+    logs.finished(record(**{field: text}))
+    said = only_line(stream)
+    assert said.isprintable()
+    if as_json and field == "id":
+        assert json.loads(said)["id"] == text
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("text", NASTY)
+def test_nor_can_what_others_log_of_it(text: str, as_json: bool) -> None:
+    stream = written(log_json=as_json)
+    logging.getLogger("uvicorn.error").error("bad request: %s", text)
+    assert only_line(stream).isprintable()
+
+
+def test_an_id_that_looks_like_fields_is_quoted() -> None:
+    stream = written()
+    logs.finished(record(id="a chat org/model: 0 tokens in"))
+    assert '"a chat org/model: 0 tokens in" chat org/model: 120 tokens in' in only_line(stream)
+
+
+def test_a_traceback_stands_indented_behind_its_line() -> None:
+    stream = written()
+    try:
+        raise ValueError(FORGED)
+    except ValueError:
+        logging.getLogger("bushel").exception("it broke")
+    head, *behind = stream.getvalue().splitlines()
+    assert head.endswith("it broke")
+    assert any("ValueError" in line for line in behind)
+    assert all(line.startswith("    ") for line in behind)
+
+
+def test_control_a_plain_formatter_would_let_lines_through() -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    logging.root.addHandler(handler)
+    logging.getLogger("elsewhere").error("bad request: %s", FORGED)
+    assert len(stream.getvalue().splitlines()) == 2
+
+
+# -- prompts ---------------------------------------------------------------------------------
+
+ASKED = {"messages": [{"role": "user", "content": "my secret"}]}
+
+
+@pytest.mark.parametrize("level", logs.LEVELS)
+def test_prompts_are_not_logged_unless_asked(level: str) -> None:
+    stream = written(log_level=level)
+    logs.prompt("chatcmpl-1", ASKED)
+    logs.finished(record())
+    assert "secret" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("level", logs.LEVELS)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_prompts_are_logged_when_asked(level: str, as_json: bool) -> None:
+    stream = written(log_level=level, log_prompts=True, log_json=as_json)
+    logs.prompt("chatcmpl-1", ASKED)
+    said = only_line(stream)
+    assert "chatcmpl-1" in said
+    assert "my secret" in said
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_a_prompt_cannot_forge_a_line(text: str) -> None:
+    stream = written(log_prompts=True)
+    logs.prompt(text, {"messages": [{"role": "user", "content": text}], text: text})
+    assert only_line(stream).isprintable()
+
+
+def test_a_picture_does_not_drown_the_words_behind_it() -> None:
+    stream = written(log_prompts=True)
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 10**6}}
+    asked = {"content": [picture, {"type": "text", "text": "what is it?"}]}
+    logs.prompt("chatcmpl-1", {"messages": [asked] * 100})
+    said = only_line(stream)
+    assert "what is it?" in said
+    assert len(said) < 5000
+
+
+# -- everything else -------------------------------------------------------------------------
+
+
+def test_others_are_quiet_until_something_is_wrong() -> None:
+    stream = written(log_level="debug")
+    logging.getLogger("httpx").info("GET http://somewhere")
+    logging.getLogger("uvicorn.access").warning("127.0.0.1 GET /v1/models?key=secret")
+    logging.getLogger("uvicorn.error").info("Started server process")
+    assert not stream.getvalue()
+    logging.getLogger("httpx").warning("retrying")
+    assert only_line(stream).endswith("WARNING httpx: retrying")
+
+
+def test_every_line_is_json_when_asked() -> None:
+    stream = written(log_json=True, log_prompts=True)
+    logs.prompt("chatcmpl-1", ASKED)
+    logs.finished(record())
+    logs.announce(["Listening"])
+    warnings.warn("deprecated", stacklevel=1)
+    try:
+        raise ValueError("no")
+    except ValueError:
+        logging.getLogger("uvicorn.error").exception("it broke")
+    said = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [it["level"] for it in said] == ["debug", "info", "info", "warning", "error"]
+    assert "deprecated" in said[3]["message"]
+    assert "ValueError: no" in said[4]["traceback"][-1]
+
+
+def test_setting_up_twice_does_not_write_twice() -> None:
+    stream = io.StringIO()
+    for _ in range(2):
+        logs.setup(options(), stream)
+    logs.finished(record())
+    only_line(stream)
+
+
+# -- start-up --------------------------------------------------------------------------------
+
+IDLE: dict[str, Any] = {
+    "running": 0,
+    "lane": "batch",
+    "lane_reason": None,
+    "memory": {
+        "limit_bytes": 20_000_000_000,
+        "weights_bytes": 8_000_000_000,
+        "promised_bytes": 8_500_000_000,
+    },
+}
+
+
+def test_the_banner_tells_where_what_and_how_much() -> None:
+    lines = logs.banner(options(), ["org/model"], IDLE, context=4096)
+    assert lines == [
+        "Model: org/model, context 4096 tokens",
+        "Lane: batch, up to 32 replies together, prompts in chunks of 512 tokens",
+        "Memory: 20.00 GB may be used: 8.00 GB weights, 0.50 GB to run a prompt, "
+        "11.50 GB for requests",
+        "Listening on http://127.0.0.1:8000 (OpenAI API at http://127.0.0.1:8000/v1)",
+    ]
+
+
+def test_the_banner_tells_names_port_and_that_a_key_is_needed() -> None:
+    given = options(host="::1", port=0, api_keys=("sesame",))
+    lines = logs.banner(given, ["a", "b"], IDLE, port=8123)
+    assert lines[0] == "Model: a, from org/model, also as b"
+    assert "http://[::1]:8123/v1, with an API key" in lines[-1]
+    assert "sesame" not in "".join(lines)
+
+
+def test_the_banner_tells_why_rows_run_alone() -> None:
+    status = {**IDLE, "lane": "single", "lane_reason": "its rows mix"}
+    lines = logs.banner(options(), ["a"], status)
+    assert lines[1] == "Lane: single, one reply at a time, because its rows mix"
+
+
+def test_the_banner_is_logged_like_the_rest() -> None:
+    stream = written()
+    logs.announce(logs.banner(options(), ["a"], {"lane": "batch"}))
+    assert len(stream.getvalue().splitlines()) == 4
+    assert "Memory: no limit" in stream.getvalue()

@@ -1,0 +1,240 @@
+"""What a dashboard sees at /metrics."""
+
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from bushel.server.metrics import Metrics
+from bushel.server.record import Record
+
+from .test_logs import record
+
+MODEL = "org/model"
+# Names that dashboards for vLLM ask for, and their kinds.
+VLLM = {
+    "vllm:num_requests_running": "gauge",
+    "vllm:num_requests_waiting": "gauge",
+    "vllm:kv_cache_usage_perc": "gauge",
+    "vllm:num_preemptions_total": "counter",
+    "vllm:prompt_tokens_total": "counter",
+    "vllm:generation_tokens_total": "counter",
+    "vllm:prefix_cache_queries_total": "counter",
+    "vllm:prefix_cache_hits_total": "counter",
+    "vllm:request_success_total": "counter",
+    "vllm:time_to_first_token_seconds": "histogram",
+    "vllm:inter_token_latency_seconds": "histogram",
+    "vllm:request_time_per_output_token_seconds": "histogram",
+    "vllm:e2e_request_latency_seconds": "histogram",
+    "vllm:request_queue_time_seconds": "histogram",
+    "vllm:request_prefill_time_seconds": "histogram",
+    "vllm:request_decode_time_seconds": "histogram",
+    "vllm:request_prompt_tokens": "histogram",
+    "vllm:request_generation_tokens": "histogram",
+}
+STATUS: dict[str, Any] = {
+    "running": 3,
+    "waiting": 2,
+    "memory": {
+        "active_bytes": 900,
+        "peak_bytes": 1000,
+        "cache_bytes": 50,
+        "state_bytes": 100,
+        "state_buffers": 12,
+        "limit_bytes": 2000,
+        "weights_bytes": 800,
+        "promised_bytes": 1100,
+    },
+}
+
+
+def seen(metrics: Metrics) -> dict[str, float]:
+    """Samples by name; with labels beside the model's as name{label=value}."""
+    body, kind = metrics.render()
+    assert kind.startswith("text/plain")
+    found = {}
+    for family in text_string_to_metric_families(body.decode()):
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            if not sample.name.startswith("process_"):
+                assert labels.pop("model_name") == MODEL, sample.name
+            rest = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+            found[sample.name + (f"{{{rest}}}" if rest else "")] = sample.value
+    return found
+
+
+def after(*records: Record) -> dict[str, float]:
+    metrics = Metrics(MODEL)
+    for it in records:
+        metrics.finished(it)
+    return seen(metrics)
+
+
+def test_dashboards_for_vllm_find_their_metrics() -> None:
+    metrics = Metrics(MODEL)
+    metrics.engine(STATUS, up=True)
+    found = seen(metrics)
+    body = metrics.render()[0].decode().splitlines()
+    for name, kind in VLLM.items():
+        assert f"# TYPE {name} {kind}" in body
+        suffixes = ("_bucket{le=+Inf}", "_sum", "_count") if kind == "histogram" else ("",)
+        if name != "vllm:request_success_total":
+            assert all(name + suffix in found for suffix in suffixes), name
+    for reason in ("stop", "length", "abort", "error"):
+        assert found[f"vllm:request_success_total{{finished_reason={reason}}}"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "bounds"),
+    [
+        ("vllm:time_to_first_token_seconds", ("0.001", "0.25", "2560.0")),
+        ("vllm:inter_token_latency_seconds", ("0.01", "0.075", "80.0")),
+        ("vllm:request_time_per_output_token_seconds", ("0.01", "0.075", "80.0")),
+        ("vllm:e2e_request_latency_seconds", ("0.3", "1.5", "7680.0")),
+        ("vllm:request_queue_time_seconds", ("0.3", "1.5", "7680.0")),
+    ],
+)
+def test_buckets_are_vllms(name: str, bounds: tuple[str, ...]) -> None:
+    found = seen(Metrics(MODEL))
+    assert all(f"{name}_bucket{{le={bound}}}" in found for bound in bounds)
+
+
+def test_a_finished_request_is_counted() -> None:
+    found = after(record(), record(finish_reasons=["length"]))
+    assert found["vllm:prompt_tokens_total"] == 240
+    assert found["vllm:prefix_cache_queries_total"] == 240
+    assert found["vllm:prefix_cache_hits_total"] == 192
+    assert found["vllm:request_success_total{finished_reason=stop}"] == 1
+    assert found["vllm:request_success_total{finished_reason=length}"] == 1
+    assert found["vllm:request_prompt_tokens_sum"] == 240
+    assert found["vllm:request_generation_tokens_sum"] == 82
+    assert found["vllm:num_preemptions_total"] == 0
+
+
+def test_its_times_are_those_that_vllm_means() -> None:
+    found = after(record())
+    sums = {
+        "vllm:time_to_first_token_seconds": 0.5,  # since it arrived
+        "vllm:request_queue_time_seconds": 0.1,  # in the engine's queue
+        "vllm:request_prefill_time_seconds": 0.3,
+        "vllm:request_decode_time_seconds": 2.0,
+        "vllm:request_time_per_output_token_seconds": 0.05,
+        "vllm:e2e_request_latency_seconds": 2.5,
+    }
+    for name, total in sums.items():
+        assert found[f"{name}_sum"] == pytest.approx(total)
+        assert found[f"{name}_count"] == 1
+
+
+def test_choices_that_run_beside_each_other_are_no_faster_each() -> None:
+    reasons = ["stop"] * 4
+    found = after(record(choices=4, completion_tokens=164, finish_reasons=reasons))
+    assert found["vllm:request_time_per_output_token_seconds_sum"] == pytest.approx(0.05)
+    assert found["vllm:request_success_total{finished_reason=stop}"] == 4
+
+
+def test_a_refused_request_is_an_error_and_nothing_else() -> None:
+    found = after(
+        Record(
+            "a", "chat", MODEL, False, 1, 1.0, finished=1.1, status=404, error="model_not_found"
+        ),
+        Record("b", "chat", MODEL, False, 1, 1.0, finished=1.1, status=413),
+    )
+    assert found["bushel:request_errors_total{code=model_not_found}"] == 1
+    assert found["bushel:request_errors_total{code=413}"] == 1
+    assert found["vllm:e2e_request_latency_seconds_count"] == 0
+    assert found["vllm:prompt_tokens_total"] == 0
+    ended = [it for name, it in found.items() if name.startswith("vllm:request_success_total")]
+    assert ended == [0, 0, 0, 0]
+
+
+def test_a_client_that_went_away_is_an_abort_and_no_error() -> None:
+    """B47: of two choices one had ended."""
+    found = after(record(status=499, choices=2, finish_reasons=["stop"], error="client_gone"))
+    assert found["vllm:request_success_total{finished_reason=stop}"] == 1
+    assert found["vllm:request_success_total{finished_reason=abort}"] == 1
+    assert not any(name.startswith("bushel:request_errors_total") for name in found)
+
+
+def test_tokens_and_gaps_are_counted_as_they_come() -> None:
+    metrics = Metrics(MODEL)
+    metrics.tokens(3, [])
+    metrics.tokens(4, [0.005, 0.01, 0.3, 100.0])
+    metrics.tokens(1, [0.06])
+    found = seen(metrics)
+    assert found["vllm:generation_tokens_total"] == 8
+    name = "vllm:inter_token_latency_seconds"
+    assert found[f"{name}_count"] == 5
+    assert found[f"{name}_sum"] == pytest.approx(100.375)
+    below = {"0.01": 2, "0.05": 2, "0.075": 3, "0.2": 3, "0.3": 4, "80.0": 4, "+Inf": 5}
+    assert {key: found[f"{name}_bucket{{le={key}}}"] for key in below} == below
+    assert found["bushel:largest_token_gap_seconds"] == 100.0
+
+
+def test_the_engine_is_seen_as_it_reports_itself() -> None:
+    """B53, B61."""
+    metrics = Metrics(MODEL)
+    metrics.engine(STATUS, up=True, preparing=5)
+    found = seen(metrics)
+    assert found["vllm:num_requests_running"] == 3
+    assert found["vllm:num_requests_waiting"] == 2
+    assert found["vllm:kv_cache_usage_perc"] == pytest.approx(300 / 1200)
+    assert found["bushel:engine_up"] == 1
+    assert found["bushel:preparing_requests"] == 5
+    assert found["bushel:mlx_active_bytes"] == 900
+    assert found["bushel:mlx_peak_bytes"] == 1000
+    assert found["bushel:mlx_cache_bytes"] == 50
+    assert found["bushel:state_buffers"] == 12
+
+
+def test_an_idle_engine_uses_none_of_its_memory_for_requests() -> None:
+    metrics = Metrics(MODEL)
+    metrics.engine({**STATUS, "running": 0, "waiting": 0}, up=True)
+    assert seen(metrics)["vllm:kv_cache_usage_perc"] == 0
+
+
+def test_an_engine_that_is_gone_reports_nothing() -> None:
+    """B52: old numbers would look like a living one."""
+    metrics = Metrics(MODEL)
+    metrics.engine(STATUS, up=True)
+    metrics.engine({}, up=False)
+    found = seen(metrics)
+    assert found["bushel:engine_up"] == 0
+    assert found["vllm:num_requests_running"] == 0
+    assert "bushel:mlx_active_bytes" not in found
+    assert "vllm:kv_cache_usage_perc" not in found
+
+
+def test_restarts_are_counted_from_zero() -> None:
+    metrics = Metrics(MODEL)
+    assert seen(metrics)["bushel:engine_restarts_total{reason=died}"] == 0
+    metrics.restarted("died")
+    metrics.restarted("hung")
+    metrics.restarted("died")
+    found = seen(metrics)
+    assert found["bushel:engine_restarts_total{reason=died}"] == 2
+    assert found["bushel:engine_restarts_total{reason=hung}"] == 1
+
+
+def test_labels_do_not_grow_without_bound() -> None:
+    metrics = Metrics(MODEL)
+    for at in range(1000):
+        metrics.restarted(f"reason {at}")
+    found = seen(metrics)
+    restarts = [it for name, it in found.items() if name.startswith("bushel:engine_restarts_total")]
+    assert len(restarts) < 100
+    assert sum(restarts) == 1000
+
+
+def test_two_servers_in_one_process_do_not_share_counters() -> None:
+    one, two = Metrics(MODEL), Metrics(MODEL)
+    one.tokens(5, [])
+    assert seen(two)["vllm:generation_tokens_total"] == 0
+
+
+def test_a_strange_model_name_is_still_a_label() -> None:
+    metrics = Metrics('a"b\\c\nd')
+    metrics.tokens(1, [0.1])
+    families = text_string_to_metric_families(metrics.render()[0].decode())
+    labels = {it.labels.get("model_name") for family in families for it in family.samples}
+    assert labels - {None} == {'a"b\\c\nd'}
