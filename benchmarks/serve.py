@@ -26,11 +26,12 @@ from benchmarks.decode import Bare, seconds
 from benchmarks.networks import CONFIGS, make, write
 from benchmarks.server import serving
 
+_PROMPT = 7  # tokens, since the bare loop has no prompts to run: those of `_body`
+
 
 def _body(row: int, tokens: int) -> dict[str, Any]:
-    text = f"w{300 + row} w{400 + row} " * 8
     return {
-        "messages": [{"role": "user", "content": text}],
+        "messages": [{"role": "user", "content": f"row {row:3}"}],
         "max_tokens": tokens,
         "ignore_eos": True,
         "temperature": 0,
@@ -62,14 +63,9 @@ def main() -> None:
         model = make(options.model, dtype)
         with serving(folder, "--dtype", options.dtype, "--max-num-seqs", str(rows)) as server:
             served(server.port, rows, tokens)
-            found = [_round(server.port, model, rows, tokens) for _ in range(options.rounds)]
-    print(f"mlx {mx.__version__}, {mx.default_device()}, {options.model}, {options.dtype}")
-    print("round   bare x1   bare x8   ratio    http x1   http x8   ratio   http/bare")
-    for at, (bare1, bare8, http1, http8) in enumerate(found):
-        print(
-            f"{at:5} {bare1:9.1f} {bare8:9.1f} {bare8 / bare1:7.2f}  {http1:9.1f} {http8:9.1f} "
-            f"{http8 / http1:7.2f}     {http8 / http1 / (bare8 / bare1):.3f}"
-        )
+            print(f"mlx {mx.__version__}, {mx.default_device()}, {options.model}, {options.dtype}")
+            print("round   bare x1   bare x8   ratio    http x1   http x8   ratio   http/bare")
+            found = [_round(at, server.port, model, rows, tokens) for at in range(options.rounds)]
     shares = [http8 / http1 / (bare8 / bare1) for bare1, bare8, http1, http8 in found]
     gains = [http8 / http1 for _, __, http1, http8 in found]
     print(
@@ -79,12 +75,19 @@ def main() -> None:
     )
 
 
-def _round(port: int, model: Any, rows: int, tokens: int) -> tuple[float, float, float, float]:
+def _round(
+    at: int, port: int, model: Any, rows: int, tokens: int
+) -> tuple[float, float, float, float]:
     """Tokens a second: bare alone, bare together, over HTTP alone, over HTTP together."""
-    bare1 = 1 / seconds(Bare(model, 1, 32).steps, tokens)
+    bare1 = 1 / seconds(Bare(model, 1, _PROMPT).steps, tokens)
     http1 = served(port, 1, tokens)
     http8 = served(port, rows, tokens)
-    bare8 = rows / seconds(Bare(model, rows, 32).steps, tokens)
+    bare8 = rows / seconds(Bare(model, rows, _PROMPT).steps, tokens)
+    print(
+        f"{at:5} {bare1:9.1f} {bare8:9.1f} {bare8 / bare1:7.2f}  {http1:9.1f} {http8:9.1f} "
+        f"{http8 / http1:7.2f}     {http8 / http1 / (bare8 / bare1):.3f}",
+        flush=True,
+    )
     return bare1, bare8, http1, http8
 
 

@@ -12,8 +12,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bushel.core import RequestError
+
 # Private-use characters: they mean nothing, and templates leave them alone.
-_MARKS = range(0xF0000, 0xF0100)
+_MARKS = (*range(0xF0000, 0xFFFFE), *range(0x100000, 0x10FFFE))
 
 
 class Guard:
@@ -24,8 +26,10 @@ class Guard:
         found = sorted({it for it in controls if any(it in text for text in texts)}, key=len)
         self.mark = ""
         if found:
-            everything = "".join(texts)
-            self.mark = next(chr(it) for it in _MARKS if chr(it) not in everything)
+            everything = set().union(*texts)
+            self.mark = next((chr(it) for it in _MARKS if chr(it) not in everything), "")
+            if not self.mark:
+                raise RequestError("The texts use every private character there is.")
             self._pattern = re.compile("|".join(re.escape(it) for it in reversed(found)))
 
     def apply(self, value: Any) -> Any:

@@ -59,6 +59,7 @@ def _from_text(host: Preparer, request: Mapping[str, Any]) -> Prepared:
     text = request["prompt"]
     if not isinstance(text, str):
         raise RequestError("prompt must be a string.", param="prompt")
+    _require_room(host, text, "prompt")
     return Prepared(tuple(host.tokenizer.encode(text, add_special_tokens=True)))
 
 
@@ -74,7 +75,15 @@ def _from_messages(host: Preparer, request: Mapping[str, Any], rules: MediaRules
     text = host.tokenizer.render(
         guard.apply(turns), tools=guard.apply(tools), **guard.apply(options)
     )
+    _require_room(host, text, "messages")
     return host.prepare(text, media.items, guard.mark)
+
+
+def _require_room(host: Preparer, text: str, param: str) -> None:
+    """Refuse at once what could not fit even in the longest tokens: counting takes minutes."""
+    least = len(text) // host.tokenizer.longest
+    if host.context is not None and least >= host.context:
+        raise ContextLengthError(least, host.context, param, at_least=True)
 
 
 def _options(host: Preparer, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,10 +35,15 @@ class RequestError(BushelError):
 
 
 class ContextLengthError(RequestError):
-    def __init__(self, prompt_tokens: int, limit: int, param: str = "messages"):
+    """`at_least`: nobody has counted further."""
+
+    def __init__(
+        self, prompt_tokens: int, limit: int, param: str = "messages", *, at_least: bool = False
+    ):
+        count = f"at least {prompt_tokens}" if at_least else prompt_tokens
         super().__init__(
             f"This model's maximum context length is {limit} tokens, but the prompt has "
-            f"{prompt_tokens} tokens. Shorten the prompt.",
+            f"{count} tokens. Shorten the prompt.",
             code="context_length_exceeded",
             param=param,
         )

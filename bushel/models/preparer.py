@@ -67,6 +67,12 @@ class SeeingPreparer(Preparer):
             text = text.replace(mark, BREAK)
         images = [item for item in media if not isinstance(item, list)]
         videos = [item for item in media if isinstance(item, list)]
+        if images and videos:  # the networks look at one kind and take the other's places for it
+            raise RequestError(
+                f"{self.name} takes images or videos, not both in one request.",
+                code="unsupported_media",
+                param="messages",
+            )
         try:
             inputs = prepare_inputs(
                 self.processor,

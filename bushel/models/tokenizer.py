@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from jinja2 import Environment, TemplateError, meta, nodes
@@ -84,6 +85,12 @@ class Tokenizer:
         return str(
             self.hf.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         )
+
+    @cached_property
+    def longest(self) -> int:
+        """Characters of text that one token may stand for, at most."""
+        # A piece of vocabulary may be in another alphabet, but has a character for every byte.
+        return max(map(len, self.hf.get_vocab()))
 
     def as_json(self) -> str | None:
         """For the tokenizers library in another process; None if it is of another kind."""

@@ -60,3 +60,7 @@ def too_many(waiting: int) -> ApiError:
 
 def timed_out(seconds: float) -> ApiError:
     return ApiError(408, f"The request took longer than {seconds:g} s.", code="request_timeout")
+
+
+def cancelled() -> ApiError:
+    return ApiError(409, "The request was cancelled.", code="request_cancelled")

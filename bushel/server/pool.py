@@ -102,14 +102,20 @@ class Pool:
             if not self.facts.done() and self.failed is not None:
                 self.facts.set_exception(ApiError(503, self.failed, code="engine_unavailable"))
                 self.facts.exception()  # it is told elsewhere too
-            log.error("a preparing worker did not start")
+            if self.failed is None:
+                log.error("a preparing worker did not start")
             await asyncio.sleep(_PAUSE)
             return
         while (job := await self._next_job(worker)) is not None:
             if job.answer.done():  # nobody waits for it any more
                 continue
             await self._gate.wait()
-            worker.child.send(job.message)
+            try:
+                worker.child.send(job.message)
+            except (ValueError, TypeError, OverflowError) as error:  # it cannot even be written
+                log.error("request %s cannot be sent to a worker: %s", job.message.id, error)
+                _settle(job.answer, None, worker.tail)
+                continue
             said = await worker.next(self._seconds)
             if said is None and worker.dead and job.deaths == 0:
                 job.deaths += 1  # it may not have been its fault

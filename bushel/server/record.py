@@ -33,6 +33,7 @@ class Record:
     status: int = 200  # of the answer; 499: the client went away
     error: str | None = None  # code
     restarts: int = 0  # of the engine, survived while waiting
+    cancelled: bool = False  # by request, while it was being prepared
 
     @property
     def rate(self) -> float | None:

@@ -61,9 +61,14 @@ async def _serve(options: ServerOptions, names: Names, sock: socket.socket) -> i
         await asyncio.wait([serving], timeout=1.0)
         serving.cancel()
         running.cancel()
+        ending.task.cancel()
         await asyncio.gather(serving, running, greeting, ending.task, return_exceptions=True)
     if service.failed is not None:
         raise BushelError(service.failed)
+    for task in (running, serving):  # neither ends by itself unless something is very wrong
+        if not task.cancelled() and task.exception() is not None:
+            log.error("the server ended by a fault of its own", exc_info=task.exception())
+            return 1
     return 0
 
 

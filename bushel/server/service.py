@@ -229,11 +229,12 @@ class Service:
 
     def cancel(self, request_id: str) -> bool:
         """By its id, with or without the prefix its API gave it."""
-        live = self._live.get(request_id.rpartition("-")[2])
-        if live is None or live.done:
-            return False
-        self._abort(live, ApiError(409, "The request was cancelled.", code="request_cancelled"))
-        return True
+        known = request_id.rpartition("-")[2]
+        if (live := self._live.get(known)) is not None:
+            self._abort(live, errors.cancelled())
+        elif (record := self._records.get(known)) is not None:
+            record.cancelled = True  # its worker is not interrupted; `_open` sees it then
+        return live is not None or record is not None
 
     async def drain(self, seconds: float) -> None:
         """Take nothing new, and give what runs so many seconds."""
@@ -275,6 +276,8 @@ class Service:
             logs.prompt(record.id, job.request)
         made, tail = await self.pool.ask(Prepare(record.id, dict(job.request)))
         assert isinstance(made, Made)
+        if record.cancelled:
+            raise errors.cancelled()
         record.prompt_tokens, record.phase = len(made.ids), "queued"
         submit = Submit(record.id, made.ids, made.tensors, decoding, record.choices)
         live = self._live[record.id] = Live(record, submit, tail)

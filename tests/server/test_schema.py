@@ -32,18 +32,25 @@ CHECKS: list[Any] = [
 ]
 MODES = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)
 # Of each operation and mode. Many more take no thought but minutes: BUSHEL_EXAMPLES=1000.
-EXAMPLES = int(os.environ.get("BUSHEL_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("BUSHEL_EXAMPLES", "25"))
 
 
 def shortened(body: Any) -> Any:
-    """The same request for a few tokens: what is looked for is not in long replies."""
+    """The same request for a few tokens, since what is looked for is not in long replies, and
+    mostly for the model that is served, since little is learnt from others.
+    """
     if not isinstance(body, dict):
         return body
     body = dict(body)
+    if isinstance(body.get("model"), str) and len(body["model"]) % 4:
+        body["model"] = "bushel:tiny"
+    if isinstance(body.get("chat_template_kwargs"), dict) and len(str(body)) % 4:
+        del body["chat_template_kwargs"]
     for name in ("max_tokens", "max_completion_tokens", "min_tokens"):
         if type(body.get(name)) in (int, float) and body[name] > 3:
             body[name] = 3
     if "messages" in body or "prompt" in body:
+        body.setdefault("stream", len(str(body)) % 2 == 0)
         if body.get("max_tokens") is None:
             body["max_tokens"] = 3
         if type(body.get("n")) in (int, float) and 4 < body["n"] <= 128:
@@ -69,36 +76,37 @@ def asked(operation: Any, mode: Any, seen: Counter[int]) -> None:
         reply = case.call(timeout=PATIENCE)
         seen[reply.status_code] += 1
         case.validate_response(reply, checks=CHECKS)
-        if reply.status_code >= 400:
-            assert leaks(reply.text) == []
+        # A name that the client made up is no news to it.
+        sent = f"{case.path_parameters} {case.body}"
+        assert reply.status_code < 400 or set(leaks(reply.text)) <= set(leaks(sent))
 
     ask()
 
 
-def operations(server: Server) -> list[Any]:
-    schema = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
+def operations(schema: Any) -> list[Any]:
     return [found.ok() for found in schema.get_all_operations()]
 
 
 def test_every_answer_is_one_that_the_document_promises(tiny: Server) -> None:
     """B48: whatever is sent, a reply or an error in the documented form, and nobody is hurt."""
     problems: dict[str, str] = {}
-    seen: dict[Any, Counter[int]] = {mode: Counter() for mode in MODES}
-    asked_of = operations(tiny)
-    for operation in asked_of:
+    seen: dict[str, Counter[int]] = {}
+    schema = schemathesis.openapi.from_url(f"{tiny.url}/openapi.json")
+    for operation in operations(schema):
         for mode in MODES:
+            label = f"{operation.label} {mode.value}"
             try:
-                asked(operation, mode, seen[mode])
+                asked(operation, mode, seen.setdefault(label, Counter()))
             except hypothesis.errors.Unsatisfiable:
                 assert operation.method == "get"  # there is nothing that could be wrong with it
             except (Exception, FailureGroup) as error:
-                problems[f"{operation.label} {mode.value}"] = f"{error}"[:2000]
-    print(seen)
+                problems[label] = f"{error}"[:2000]
     assert problems == {}
-    good, bad = (seen[mode] for mode in MODES)
-    assert len(asked_of) >= 11
-    assert good[200] > 60  # or the document allows what the server does not
-    assert bad[400] > 60  # or too little was wrong with what was wrong
+    assert len(seen) >= 2 * 11
+    # Or the document allows what the server does not, or too little was wrong with the rest.
+    for path in ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"):
+        assert seen[f"POST {path} positive"][200] > 0
+        assert seen[f"POST {path} negative"][400] > EXAMPLES / 2
     assert settled(tiny)["health"] == "ok"
 
 
@@ -114,7 +122,7 @@ def test_an_answer_that_was_not_promised_is_noticed(tiny: Server) -> None:
         changed = {**document, "paths": {"/version": {"get": {**operation, **change}}}}
         schema = schemathesis.openapi.from_dict(changed)
         schema.config.update(base_url=tiny.url)
-        [found] = [it.ok() for it in schema.get_all_operations()]
+        [found] = operations(schema)
         with pytest.raises(FailureGroup):
             asked(found, MODES[0], Counter())
 

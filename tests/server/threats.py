@@ -112,6 +112,8 @@ def bombs(port: int, folder: str) -> Iterator[Case]:
     yield "many pictures", chat(picture(GREY) * 65), "400 invalid_media"
     playlist = b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n"
     yield "a playlist", chat(film(data_url(playlist))), "400 invalid_media"
+    both = [*picture(GREY), *film(data_url(gif(4, 32, 32)))]
+    yield "a picture and a film", chat(both), "400 unsupported_media"
     yield "broken base64", chat(picture("data:image/png;base64,%%%")), "400 invalid_media"
 
 
@@ -211,8 +213,12 @@ def numbers(port: int, folder: str) -> Iterator[Case]:
             yield f"{name} {value}", written(name, value), "400 invalid_value"
     for name in wholes:
         yield f"{name} 10**18", written(name, "1000000000000000000"), "400 invalid_value"
-    for name, value in (("n", 0), ("max_tokens", 0), ("timeout", 0), ("top_k", -2)):
-        yield f"{name} {value}", chat(**{name: value}), "400 invalid_value"
+    for name, low in (("n", 0), ("max_tokens", 0), ("timeout", 0), ("top_k", -2)):
+        yield f"{name} {low}", chat(**{name: low}), "400 invalid_value"
+    yield "timeout 1e-9", chat(timeout=1e-9), "408 request_timeout"
+    biases = {str(at): 1e6 for at in range(1024)}
+    for fields in ({"top_p": 5e-324}, {"min_p": 1}, {"top_k": 1 << 31}, {"logit_bias": biases}):
+        yield f"{next(iter(fields))} at its end", chat(temperature=5e-324, **fields), "200"
     yield "n x max_tokens", chat(n=128, max_tokens=1 << 31), "400 None"
     yield "top_logprobs 10**9", chat(logprobs=True, top_logprobs=10**9), "400 invalid_value"
     yield "stops", chat(stop=["x"] * 5000), "400 invalid_value"
@@ -230,7 +236,19 @@ def token_numbers() -> Iterator[Case]:
         body = {"prompt": it, "max_tokens": 2}
         return f"prompt {it!r:.20}", post(COMPLETIONS, body), answer
 
-    for ids in ([-1], [True], [1.5], [1 << 40], [], [[]], [[1], "a"], [1, [2]], {}, 5):
+    odd: tuple[object, ...] = (
+        [-1],
+        [True],
+        [1.5],
+        [1 << 40],
+        [],
+        [[]],
+        [[1], "a"],
+        [1, [2]],
+        {},
+        5,
+    )
+    for ids in odd:
         yield prompt(ids, "400 invalid_value")
     yield prompt([99_999_999], "400 None")
     yield prompt(["a"] * 300, "400 None")
@@ -309,8 +327,8 @@ def headers(port: int, folder: str) -> Iterator[Case]:
     for text in (b"-1\r\nx", b"fffffffffffffffff\r\nx", b"0x2\r\n{}\r\n0\r\n\r\n", b"2\r\n{}0\r\n"):
         yield f"chunk {text!r}", Raw(chunked + text), "400 malformed_http"
     smuggled = b"0\r\n\r\nDELETE /v1/requests/x HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    lines = head("Content-Length: 5", "Transfer-Encoding: chunked")
-    yield "smuggled", Raw(lines + b"\r\n" + smuggled), "400 malformed_http"
+    twofold = head("Content-Length: 5", "Transfer-Encoding: chunked")
+    yield "smuggled", Raw(twofold + b"\r\n" + smuggled), "400 malformed_http"
     for first in (
         b"PRI * HTTP/2.0\r\n\r\nSM",
         b"GET /version HTTP/9.9",

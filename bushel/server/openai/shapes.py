@@ -95,5 +95,6 @@ def streamed() -> dict[str, Any]:
     """The other form of a reply, beside JSON."""
     return {
         "description": "The reply; with `stream`, server-sent events of its chunks and [DONE].",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        # No schema: to some readers it is one of the whole stream, to others of one event.
+        "content": {"text/event-stream": {}},
     }
