@@ -198,7 +198,7 @@ class Service:
         if self.draining:
             return "the server is shutting down"
         if self.supervisor.worry is None and self._vocabulary is None:
-            return "the tokenizer is being loaded"
+            return "its tokenizer is being loaded"
         return self.supervisor.worry
 
     async def status(self) -> dict[str, Any]:
@@ -228,11 +228,10 @@ class Service:
         return sum(it.phase == "preparing" for it in self._records.values())
 
     def cancel(self, request_id: str) -> bool:
-        """By its id, with or without the prefix its API gave it."""
-        known = request_id.rpartition("-")[2]
-        if (live := self._live.get(known)) is not None:
+        """False if no such request is there."""
+        if (live := self._live.get(request_id)) is not None:
             self._abort(live, errors.cancelled())
-        elif (record := self._records.get(known)) is not None:
+        elif (record := self._records.get(request_id)) is not None:
             record.cancelled = True  # its worker is not interrupted; `_open` sees it then
         return live is not None or record is not None
 

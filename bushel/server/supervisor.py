@@ -78,10 +78,10 @@ class Supervisor:
     def worry(self) -> str | None:
         """Why nobody should count on the engine now; None if all is well."""
         if not self.ready:
-            return f"the engine is not ready: {self.reason}"
+            return self.reason
         silent = self._clock() - self._heard
         if silent > _SILENT:
-            return f"the engine has given no sign of life for {silent:.0f} s"
+            return f"it has given no sign of life for {silent:.0f} s"
         return None
 
     def send(self, message: Message, tail: memoryview | None = None) -> None:

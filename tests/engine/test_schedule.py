@@ -292,7 +292,8 @@ def test_planning_reads_no_clock_and_rolls_no_dice(part: ModuleType) -> None:
         name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
     }
     origins = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    allowed = {"__future__", "collections.abc", "dataclasses", "typing", "bushel.core.memory"}
+    ours = {"bushel.core.memory", "bushel.core.options"}
+    allowed = {"__future__", "collections.abc", "dataclasses", "typing", *ours}
     assert plain | origins <= allowed
 
 
