@@ -64,7 +64,7 @@ class Engine:
         self._pending: Step | None = None
         self._marker: mx.array | None = None  # evaluated when the last chunk is
         self._joint_faults = 0
-        self._stopwatch = Stopwatch()
+        self._stopwatch = Stopwatch(behind=mx.default_device() != mx.cpu)
         self._events: list[Event] = []
         self._started: list[str] = []
         self._someone_ended = False  # since `_drop_done` last looked
@@ -106,7 +106,9 @@ class Engine:
             self._rebuild(fault)
         self._drop_done()
         elapsed = self._clock() - start
-        self._stopwatch.step(elapsed, decode=self._pending is not None, tokens=tokens)
+        self._stopwatch.step(
+            elapsed, decode=self._pending is not None, tokens=tokens, chunks=len(plan.chunks)
+        )
         return self.take_events()
 
     @property

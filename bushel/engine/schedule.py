@@ -48,6 +48,7 @@ class Costs:
 
     decode_step: float = 0.0
     prefill_token: float = 0.0
+    prefill_chunk: float = 0.0  # beside its tokens
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ class Work:
     @classmethod
     def of(cls, plan: Plan, running: int, costs: Costs) -> Work:
         tokens, rows = sum(chunk.tokens for chunk in plan.chunks), running + plan.join
-        seconds = tokens * costs.prefill_token + (costs.decode_step if rows else 0.0)
+        seconds = tokens * costs.prefill_token + len(plan.chunks) * costs.prefill_chunk
+        seconds += costs.decode_step if rows else 0.0
         return cls(seconds, tokens > 0, rows)
 
 
@@ -111,7 +113,8 @@ def schedule(state: State, policy: Policy) -> Plan:
     running = state.running + join
     chunks = _chunks(
         sorted((*state.prefilling, *started), key=lambda job: _urgency(job, state.now, policy)),
-        _budget(running, state.costs, policy),
+        _room(running, state.costs, policy),
+        state.costs,
         memory,
         policy,
     )
@@ -149,27 +152,39 @@ def _urgency(job: Job, now: float, policy: Policy) -> tuple[bool, float, int]:
     return not overdue, job.last_served if overdue else 0.0, job.order
 
 
-def _budget(running: int, costs: Costs, policy: Policy) -> int:
-    """Prefill tokens of this step."""
-    tokens = policy.prefill_chunk
-    if running and costs.prefill_token > 0:
-        room = max(0.0, policy.token_gap - costs.decode_step)
-        if room < tokens * costs.prefill_token:
-            tokens = int(room / costs.prefill_token)
-    return max(tokens, min(policy.least_chunk, policy.prefill_chunk))
+def _room(running: int, costs: Costs, policy: Policy) -> float:
+    """Seconds that the prompts of this step may take."""
+    return policy.token_gap - costs.decode_step if running else float("inf")
 
 
 def _chunks(
-    jobs: list[Job], budget: int, memory: Memory | None, policy: Policy
+    jobs: list[Job], room: float, costs: Costs, memory: Memory | None, policy: Policy
 ) -> tuple[Chunk, ...]:
-    """Whole prompts while they fit; a piece of one only if it is worth a pass of its own."""
+    """Whole prompts while they fit; a piece of one only if it is worth a pass of its own.
+
+    The first one is served in any case, with `least_chunk` tokens if need be.
+    """
     chunks: list[Chunk] = []
+    budget = policy.prefill_chunk
     for job in jobs:
-        tokens = min(job.remaining, budget)
+        tokens = min(job.remaining, budget, _affordable(room, costs, budget))
+        if not chunks:
+            tokens = max(tokens, min(job.remaining, policy.least_chunk, policy.prefill_chunk))
         if memory is not None:
             tokens = memory.chunk(tokens, policy.least_chunk, job.done + tokens)
-        if chunks and tokens < job.remaining and tokens < policy.least_chunk:
+        if chunks and (
+            room < costs.prefill_chunk or (tokens < job.remaining and tokens < policy.least_chunk)
+        ):
             break
         chunks.append(Chunk(job.id, tokens))
         budget -= tokens
+        room -= costs.prefill_chunk + tokens * costs.prefill_token
     return tuple(chunks)
+
+
+def _affordable(room: float, costs: Costs, most: int) -> int:
+    """Tokens of one chunk that take no longer than `room`, at most so many."""
+    left = room - costs.prefill_chunk
+    if left >= most * costs.prefill_token:
+        return most
+    return int(left / costs.prefill_token) if left > 0 else 0

@@ -148,7 +148,7 @@ class Simulation:
     def _prefill(self, prompt: _Prompt, tokens: int, start: float) -> None:
         since = max(prompt.last_served, prompt.admitted)
         self.trace.waits.append(Wait(start - since, prompt.overdue_before or 0))
-        self._now += tokens * self._costs.prefill_token
+        self._now += self._costs.prefill_chunk + tokens * self._costs.prefill_token
         prompt.remaining -= tokens
         prompt.last_served, prompt.overdue_before = self._now, None
         if prompt.remaining <= 0:

@@ -55,3 +55,42 @@ def test_planning_survives_any_cost() -> None:
     for seconds in (1e-300, 1e-308, 5e-324):
         plan = schedule(State(0.0, 1, 0, (prompt,), (), Costs(10.0, seconds)), Policy())
         assert plan.chunks[0].tokens == Policy().least_chunk
+
+
+def test_a_cpu_step_is_charged_to_its_own_work() -> None:
+    watch = Stopwatch(behind=False)
+    watch.step(0.02, decode=True, tokens=0)
+    assert watch.costs == Costs(0.02, 0.0)
+    watch.step(0.12, decode=True, tokens=100)
+    assert watch.costs.prefill_token == pytest.approx(0.001)
+
+
+def charged(*steps: tuple[int, int]) -> Costs:
+    """What is thought after steps of so many prompts and tokens, at 0.1 s and 1 ms each."""
+    watch = Stopwatch(behind=False)
+    for chunks, tokens in steps:
+        watch.step(0.1 * chunks + 0.001 * tokens, decode=False, tokens=tokens, chunks=chunks)
+    return watch.costs
+
+
+def test_a_prompt_costs_something_beside_its_tokens() -> None:
+    costs = charged((1, 500), (5, 60), (2, 300), (8, 80))
+    assert costs.prefill_chunk == pytest.approx(0.1, rel=0.01)
+    assert costs.prefill_token == pytest.approx(0.001, rel=0.01)
+
+
+def test_many_short_prompts_are_spread_over_steps() -> None:
+    """B61: together they would take eight times as long as their tokens tell."""
+    costs = charged((1, 500), (5, 60), (2, 300), (8, 80))
+    prompts = tuple(Job(at, 10, 0.0, at) for at in range(8))
+    plan = schedule(State(0.0, 1, 0, prompts, (), costs), Policy(token_gap=0.5))
+    assert len(plan.chunks) == 4
+    alone = schedule(State(0.0, 0, 0, prompts, (), costs), Policy(token_gap=0.5))
+    assert len(alone.chunks) == 8  # nobody waits for a token
+
+
+def test_no_cost_is_ever_negative() -> None:
+    watch = Stopwatch(behind=False)
+    for chunks, tokens, seconds in ((1, 10, 1.0), (1, 500, 0.1), (4, 40, 0.1), (1, 500, 2.0)):
+        watch.step(seconds, decode=False, tokens=tokens, chunks=chunks)
+        assert min(watch.costs.prefill_token, watch.costs.prefill_chunk) >= 0

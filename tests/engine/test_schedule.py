@@ -173,7 +173,8 @@ def test_control_a_wrong_scheduler_breaks_a_promise_in_some_small_state(wrong: S
 
 def gap_bound(policy: Policy, costs: Costs) -> float:
     least = min(policy.least_chunk, policy.prefill_chunk)
-    return max(policy.token_gap, costs.decode_step + least * costs.prefill_token) + 1e-9
+    chunk = costs.prefill_chunk + least * costs.prefill_token
+    return max(policy.token_gap, costs.decode_step + chunk) + 1e-9
 
 
 def complaints(trace: Trace, policy: Policy, costs: Costs) -> set[str]:
@@ -205,7 +206,9 @@ policies = st.builds(
     token_gap=st.floats(0.02, 1),
     start_wait=st.floats(0.05, 3),
 )
-measured = st.builds(Costs, st.floats(1e-3, 0.3), st.floats(1e-4, 5e-3))
+measured = st.builds(
+    Costs, st.floats(1e-3, 0.3), st.floats(1e-4, 5e-3), st.sampled_from([0.0, 0.01, 0.1])
+)
 
 
 @settings(derandomize=True, max_examples=100, deadline=None)

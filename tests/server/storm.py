@@ -90,7 +90,9 @@ def settled(server: Server) -> dict[str, Any]:
 def main(count: int) -> None:
     with serving("--log-level", "error") as server:
         storm(server, 50, seed=0)  # what is made once is made
-        before = settled(server)
+        settled(server)
+        time.sleep(1.0)
+        before = server.status()
         start = time.monotonic()
         seen = storm(server, count, seed=1)
         took = time.monotonic() - start
