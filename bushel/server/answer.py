@@ -15,7 +15,8 @@ from bushel.core import Event, Usage
 from bushel.server.service import Job
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service, Ticket
+    from bushel.server.service import Service
+    from bushel.server.ticket import Ticket
 
 
 class Answer:

@@ -294,9 +294,9 @@ class Service:
             left = max(0.0, record.arrived + seconds - time.monotonic())
             loop = asyncio.get_running_loop()
             live.deadline = loop.call_later(left, self._abort, live, errors.timed_out(seconds))
-        return Ticket(self, live, self._vocabulary.decode)
+        return Ticket(live, self._vocabulary.decode, self._leave)
 
-    def leave(self, live: Live) -> None:
+    def _leave(self, live: Live) -> None:
         """Its API reads no more of it."""
         if not live.done:
             self._abort(live, None)

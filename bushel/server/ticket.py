@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from bushel.core import Decoding, Event
 from bushel.core.wire import Submit
 from bushel.engine.reply import Decode, Reply
 from bushel.server.errors import ApiError
 from bushel.server.record import Record
-
-if TYPE_CHECKING:
-    from bushel.server.service import Service
 
 
 class Live:
@@ -83,12 +80,12 @@ class Ticket:
     happened is lost by that.
     """
 
-    def __init__(self, service: Service, live: Live, decode: Decode):
+    def __init__(self, live: Live, decode: Decode, leave: Callable[[Live], None]):
         self.id = live.record.id
         self.created = int(time.time())
         self.prompt_ids = live.submit.ids
-        self._service = service
         self._live = live
+        self._leave = leave
         decoding: Decoding = live.submit.decoding
         self._replies = [Reply(decode, decoding) for _ in range(live.submit.choices)]
 
@@ -102,7 +99,7 @@ class Ticket:
     async def __aexit__(
         self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
     ) -> None:
-        self._service.leave(self._live)
+        self._leave(self._live)
 
     def __aiter__(self) -> Ticket:
         return self
