@@ -20,7 +20,7 @@ QUEUED = 6
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving("--max-num-seqs", str(STREAMS), "--hang-seconds", "3") as server:
+    with serving("--max-num-seqs", str(STREAMS), "--hang-seconds", "5") as server:
         yield server
 
 

@@ -89,7 +89,7 @@ def test_a_step_may_take_as_long_as_was_expected(
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    options = ("--hang-seconds", "1.5", "--max-num-seqs", "1", "--queue-limit", "2")
+    options = ("--hang-seconds", "4", "--max-num-seqs", "1", "--queue-limit", "2")
     with serving(*options) as server:
         yield server
 
@@ -97,7 +97,7 @@ def server() -> Iterator[Server]:
 def test_a_front_that_was_stopped_does_not_blame_its_engine(server: Server) -> None:
     pid = server.status()["engine"]["pid"]
     os.kill(server.process.pid, signal.SIGSTOP)
-    time.sleep(4)
+    time.sleep(7)
     os.kill(server.process.pid, signal.SIGCONT)
     until(lambda: server.health() == 200, "it is back")
     time.sleep(2)
