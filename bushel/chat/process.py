@@ -44,7 +44,6 @@ def facts_of(host: Preparer) -> Facts:
         vocab=host.vocab,
         context=host.context,
         end_ids=host.tokenizer.end_ids,
-        sees=host.sees,
         defaults=host.defaults,
         tokenizer=host.tokenizer.as_json(),
         template_options=host.tokenizer.options,

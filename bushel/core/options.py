@@ -37,7 +37,6 @@ class Facts:
     vocab: int
     context: int | None  # longest prompt + reply
     end_ids: frozenset[int]
-    sees: bool  # takes images
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
     tokenizer: str | None = None  # as JSON of the tokenizers library, where it has that form
     template_options: frozenset[str] = frozenset()  # that the chat template reads

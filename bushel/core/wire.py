@@ -28,14 +28,14 @@ _MOST_BYTES = 8 << 30
 
 
 class Message(msgspec.Struct, frozen=True, tag=True):
-    """`tail` is what `encode` puts behind the head, and what the receiver finds there."""
+    """A head, known to its receiver by the name of its class."""
 
 
 # -- front to engine -----------------------------------------------------------------------
 
 
 class Start(Message, frozen=True):
-    """The first message to any child."""
+    """The first message to an engine."""
 
     options: EngineOptions
 

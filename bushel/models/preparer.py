@@ -19,8 +19,6 @@ from bushel.models.tokenizer import BREAK, Tokenizer
 class Preparer:
     """Of a text model."""
 
-    sees = False  # takes images
-
     def __init__(self, checkpoint: Checkpoint, tokenizer: Tokenizer, vocab: int):
         self.name = checkpoint.path.name
         self.path = checkpoint.path
@@ -46,8 +44,6 @@ class Preparer:
 
 class SeeingPreparer(Preparer):
     """Of a model of mlx-vlm, through the checkpoint's own processor."""
-
-    sees = True
 
     def __init__(
         self, checkpoint: Checkpoint, tokenizer: Tokenizer, vocab: int, processor: Any, config: Any

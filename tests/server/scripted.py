@@ -115,7 +115,7 @@ class Service:
         self.asked: list[Mapping[str, Any]] = []
         self.opening = 0  # calls of open that have not ended
         self.given_up = 0  # calls of open that were cancelled
-        self.facts = Facts("test/model", "", 1 << 20, self.context, frozenset(), False)
+        self.facts = Facts("test/model", "", 1 << 20, self.context, frozenset())
 
     @staticmethod
     def ids(request: Mapping[str, Any]) -> tuple[int, ...]:
