@@ -11,9 +11,10 @@ from bushel.core.errors import (
 )
 from bushel.core.output import Choice, Event, FinishReason, Output, TokenLogprob, Usage
 from bushel.core.params import Decoding, GenerationDefaults, SamplingParams
-from bushel.core.request import Prepared, Request
+from bushel.core.request import Borders, Media, Prepared, Request
 
 __all__ = [
+    "Borders",
     "BushelError",
     "Choice",
     "ContextLengthError",
@@ -22,6 +23,7 @@ __all__ = [
     "FinishReason",
     "GenerationDefaults",
     "IntegrityError",
+    "Media",
     "ModelError",
     "Output",
     "Prepared",

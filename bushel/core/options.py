@@ -26,6 +26,12 @@ class EngineOptions:
     memory_limit: int | None = None
     headroom: int | None = None
     self_check: bool = True
+    prefix_cache: bool = True
+    cache_memory: int | None = None
+    snapshot_every: int = 4096
+    cache_kv_bits: int | None = None
+    cache_dir: str | None = None
+    cache_disk: int | None = None
 
 
 @dataclass(frozen=True)

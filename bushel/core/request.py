@@ -10,6 +10,29 @@ from bushel.core.params import Decoding
 
 
 @dataclass(frozen=True)
+class Media:
+    """An image or video in a prompt: tokens [start, end) stand for it, and for nothing else."""
+
+    start: int
+    end: int
+    digest: str  # sha256 in hex, over mode, size, pixels and the processor's settings
+
+
+@dataclass(frozen=True)
+class Borders:
+    """Where prompts to come may part from this one, in tokens; 0: nowhere known.
+
+    tokens   system + tools | … turns … | last user message | … tool rounds … | generation prompt
+                            ^ system                         ^ user            ^ history
+    """
+
+    system: int = 0
+    user: int = 0
+    history: int = 0  # 0 also where the generation prompt stays, so that the prompt's end serves
+    reply: bool = True  # whether the reply's own tokens can be part of the next turn's prompt
+
+
+@dataclass(frozen=True)
 class Prepared:
     """A prompt after templating, tokenizing and image processing; nothing of it is on a device.
 
@@ -19,6 +42,8 @@ class Prepared:
 
     ids: tuple[int, ...]
     tensors: Mapping[str, Any] = field(default_factory=dict)
+    media: tuple[Media, ...] = ()  # in order
+    borders: Borders = Borders()
 
     @property
     def has_media(self) -> bool:
@@ -30,3 +55,4 @@ class Request:
     id: str
     prompt: Prepared
     choices: tuple[Decoding, ...]  # one per choice; they share the prompt
+    salt: str = ""  # only requests of the same salt share what was computed

@@ -21,6 +21,7 @@ from bushel.core.errors import BushelError, RequestError
 from bushel.core.options import EngineOptions, Facts
 from bushel.core.output import Event
 from bushel.core.params import Decoding
+from bushel.core.request import Borders, Media
 
 _SIZES = struct.Struct("<QQ")
 # Of one message. A prompt of 64 large pictures is below 1 GB; beyond this it is garbage.
@@ -48,6 +49,9 @@ class Submit(Message, frozen=True):
     tensors: dict[str, Any]
     decoding: Decoding
     choices: int
+    media: tuple[Media, ...] = ()
+    borders: Borders = Borders()
+    salt: str = ""
 
 
 class Abort(Message, frozen=True):
@@ -114,10 +118,12 @@ class Refused(Message, frozen=True):
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True):
-    """A prompt that began to run, and how much of it need not be computed."""
+    """A prompt that began to run, how much of it need not be computed, and why not more."""
 
     id: str
     cached: int = 0
+    hit: str = ""  # exact, prefix, shorter, fork or disk; empty: nothing was reused
+    why: str = ""
 
 
 class Stepped(Message, frozen=True):
@@ -201,6 +207,8 @@ class Made(Message, frozen=True):
     id: str
     ids: tuple[int, ...]
     tensors: dict[str, Any]
+    media: tuple[Media, ...] = ()
+    borders: Borders = Borders()
 
 
 class Text(Message, frozen=True):

@@ -13,9 +13,9 @@ Everything here runs on the thread that owns MLX.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
@@ -54,6 +54,15 @@ class Prompt:
             if low < end < high:
                 end = low if low > start else min(high, last)
         return end
+
+
+class Features(Protocol):
+    """What the vision tower made of images seen before, by their digest."""
+
+    def get(self, digest: str) -> Mapping[str, mx.array] | None: ...
+
+    def put(self, digest: str, arrays: Mapping[str, mx.array]) -> None:
+        """The arrays are shared from now on: nobody writes into them."""
 
 
 class Model(ABC):
@@ -100,8 +109,12 @@ class Model(ABC):
         """Fresh single-row state, from the library that owns the model."""
 
     @abstractmethod
-    def embed(self, prepared: Prepared) -> Prompt:
-        """Nothing of the prompt may stay behind on the model (B5)."""
+    def embed(self, prepared: Prepared, start: int = 0, features: Features | None = None) -> Prompt:
+        """Nothing of the prompt may stay behind on the model (B5).
+
+        Tokens before `start` will not be run: their images need not be encoded. Others are not
+        encoded again if `features` has them, and given to it if it has not.
+        """
 
     @abstractmethod
     def prefill(self, prompt: Prompt, start: int, end: int, state: State) -> mx.array:

@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 
 from bushel.core import Prepared
-from bushel.models.adapter import Model, Prompt, State
+from bushel.models.adapter import Features, Model, Prompt, State
 from bushel.models.checkpoint import Checkpoint
 from bushel.models.lanes import single_because
 from bushel.models.preparer import Preparer
@@ -29,7 +29,7 @@ class TextModel(Model):
         state = batchable(self.network, list(make_prompt_cache(self.network)))
         return self._encoded(state)
 
-    def embed(self, prepared: Prepared) -> Prompt:
+    def embed(self, prepared: Prepared, start: int = 0, features: Features | None = None) -> Prompt:
         return Prompt(prepared.ids)
 
     def prefill(self, prompt: Prompt, start: int, end: int, state: State) -> mx.array:

@@ -16,7 +16,7 @@ import numpy as np
 
 from bushel.core import Prepared, RequestError
 from bushel.models import cross
-from bushel.models.adapter import Model, Prompt, State
+from bushel.models.adapter import Features, Model, Prompt, State
 from bushel.models.checkpoint import Checkpoint
 from bushel.models.lanes import single_because
 from bushel.models.pictures import Span, encode_each, layers_of, spans_of
@@ -56,7 +56,7 @@ class VisionModel(Model):
             state[layer] = cross.CrossMemory()
         return self._encoded(state)
 
-    def embed(self, prepared: Prepared) -> Prompt:
+    def embed(self, prepared: Prepared, start: int = 0, features: Features | None = None) -> Prompt:
         tensors = {key: _to_device(value) for key, value in prepared.tensors.items()}
         ids = mx.array([prepared.ids])
         self._positions.forget()
