@@ -12,7 +12,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from bushel.chat import prepare
+from bushel.chat import prepare, salt_of
 from bushel.core import (
     BushelError,
     Choice,
@@ -90,6 +90,11 @@ class LLM:
     how many of them to leave alone, None for a twentieth. What does not fit waits.
     self_check: try a family that nothing is known of in a batch first, and serve it one row at a
     time if that is not exact.
+    prefix_cache: what one prompt has computed, a later one that begins alike does not compute
+    again. cache_memory: bytes for that, None for half of what is free beside the weights; running
+    requests come first. snapshot_every: tokens between two states kept of a long prompt, where
+    the model has layers that cannot go back. cache_kv_bits: 8 or 4 keep it in as many bits.
+    cache_dir, cache_disk: a folder that outlives the process, and bytes for it.
     """
 
     def __init__(
@@ -108,6 +113,11 @@ class LLM:
         memory_limit: int | None = None,
         headroom: int | None = None,
         self_check: bool = True,
+        cache_memory: int | None = None,
+        snapshot_every: int = EngineOptions.snapshot_every,
+        cache_kv_bits: int | None = None,
+        cache_dir: str | None = None,
+        cache_disk: int | None = None,
     ):
         self._thread = threading.get_ident()
         self._engine: Engine | None = build(
@@ -124,6 +134,12 @@ class LLM:
                 memory_limit=memory_limit,
                 headroom=headroom,
                 self_check=self_check,
+                prefix_cache=prefix_cache,
+                cache_memory=cache_memory,
+                snapshot_every=snapshot_every,
+                cache_kv_bits=cache_kv_bits,
+                cache_dir=cache_dir,
+                cache_disk=cache_disk,
             )
         )
         self._handles: dict[str, Handle] = {}
@@ -166,7 +182,8 @@ class LLM:
 
     def step(self) -> None:
         """One turn of the engine; does nothing when idle."""
-        self._deliver(self._own_engine().step())
+        engine = self._own_engine()
+        self._deliver(engine.step())
 
     def stream(
         self, request: Mapping[str, Any], params: SamplingParams | None = None
@@ -185,6 +202,13 @@ class LLM:
 
     def status(self) -> dict[str, Any]:
         return self._own_engine().status()
+
+    def cache_stats(self) -> dict[str, Any]:
+        """What is kept of earlier prompts, how often it was of use, and what it takes."""
+        return self._own_engine().cache_stats()
+
+    def clear_cache(self) -> None:
+        self._own_engine().clear_cache()
 
     def check_integrity(self) -> None:
         self._own_engine().check_integrity()
@@ -224,7 +248,8 @@ class LLM:
         model = engine.model
         count = choices(params)
         first = resolve(params, model.defaults, vocab=model.vocab, end_ids=model.tokenizer.end_ids)
-        return Request(request_id, prepare(model.host, request), rows_of(first, count))
+        prompt = prepare(model.host, request)
+        return Request(request_id, prompt, rows_of(first, count), salt_of(request))
 
     def _handle(self, engine: Engine, ready: Request, params: SamplingParams) -> Handle:
         kept = [
@@ -246,6 +271,9 @@ class LLM:
         return handle
 
     def _deliver(self, events: Sequence[Event]) -> None:
+        for started in self._engine.take_started() if self._engine is not None else ():
+            if started.id in self._handles:
+                self._handles[started.id]._output.usage.cached_tokens = started.cached
         for event in events:
             handle = self._handles.get(event.request_id)
             if handle is None:

@@ -17,6 +17,9 @@ class Composite(LayerKind):
     def __init__(self, kind_of: Any):
         self._kind_of = kind_of
 
+    def parts(self, layer: Layer) -> list[tuple[LayerKind, Layer]]:
+        return [part for kind, it in self._each(layer) for part in kind.parts(it)]
+
     def _each(self, layer: Layer) -> list[tuple[LayerKind, Layer]]:
         return [(self._kind_of(part), part) for part in layer.caches]
 

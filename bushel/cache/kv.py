@@ -20,6 +20,7 @@ from bushel.cache.layer import Layer, LayerSnapshot, owned
 
 class KV(Keys):
     name = "kv"
+    appends = True
 
     def merge(self, singles: Sequence[Layer]) -> Layer:
         if unwritten(singles[0]):
@@ -62,6 +63,16 @@ class KV(Keys):
         fresh.keys, fresh.values = keys, values
         fresh.offset = 0 if keys is None else keys.shape[2]
         return fresh
+
+    def stored(self, layer: Layer, position: int) -> tuple[tuple[mx.array, ...], int]:
+        if layer.keys is None:
+            return (), 0
+        return (layer.keys, layer.values), getattr(layer, "_idx", position) - position
+
+    def assemble(self, arrays: Sequence[mx.array], position: int, fresh: Layer) -> None:
+        if arrays:
+            fresh.keys, fresh.values = arrays
+            fresh.offset = position
 
     def check(self, layer: Layer, positions: Sequence[int]) -> None:
         super().check(layer, positions)

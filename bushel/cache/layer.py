@@ -45,7 +45,10 @@ class LayerSnapshot:
 
 
 class LayerKind(ABC):
+    """Kinds that `append` keep something for every token, which can be cut and put together."""
+
     name: str
+    appends = False
 
     @abstractmethod
     def merge(self, singles: Sequence[Layer]) -> Layer:
@@ -70,6 +73,21 @@ class LayerKind(ABC):
     @abstractmethod
     def restore(self, snapshot: LayerSnapshot, fresh: Layer) -> Layer:
         """A single that goes on exactly where the snapshot was taken."""
+
+    def parts(self, layer: Layer) -> list[tuple[LayerKind, Layer]]:
+        """Itself, or the states that it consists of."""
+        return [(self, layer)]
+
+    def stored(self, layer: Layer, position: int) -> tuple[tuple[mx.array, ...], int]:
+        """Of a kind that appends: arrays [B, H, T, D], and where in T a row of `position` begins.
+
+        No arrays: the model never writes any.
+        """
+        raise NotImplementedError(self.name)
+
+    def assemble(self, arrays: Sequence[mx.array], position: int, fresh: Layer) -> None:
+        """Of a kind that appends: let a fresh single hold these, of which so many tokens are."""
+        raise NotImplementedError(self.name)
 
     @abstractmethod
     def arrays(self, layer: Layer) -> Iterator[mx.array]:

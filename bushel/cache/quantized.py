@@ -90,6 +90,7 @@ class QuantizedBatch:
 
 class Quantized(LayerKind):
     name = "quantized"
+    appends = True
 
     def merge(self, singles: Sequence[Layer]) -> Layer:
         offsets = [single.offset for single in singles]
@@ -137,6 +138,16 @@ class Quantized(LayerKind):
             fresh.keys, fresh.values = arrays[:3], arrays[3:]
             fresh.offset = snapshot.arrays[0].shape[2]
         return fresh
+
+    def stored(self, layer: Layer, position: int) -> tuple[tuple[mx.array, ...], int]:
+        if layer.keys is None:
+            return (), 0
+        return (*layer.keys, *layer.values), getattr(layer, "_idx", position) - position
+
+    def assemble(self, arrays: Sequence[mx.array], position: int, fresh: Layer) -> None:
+        if arrays:
+            fresh.keys, fresh.values = tuple(arrays[:3]), tuple(arrays[3:])
+            fresh.offset = position
 
     def arrays(self, layer: Layer) -> Iterator[mx.array]:
         if layer.keys is not None:

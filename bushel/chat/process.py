@@ -21,7 +21,6 @@ from bushel.core.wire import (
     Encode,
     Failed,
     Made,
-    MediaRules,
     Message,
     Open,
     Opened,
@@ -51,7 +50,7 @@ def facts_of(host: Preparer) -> Facts:
 
 
 def answer(
-    host: Preparer, rules: MediaRules, message: Prepare | Encode | Decode
+    host: Preparer, opened: Open, message: Prepare | Encode | Decode
 ) -> tuple[Message, list[memoryview]]:
     """What to send back; never raises for anything a request may hold (B48)."""
     try:
@@ -61,9 +60,11 @@ def answer(
             special = message.add_special_tokens
             ids = host.tokenizer.encode(message.text, add_special_tokens=special)
             return Made(message.id, tuple(ids), {}), []
-        made: Prepared = prepare(host, message.request, rules)
+        made: Prepared = prepare(
+            host, message.request, opened.rules, keep_headers=opened.keep_headers
+        )
         tensors, tail = pack(made.tensors)
-        return Made(message.id, made.ids, tensors), tail
+        return Made(message.id, made.ids, tensors, made.media, made.borders), tail
     except Exception as error:  # templates, tokenizers and processors raise anything
         if not isinstance(error, BushelError):
             log.error("request %s could not be prepared", message.id, exc_info=error)
@@ -84,7 +85,7 @@ def main(descriptor: int) -> int:
     while True:
         message, _ = link.wait()
         if not isinstance(message, Open):
-            link.send(*answer(host, first.rules, message))
+            link.send(*answer(host, first, message))
 
 
 if __name__ == "__main__":

@@ -7,11 +7,15 @@ order, with the pictures beside the text.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from bushel.chat.borders import Talk, find_borders
 from bushel.chat.guard import Guard
+from bushel.chat.headers import without_headers
 from bushel.chat.media import OWN, Intake
 from bushel.core import ContextLengthError, Prepared, RequestError
+from bushel.core.params import MAX_SALT
 from bushel.core.wire import MediaRules
 from bushel.models import Preparer
 
@@ -22,11 +26,18 @@ _SWITCHES = ("add_generation_prompt", "continue_final_message")
 _THINKING = ("enable_thinking", "thinking")
 
 
-def prepare(host: Preparer, request: Mapping[str, Any], rules: MediaRules = OWN) -> Prepared:
+def prepare(
+    host: Preparer,
+    request: Mapping[str, Any],
+    rules: MediaRules = OWN,
+    *,
+    keep_headers: bool = False,
+) -> Prepared:
     """Raises RequestError for anything that cannot be served as it was sent (B48).
 
     `rules` say where its media may come from: scripts open their own files, a server none
-    unless it was told to. A URL in a text is text.
+    unless it was told to. A URL in a text is text. keep_headers: leave in the system prompt what
+    clients put before it (`chat.headers`).
     """
     if not isinstance(request, Mapping):
         raise RequestError(f"A request is a mapping, not {type(request).__name__}.")
@@ -34,7 +45,7 @@ def prepare(host: Preparer, request: Mapping[str, Any], rules: MediaRules = OWN)
     if len(given) != 1:
         raise RequestError(f"A request needs exactly one of {', '.join(_FORMS)}.")
     if given[0] == "messages":
-        prepared = _from_messages(host, request, rules)
+        prepared = _from_messages(host, request, rules, keep_headers)
     else:
         prepared = (_from_ids if given[0] == "prompt_token_ids" else _from_text)(host, request)
     if not prepared.ids:
@@ -43,6 +54,16 @@ def prepare(host: Preparer, request: Mapping[str, Any], rules: MediaRules = OWN)
         param = "messages" if given[0] == "messages" else "prompt"
         raise ContextLengthError(len(prepared.ids), host.context, param)
     return prepared
+
+
+def salt_of(request: Mapping[str, Any]) -> str:
+    """What must be the same for two requests to share anything; they say it by `cache_salt`."""
+    salt = request.get("cache_salt") or ""
+    if not isinstance(salt, str) or len(salt) > MAX_SALT:
+        raise RequestError(
+            f"cache_salt must be a string of at most {MAX_SALT} characters.", param="cache_salt"
+        )
+    return salt
 
 
 def _from_ids(host: Preparer, request: Mapping[str, Any]) -> Prepared:
@@ -63,20 +84,24 @@ def _from_text(host: Preparer, request: Mapping[str, Any]) -> Prepared:
     return Prepared(tuple(host.tokenizer.encode(text, add_special_tokens=True)))
 
 
-def _from_messages(host: Preparer, request: Mapping[str, Any], rules: MediaRules) -> Prepared:
+def _from_messages(
+    host: Preparer, request: Mapping[str, Any], rules: MediaRules, keep_headers: bool
+) -> Prepared:
     messages = request["messages"]
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
         raise RequestError("messages must be a list with at least one message.", param="messages")
     options = _options(host, request)
     media = Intake(rules)
     turns = [_message(at, message, media) for at, message in enumerate(messages)]
+    if not keep_headers:
+        turns = without_headers(turns)
     tools = request.get("tools")
     guard = Guard((turns, tools, options), host.tokenizer.controls)
-    text = host.tokenizer.render(
-        guard.apply(turns), tools=guard.apply(tools), **guard.apply(options)
-    )
+    talk = Talk(host.tokenizer, *map(guard.apply, (turns, tools, options)))
+    text = talk.render()
     _require_room(host, text, "messages")
-    return host.prepare(text, media.items, guard.mark)
+    prepared = host.prepare(text, media.items, guard.mark)
+    return replace(prepared, borders=find_borders(host, talk, text, prepared, guard.mark))
 
 
 def _require_room(host: Preparer, text: str, param: str) -> None:

@@ -17,6 +17,7 @@ from bushel.core.errors import RequestError
 DEFAULT_MAX_TOKENS = 256
 MAX_CHOICES = 128
 MAX_STOPS = 64
+MAX_SALT = 256  # characters
 
 
 @dataclass(frozen=True)

@@ -174,6 +174,7 @@ class Open(Message, frozen=True):
     model: str
     trust_remote_code: bool
     rules: MediaRules
+    keep_headers: bool = False  # of clients, in system prompts
 
 
 class Prepare(Message, frozen=True):

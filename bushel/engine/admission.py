@@ -60,6 +60,18 @@ class Admission:
         lengths = [sequence.length for sequence in admitted]
         return self.memory.with_rows(len(lengths), max(lengths, default=0))
 
+    def spare(self, admitted: Iterable[Sequence]) -> tuple[int, int] | None:
+        """Bytes and buffers that no row was promised; None where nobody counts.
+
+        What is kept of rows is copied while they change and while others run: both at once.
+        """
+        memory = self.promised(admitted)
+        if memory is None:
+            return None
+        sizes, rows, longest = memory.footprint, memory.rows, memory.longest
+        used = sizes.peak(rows, longest, self._least_chunk) + sizes.copy(rows, longest)
+        return memory.limit - used, memory.buffer_limit - sizes.buffers(rows)
+
     def status(self, admitted: Iterable[Sequence]) -> dict[str, int]:
         memory = self.promised(admitted)
         if memory is None:

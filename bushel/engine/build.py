@@ -6,6 +6,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import get_args
 
+import mlx.core as mx
+
+from bushel.cache import Prefixes, cannot_restore
 from bushel.core import BushelError, Decoding
 from bushel.core.memory import Memory
 from bushel.core.options import EngineOptions, Order
@@ -14,7 +17,11 @@ from bushel.engine.draw import derived_seed
 from bushel.engine.engine import Engine
 from bushel.engine.probe import require_kv_bits, single_because
 from bushel.engine.schedule import Policy
-from bushel.models import load
+from bushel.models import Model, load
+from bushel.models.lanes import cuts_matter
+
+# Of what is free beside the weights; rows that need it get it all the same (`Prefixes.fit`).
+_CACHE_SHARE = 0.5
 
 
 def _nothing(_: str) -> None:
@@ -47,7 +54,29 @@ def build(options: EngineOptions, progress: Callable[[str], None] = _nothing) ->
         start_wait=options.start_wait,
         order=options.order,
     )
-    return Engine(loaded, policy, memory=memory)
+    why, prefixes = _prefixes(loaded, options, memory)
+    return Engine(
+        loaded,
+        policy,
+        memory=memory,
+        prefixes=prefixes,
+        snapshot_every=options.snapshot_every,
+        computes_whole=why,
+    )
+
+
+def _prefixes(model: Model, options: EngineOptions, memory: Memory) -> tuple[str, Prefixes | None]:
+    """What keeps computed prefixes; or nothing, and why."""
+    if not options.prefix_cache:
+        return "it is switched off", None
+    sample = model.make_state()
+    mx.eval(model.forward(mx.array([[0]]), [0], sample))
+    why = cuts_matter(model.network) or cannot_restore(sample)
+    if why is not None:
+        return why, None
+    free = memory.limit - memory.footprint.weights
+    limit = int(free * _CACHE_SHARE) if options.cache_memory is None else options.cache_memory
+    return "", Prefixes(model.make_state, sample, limit, memory.buffer_limit, options.cache_kv_bits)
 
 
 def rows_of(decoding: Decoding, count: int) -> tuple[Decoding, ...]:
@@ -65,10 +94,16 @@ def _check(options: EngineOptions) -> None:
         raise BushelError(
             f"order must be one of {', '.join(get_args(Order))}, not {options.order!r}."
         )
-    for name in ("memory_limit", "headroom"):
+    for name in ("memory_limit", "headroom", "cache_memory", "cache_disk"):
         size = getattr(options, name)
         if size is not None and (not isinstance(size, int) or size < 0):
             raise BushelError(f"{name} must be a number of bytes, not {size!r}.")
+    if options.cache_kv_bits not in (None, 8, 4):
+        raise BushelError(f"cache_kv_bits must be 8 or 4, not {options.cache_kv_bits!r}.")
+    if not isinstance(options.snapshot_every, int) or options.snapshot_every < 0:
+        raise BushelError(
+            f"snapshot_every must be a number of tokens, not {options.snapshot_every!r}."
+        )
     for name in ("token_gap", "start_wait"):
         bound = getattr(options, name)
         if not isinstance(bound, int | float) or not bound >= 0:

@@ -72,11 +72,10 @@ class DecodeBatch:
         elif self._next is not None:
             self._next = self._next[mx.array(keep)]
 
-    def retire(self) -> None:
-        """Let go of rows that have ended or need no further step."""
-        gone = [it for it in self.sequences if it.done or it.launched >= it.limit]
-        if gone:
-            self.leave(gone)
+    def ended(self) -> list[tuple[int, Sequence]]:
+        """Rows that have ended or need no further step."""
+        rows = enumerate(self.sequences)
+        return [(row, it) for row, it in rows if it.done or it.launched >= it.limit]
 
     def launch(self) -> Step | None:
         """Start the next step for every row."""

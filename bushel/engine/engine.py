@@ -19,9 +19,10 @@ from typing import Any
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from bushel.cache import unbatchable
+from bushel.cache import Prefixes, key_of, unbatchable
 from bushel.core import BushelError, Event, Request, RequestError
 from bushel.core.memory import Memory
+from bushel.core.wire import Started
 from bushel.engine.admission import Admission
 from bushel.engine.costs import Stopwatch
 from bushel.engine.decode import DecodeBatch, Step
@@ -46,15 +47,21 @@ class Engine:
         policy: Policy,
         clock: Callable[[], float] = time.perf_counter,
         memory: Memory | None = None,
+        prefixes: Prefixes | None = None,
+        snapshot_every: int = 0,
+        computes_whole: str = "it is switched off",
     ):
         self.model = model
         self.policy = policy
+        self.prefixes = prefixes
+        self.computes_whole = computes_whole  # why every prompt is, where no prefix is reused
         self.single_because = model.single or unbatchable(model.make_state())
         if self.single_because:
             self.policy = dataclasses.replace(policy, max_batch=1)
         self.admission = Admission(memory, model.context, policy.least_chunk)
         self.max_decode_batch = 0  # largest so far
         self.work = Work()  # of the present or the last step; any thread may look
+        self._snapshot_every = snapshot_every
         self._clock = clock
         self._order = itertools.count()
         self._waiting: dict[int, Prefill] = {}
@@ -66,7 +73,7 @@ class Engine:
         self._joint_faults = 0
         self._stopwatch = Stopwatch(behind=mx.default_device() != mx.cpu)
         self._events: list[Event] = []
-        self._started: list[str] = []
+        self._started: list[Started] = []
         self._someone_ended = False  # since `_drop_done` last looked
 
     # -- what callers do -------------------------------------------------------------------
@@ -74,8 +81,9 @@ class Engine:
     def submit(self, request: Request) -> None:
         """Queue a request; RequestError if it could not be served even alone."""
         decode, longest = self.model.tokenizer.decode, self.admission.longest(request)
+        key = key_of(request.prompt)
         sequences = [
-            Sequence.start(request, choice, decode, longest)
+            Sequence.start(request, choice, decode, longest, key)
             for choice in range(len(request.choices))
         ]
         self._enqueue(sequences)
@@ -128,7 +136,7 @@ class Engine:
             return tuple(
                 Job(
                     key,
-                    max(0, it.remaining),
+                    it.expected,
                     it.last_served,
                     it.order,
                     it.done,
@@ -157,23 +165,51 @@ class Engine:
     def _enqueue(self, sequences: list[Sequence], *, again: bool = False) -> None:
         now, order = self._clock(), next(self._order)
         job = Prefill(self.model, sequences, order, now)
+        if not again:
+            job.prefixes, job.every = self.prefixes, self._snapshot_every
+            job.look()
         (self._prefilling if again else self._waiting)[order] = job
 
     def _admit(self, plan: Plan, now: float) -> None:
         for key in plan.admit:
             job = self._prefilling[key] = self._waiting.pop(key)
             job.last_served = now
-            self._started.append(job.sequences[0].request.id)
             for sequence in job.sequences:
                 sequence.phase = Phase.PREFILL
+        if plan.admit:
+            self._fit_prefixes()
+
+    def _fit_prefixes(self) -> None:
+        """What is kept for later takes no more than what rows were promised leaves."""
+        if self.prefixes is not None and (spare := self.admission.spare(self._admitted())):
+            self.prefixes.fit(*spare)
 
     # -- run -------------------------------------------------------------------------------
 
     def _retire(self) -> None:
+        if not (ended := self._batch.ended()):
+            return
+        for row, sequence in ended:
+            self._keep_reply(row, sequence)
         try:
-            self._batch.retire()
+            self._batch.leave([sequence for _, sequence in ended])
         except Exception as error:  # the batch may be half changed
             self._rebuild(error, self._pending)
+
+    def _keep_reply(self, row: int, sequence: Sequence) -> None:
+        """The next turn may begin with this one and its reply."""
+        if self.prefixes is None or sequence.failed or not sequence.request.prompt.borders.reply:
+            return
+        rows = self._batch.rows
+        self.prefixes.keep(
+            sequence.root,
+            sequence.run_key,
+            rows.layers,
+            "reply",
+            row=row,
+            batch=len(rows) > 1,
+            generated=True,
+        )
 
     def _join(self, count: int) -> None:
         joining, self._ready = self._ready[:count], self._ready[count:]
@@ -205,6 +241,10 @@ class Engine:
         job = self._prefilling[chunk.job]
         before = job.done
         try:
+            if job.prompt is None:
+                job.begin()
+                self._report(job)
+                before = job.done
             self._start(job.run(chunk.tokens))
             job.last_served = self._clock()
             if job.remaining <= 0:
@@ -215,6 +255,15 @@ class Engine:
             for sequence in job.sequences:
                 self._fail(sequence, error)
         return job.done - before
+
+    def _report(self, job: Prefill) -> None:
+        if job.replay:
+            return
+        reuse = job.reuse
+        request_id = job.sequences[0].request.id
+        self._started.append(Started(request_id, reuse.position, reuse.hit, reuse.why))
+        for sequence in job.sequences:
+            sequence.reuse = dataclasses.replace(reuse, nodes=())
 
     def _start(self, states: list[Any]) -> None:
         """Evaluate a chunk in the background, at most one chunk ahead of the device.
@@ -266,7 +315,7 @@ class Engine:
         events, self._events = self._events, []
         return events
 
-    def take_started(self) -> list[str]:
+    def take_started(self) -> list[Started]:
         """Requests whose prompts began to run since the last call."""
         started, self._started = self._started, []
         return started
@@ -337,11 +386,12 @@ class Engine:
         self._someone_ended = False
         for jobs in (self._waiting, self._prefilling):
             for key in [key for key, job in jobs.items() if all(it.done for it in job.sequences)]:
-                del jobs[key]
+                jobs.pop(key).leave()
         self._ready = [ready for ready in self._ready if not ready.sequence.done]
         self._retire()
         if self._pending is not None and all(it.done for it in self._pending.sequences):
             self._pending = None
+        self._fit_prefixes()
         if self.idle:
             self._marker = None
 
@@ -374,20 +424,37 @@ class Engine:
                         it, 0 if not it.tokens else len(it.request.prompt.ids)
                     ),
                     "completion_tokens": len(it.tokens),
+                    "cached_tokens": it.reuse.position,
+                    "hit": it.reuse.hit,
+                    "why": it.reuse.why,
                 }
                 for it in sequences
             ],
+            "cache": self.cache_stats(),
         }
+
+    def cache_stats(self) -> dict[str, Any]:
+        if self.prefixes is None:
+            return {"on": False, "why": self.computes_whole}
+        return {"on": True, **self.prefixes.stats()}
+
+    def clear_cache(self) -> None:
+        if self.prefixes is not None:
+            self.prefixes.clear()
 
     def check_integrity(self) -> None:
         self._batch.check_integrity()
         for job in (*self._waiting.values(), *self._prefilling.values()):
             if not 0 <= job.done <= max(0, job.target):
                 raise BushelError(f"a prefill at {job.done} of {job.target}")
+        if self.prefixes is not None:
+            self.prefixes.check_integrity()
 
     def close(self) -> None:
         self._waiting.clear()
         self._prefilling.clear()
         self._ready, self._batch = [], DecodeBatch(self.model)
         self._pending = self._marker = None
+        if self.prefixes is not None:
+            self.prefixes.clear()
         self.model.close()

@@ -1,11 +1,12 @@
 """Running one prompt through the model, alone and in chunks.
 
     tokens   p0 p1 p2 … … … p(L-1) | g0 g1 … g(k-1)      prompt, then tokens to run again
-    run      |- chunk -|- chunk -|                        all but the last of them
+    run      restored |- chunk -|- chunk -|               all but the last of them
     then     the last one is the row's first decode step
 
 Each prompt is prefilled by itself because that is exact for every family, and because a
-failure stays with its request.
+failure stays with its request. What an earlier prompt has computed is restored, and what this
+one computes is kept where a later one may need it (`cuts`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Any
 
 import mlx.core as mx
 
-from bushel.cache import Snapshot, take_snapshot
+from bushel.cache import Prefixes, Reuse, Snapshot, take_snapshot
 from bushel.core import IntegrityError, RequestError, TokenLogprob
+from bushel.engine.cuts import FAR, Cut, plan_cuts
 from bushel.engine.sampler import logprobs_of
 from bushel.engine.sequence import Phase, Sequence
 from bushel.models import Model, Prompt, State
@@ -53,9 +55,14 @@ class Prefill:
     sequences: list[Sequence]
     order: int
     last_served: float
+    prefixes: Prefixes | None = None  # where to find, and to keep, what was computed
+    every: int = 0  # tokens between two states kept of a long prompt
     prompt: Prompt | None = None
     state: State = field(default_factory=list)
-    done: int = 0
+    done: int = 0  # tokens run, or restored
+    reuse: Reuse = field(default_factory=Reuse)  # what is, or could be, restored
+    kept: int = 0  # tokens whose state is kept
+    cuts: tuple[Cut, ...] = ()  # ahead
     prompt_logprobs: list[TokenLogprob | None] = field(default_factory=list)
 
     @property
@@ -71,20 +78,62 @@ class Prefill:
     def remaining(self) -> int:
         return self.target - self.done
 
+    @property
+    def expected(self) -> int:
+        """Tokens that will have to be run; before it begins, as it was planned on arrival."""
+        begun = self.done if self.prompt is not None else self.reuse.position
+        return max(0, self.target - begun)
+
+    def look(self) -> None:
+        """What could be restored now."""
+        sequence = self.sequences[0]
+        if self.prefixes is None:
+            self.reuse = Reuse(why="prefix reuse is off")
+        elif self._wanted_logprobs is not None:
+            self.reuse = Reuse(why="log-probabilities of the whole prompt were asked for")
+        else:
+            self.reuse = self.prefixes.plan(sequence.root, sequence.key, len(sequence.key) - 1)
+
     def begin(self) -> None:
-        """Embed the prompt; idempotent."""
+        """Embed the prompt and restore what can be; idempotent."""
         if self.prompt is not None:
             return
-        prompt = self.model.embed(self.sequences[0].request.prompt)
+        sequence, prefixes = self.sequences[0], self.prefixes
+        self.look()
+        prompt = self._embedded()
         if prompt.spans and prompt.spans[-1][1] == len(prompt.ids) and not self.replay:
             raise RequestError(
                 "The prompt ends inside an image; some text has to follow it.",
                 code="invalid_media",
                 param="messages",
             )
+        restored = prefixes.restore(self.reuse, len(prompt.ids)) if prefixes else None
+        if restored is None and self.reuse.position:
+            self.reuse = Reuse(why="what was kept could not be restored")
+            prompt = self._embedded()
         self.prompt = prompt
-        self.state = self.model.make_state()
+        self.state = self.model.make_state() if restored is None else restored
+        self.done = self.kept = self.reuse.position
         self.prompt_logprobs = [None] if self._wanted_logprobs is not None else []
+        if prefixes is not None:
+            prefixes.count(self.reuse, len(prompt.ids))
+            borders = sequence.request.prompt.borders
+            self.cuts = plan_cuts(
+                len(prompt.ids), self.done, borders, self.reuse.fork, self.every, prompt.uncut
+            )
+            self._keep()
+
+    def _embedded(self) -> Prompt:
+        """The prompt from where the plan restores it on; a plan that would cut it is changed."""
+        sequence, prefixes = self.sequences[0], self.prefixes
+        features = prefixes.features if prefixes is not None else None
+        while True:
+            start = self.reuse.position
+            prompt = self.model.embed(sequence.request.prompt, start, features)
+            whole = next((low for low, high in prompt.uncut if low < start < high), None)
+            if whole is None or prefixes is None:
+                return prompt
+            self.reuse = prefixes.plan(sequence.root, sequence.key, whole)
 
     def run(self, tokens: int) -> list[mx.array]:
         """Run about so many more tokens; returns what has to be evaluated for that."""
@@ -95,7 +144,7 @@ class Prefill:
             return []
         length, want = len(prompt.ids), self.done + tokens
         if self.done < length:
-            end = prompt.cut(self.done, want, min(self.target, length))
+            end = prompt.cut(self.done, min(want, self._next_cut), min(self.target, length))
             logits = self.model.prefill(prompt, self.done, end, self.state)
             self._keep_logprobs(logits, self.done, end)
         else:
@@ -105,7 +154,33 @@ class Prefill:
         if end <= self.done:
             raise IntegrityError(f"a chunk from {self.done} to {end}")
         self.done = end
+        self._keep()
         return [layer.state for layer in self.state]
+
+    @property
+    def _next_cut(self) -> int:
+        """Where the present chunk has to end. State that can be cut by token needs no such end."""
+        if self.prefixes is None or not self.prefixes.needs_snapshots:
+            return self.target
+        return next((cut.position for cut in self.cuts), self.target)
+
+    def _keep(self) -> None:
+        """Keep the state if a cut has been reached."""
+        reached = [cut for cut in self.cuts if cut.position <= self.done]
+        self.cuts = self.cuts[len(reached) :]
+        for cut in reached:
+            self._keep_as(cut.sort)
+
+    def _keep_as(self, sort: str) -> None:
+        sequence = self.sequences[0]
+        assert self.prefixes is not None
+        self.prefixes.keep(sequence.root, sequence.key[: self.done], self.state, sort)
+        self.kept = self.done
+
+    def leave(self) -> None:
+        """Given up before its end: what has been run may serve the next try (B38)."""
+        if self.prefixes is not None and not self.replay and self.done - self.kept >= FAR:
+            self._keep_as("grid")
 
     def finish(self) -> list[Ready]:
         """One row per choice that is still wanted; the first one owns the state."""

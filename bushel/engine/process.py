@@ -30,7 +30,6 @@ from bushel.core.wire import (
     Ready,
     Refused,
     Start,
-    Started,
     Status,
     Stepped,
     Stop,
@@ -87,9 +86,10 @@ class Process:
 
     def _submit(self, message: Submit, tail: memoryview) -> None:
         try:
-            prompt = Prepared(message.ids, unpack(message.tensors, tail))
+            tensors = unpack(message.tensors, tail)
+            prompt = Prepared(message.ids, tensors, message.media, message.borders)
             rows = rows_of(message.decoding, message.choices)
-            self._engine.submit(Request(message.id, prompt, rows))
+            self._engine.submit(Request(message.id, prompt, rows, message.salt))
         except Exception as error:  # whatever it is, it is this request's
             if not isinstance(error, BushelError):
                 log.error("request %s failed", message.id, exc_info=error)
@@ -107,7 +107,7 @@ class Process:
     def _report(self, events: list[Event]) -> None:
         started = self._engine.take_started()
         if events or started:
-            self._link.send(Stepped(events, [Started(it) for it in started]))
+            self._link.send(Stepped(events, started))
 
     @property
     def _kind(self) -> tuple[bool, int]:

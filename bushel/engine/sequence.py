@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import numpy as np
+
+from bushel.cache import Key, Reuse, key_of
 from bushel.core import Decoding, Event, FinishReason, Request, TokenLogprob
 from bushel.engine.reply import Decode, Reply
 
@@ -29,20 +32,41 @@ class Sequence:
     decoding: Decoding
     limit: int  # most tokens to generate, clamped to the context
     reply: Reply | None  # only where a stop string may end it
+    key: Key  # of its prompt
     phase: Phase = Phase.WAITING
     tokens: list[int] = field(default_factory=list)  # generated and read back
     launched: int = 0  # generated, possibly still on the device
     suspect: bool = False  # was in a failed step: runs alone before it may join again
     faults: int = 0
+    failed: bool = False
+    reuse: Reuse = field(default_factory=Reuse)  # of its prompt
 
     @classmethod
-    def start(cls, request: Request, choice: int, decode: Decode, context: int | None) -> Sequence:
+    def start(
+        cls,
+        request: Request,
+        choice: int,
+        decode: Decode,
+        context: int | None,
+        key: Key | None = None,
+    ) -> Sequence:
         decoding = request.choices[choice]
         room = decoding.max_tokens
         if context is not None:
             room = min(room, context - len(request.prompt.ids))
         reply = Reply(decode, decoding) if decoding.stops else None
-        return cls(request, choice, decoding, room, reply)
+        key = key_of(request.prompt) if key is None else key
+        return cls(request, choice, decoding, room, reply, key)
+
+    @property
+    def root(self) -> str:
+        """Sequences of the same one share what was computed."""
+        return self.request.salt
+
+    @property
+    def run_key(self) -> Key:
+        """Of all tokens that were run: decoding is a step ahead of what was read."""
+        return np.concatenate([self.key, np.array(self.tokens[: self.launched - 1], np.int64)])
 
     @property
     def done(self) -> bool:
@@ -70,4 +94,5 @@ class Sequence:
     def end(self, reason: FinishReason, error: str | None = None, code: str | None = None) -> Event:
         """End without a token: abort, or an error."""
         self.phase = Phase.DONE
+        self.failed = reason == "error"
         return Event(self.request.id, self.choice, finish_reason=reason, error=error, code=code)

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
-from bushel.core import Prepared
+from bushel.core import Media, Prepared
 
 Span = tuple[int, int]
+Found = dict[str, Any]  # what the library finds out about a prompt, by the library's own names
+
+EMBEDS, DEEPSTACK, VISIBLE = "inputs_embeds", "deepstack_visual_embeds", "visual_pos_masks"
+# Extras with one entry per prompt token, cut by column.
+BY_COLUMN = (
+    VISIBLE,
+    "per_layer_inputs",
+    "mm_token_type_ids",
+    "token_type_ids",
+    DEEPSTACK,  # where it is an array; a list has entries for images alone
+)
 
 
 def placeholders(config: Any, *kinds: str) -> list[int]:
@@ -32,23 +43,38 @@ def spans_of(config: Any, prepared: Prepared) -> tuple[Span, ...]:
     return tuple((int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True))
 
 
-def encode_each(network: Any, ids: mx.array, tensors: Mapping[str, Any]) -> dict[str, Any]:
+def runs_inside(media: Media, spans: Iterable[Span]) -> list[Span]:
+    """The placeholders of one image: there may be text among them, as between tiles or rows."""
+    clipped = [(max(low, media.start), min(high, media.end)) for low, high in spans]
+    return [(low, high) for low, high in clipped if low < high]
+
+
+def patches_per_token(config: Any, ids: Any, tensors: Mapping[str, Any]) -> int:
+    """Of a prompt whose images are packed, one after the other, into rows of patches; else 0."""
+    grids, pixels = tensors.get("image_grid_thw"), tensors.get("pixel_values")
+    if grids is None or pixels is None or tensors.get("video_grid_thw") is not None:
+        return 0
+    patches = np.asarray(grids).prod(-1)
+    places = int(_is_placeholder(config, ids, "image").sum())
+    if getattr(pixels, "ndim", 0) != 2 or len(pixels) != patches.sum() or not places:
+        return 0
+    each = len(pixels) // places
+    # Others have tokens that stand for no patches, such as the ends of rows.
+    return each if each * places == len(pixels) and not (patches % each).any() else 0
+
+
+def encode_each(network: Any, ids: mx.array, tensors: Mapping[str, Any]) -> Found:
     """What the library finds out about a prompt with several images, but each seen by itself.
 
     Together they would look at one another in some towers: glm4v's tells only the first two
     apart. Nothing where the images are not packed patches, or where there is one.
     """
-    grids, pixels = tensors.get("image_grid_thw"), tensors.get("pixel_values")
-    if grids is None or len(grids) < 2 or tensors.get("video_grid_thw") is not None:
+    per_token = patches_per_token(network.config, ids, tensors)
+    if not per_token or len(tensors["image_grid_thw"]) < 2:
         return {}
-    patches = np.asarray(grids).prod(-1)
+    grids, pixels = tensors["image_grid_thw"], tensors["pixel_values"]
     places = np.flatnonzero(_is_placeholder(network.config, ids[0], "image"))
-    if pixels is None or pixels.ndim != 2 or len(pixels) != patches.sum() or not len(places):
-        return {}
-    per_token = len(pixels) // len(places)
-    if per_token * len(places) != len(pixels) or (patches % per_token).any():
-        return {}  # tokens that stand for no patches, such as the ends of rows
-    borders = np.cumsum([0, *patches])
+    borders = np.cumsum([0, *np.asarray(grids).prod(-1)])
     found = []
     for at, (low, high) in enumerate(pairwise(borders)):
         own = ids[:, mx.array(places[low // per_token : high // per_token])]
@@ -62,23 +88,27 @@ def encode_each(network: Any, ids: mx.array, tensors: Mapping[str, Any]) -> dict
     embeds = _placed(whole.inputs_embeds, where, [it.inputs_embeds for it in found])
     layers = [it.deepstack_visual_embeds for it in found]
     if layers[0] is None:
-        return {"inputs_embeds": embeds}
+        return {EMBEDS: embeds}
     if isinstance(layers[0], mx.array):
         deepstack: Any = _placed(whole.deepstack_visual_embeds, where, layers)
     else:
         columns = zip(*map(layers_of, layers), strict=True)
         deepstack = [mx.concatenate(list(column)) for column in columns]
     visible = mx.array(_is_placeholder(network.config, ids, "image"))
-    return {
-        "inputs_embeds": embeds,
-        "deepstack_visual_embeds": deepstack,
-        "visual_pos_masks": visible,
-    }
+    return {EMBEDS: embeds, DEEPSTACK: deepstack, VISIBLE: visible}
 
 
 def layers_of(deepstack: Any) -> list[mx.array]:
-    """Features per layer: a plain list, or one inside a dataclass that repeats the mask."""
+    """Features per layer, of image tokens alone: a list, or one in a dataclass with the mask."""
+    if isinstance(deepstack, mx.array):
+        return []
     return list(getattr(deepstack, "embeddings", deepstack) or ())
+
+
+def visible_before(masks: mx.array) -> list[int]:
+    """How many rows of such layers belong to tokens before each, and before the end."""
+    visible = np.asarray(masks).reshape(masks.shape[1], -1)[:, 0]
+    return [0, *np.cumsum(visible).tolist()]
 
 
 def _placed(text: mx.array, where: mx.array, found: list[mx.array]) -> mx.array:

@@ -26,9 +26,11 @@ class Positions:
         self._shape = self._shape_of_two_tokens() if self.explicit else ()
 
     def capture(
-        self, ids: mx.array, found: Mapping[str, Any], tensors: Mapping[str, Any]
+        self, ids: mx.array, found: Mapping[str, Any], tensors: Mapping[str, Any], media: bool
     ) -> tuple[mx.array | None, int]:
         """Positions [3, 1, L] and shift of the prompt just embedded; the model forgets both.
+
+        Of `tensors` only the grids are read.
 
         Of a prompt of hunyuan_vl with images: [1, 4, L].
         """
@@ -39,7 +41,7 @@ class Positions:
         self.forget()
         if not self.explicit:
             return (positions if self._at_start else None), 0
-        if not tensors:
+        if not media:
             return self._counted([0], ids.shape[1]), 0
         if positions is None:
             grids = [tensors.get(f"{kind}_grid_thw") for kind in ("image", "video")]

@@ -6,14 +6,20 @@ What prepares requests may live in another process than what runs them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from bushel.core import GenerationDefaults, Prepared, RequestError, told
 from bushel.models.checkpoint import Checkpoint
-from bushel.models.pictures import placeholders, to_host
+from bushel.models.pictures import placeholders, spans_of, to_host
+from bushel.models.places import Shape, place, settings_of
 from bushel.models.tokenizer import BREAK, Tokenizer
+
+_SHAPES = 256  # of images and videos, whose number of tokens is remembered
 
 
 class Preparer:
@@ -38,8 +44,11 @@ class Preparer:
                 code="unsupported_media",
                 param="messages",
             )
-        ids = self.tokenizer.encode_marked(text, mark, add_special_tokens=False)
-        return Prepared(tuple(ids))
+        return Prepared(tuple(self.encode(text, mark)))
+
+    def encode(self, text: str, mark: str = "") -> list[int]:
+        """Rendered text without media."""
+        return self.tokenizer.encode_marked(text, mark, add_special_tokens=False)
 
 
 class SeeingPreparer(Preparer):
@@ -51,16 +60,25 @@ class SeeingPreparer(Preparer):
         super().__init__(checkpoint, tokenizer, vocab)
         self.processor = processor
         self._config = config  # as mlx-vlm reads it
+        self._tokens_of = lru_cache(_SHAPES)(self._count_tokens)
 
     def prepare(self, text: str, media: Sequence[Any], mark: str = "") -> Prepared:
-        from mlx_vlm.utils import prepare_inputs
-
-        special = not self.tokenizer.starts_with_bos(text)
         if not media:
-            ids = self.tokenizer.encode_marked(text, mark, add_special_tokens=special)
-            return Prepared(tuple(ids))
+            return Prepared(tuple(self.encode(text, mark)))
         if mark:  # the processor looks for its placeholders in the text, whoever wrote them
             text = text.replace(mark, BREAK)
+        prompt = self._process(text, media)
+        runs = spans_of(self._config, prompt)
+        found = place(prompt, runs, media, self._settings, self._tokens_of)
+        return replace(prompt, media=found)
+
+    def encode(self, text: str, mark: str = "") -> list[int]:
+        special = not self.tokenizer.starts_with_bos(text)
+        return self.tokenizer.encode_marked(text, mark, add_special_tokens=special)
+
+    def _process(self, text: str, media: Sequence[Any]) -> Prepared:
+        from mlx_vlm.utils import prepare_inputs
+
         images = [item for item in media if not isinstance(item, list)]
         videos = [item for item in media if isinstance(item, list)]
         if images and videos:  # the networks look at one kind and take the other's places for it
@@ -76,7 +94,7 @@ class SeeingPreparer(Preparer):
                 videos=[np.stack([np.asarray(f) for f in v]) for v in videos] or None,
                 prompts=text,
                 image_token_index=getattr(self._config, "image_token_index", None),
-                add_special_tokens=special,
+                add_special_tokens=not self.tokenizer.starts_with_bos(text),
             )
         except Exception as error:  # processors raise whatever an odd image provokes
             raise RequestError(
@@ -87,6 +105,23 @@ class SeeingPreparer(Preparer):
         inputs.pop("attention_mask", None)
         tensors = {key: to_host(value) for key, value in inputs.items() if value is not None}
         return Prepared(tuple(np.asarray(found).reshape(-1).tolist()), tensors)
+
+    @cached_property
+    def _settings(self) -> str:
+        return settings_of(self.processor)
+
+    def _count_tokens(self, shape: Shape) -> int:
+        """Placeholders of an image or video when it is alone; 0 if it cannot be."""
+        kind, size, frames = shape
+        blank = Image.new("RGB", size)
+        turn = {"role": "user", "content": [{"type": kind}]}
+        try:
+            alone = self._process(
+                self.tokenizer.render([turn]), [[blank] * frames if kind == "video" else blank]
+            )
+        except RequestError:
+            return 0
+        return sum(high - low for low, high in spans_of(self._config, alone))
 
     def _require_places(self, ids: Any, images: list[Any], videos: list[Any]) -> None:
         """Media that the template or the processor left out would be lost unseen (B7a)."""

@@ -16,6 +16,7 @@ from bushel.core import ModelError, RequestError, told
 from bushel.models.checkpoint import Checkpoint
 
 BREAK = "\u200b"  # a space of no width: takes a control string apart without showing
+_NEVER = "(?!)"  # matches nothing
 _PROBE = "7f3a"  # stands for an assistant's reply when the template is asked how it ends a turn
 
 # Names that templates use and that are not for a request to set: what it says elsewhere, and
@@ -41,7 +42,9 @@ class Tokenizer:
         names = {str(added[token]): token for token in self._specials if token in added}
         # Of one character, a token is a piece of text that someone declared special.
         self.controls = {name: token for name, token in names.items() if len(name) > 1}
-        self._split = re.compile("|".join(re.escape(it) for it in _longest_first(self.controls)))
+        escaped = [re.escape(it) for it in _longest_first(self.controls)]
+        # What stands between two of them is tokenized as a text of its own.
+        self.split = re.compile("|".join(escaped) or _NEVER)
         # Without any vocabulary file transformers may make an empty tokenizer of the class.
         if not self.encode("a", add_special_tokens=False):
             raise ModelError(f"The tokenizer of {checkpoint.path.name} has no vocabulary.")
@@ -54,28 +57,29 @@ class Tokenizer:
     def encode_marked(self, text: str, mark: str, *, add_special_tokens: bool) -> list[int]:
         """As `encode`, but a control string with `mark` inside is plain text, without the mark.
 
-        The tokenizer itself treats what stands between two control tokens as texts of their own,
-        so encoding these one by one changes nothing else.
+        The tokenizer itself treats what stands between two control tokens as a text of its own.
+        Those that have the mark are encoded alone, and what is around them as it always is.
         """
         if not mark or mark not in text:
             return self.encode(text, add_special_tokens=add_special_tokens)
         if self._fast is None:  # nobody can tell it what is text: break the string for good
             return self.encode(text.replace(mark, BREAK), add_special_tokens=add_special_tokens)
         ids = self.encode("", add_special_tokens=True) if add_special_tokens else []
-        at = 0
-        for found in self._split.finditer(text):
-            ids += self._plain(text[at : found.start()], mark)
-            ids.append(self.controls[found[0]])
-            at = found.end()
-        return ids + self._plain(text[at:], mark)
+        edges = [0, *(edge for found in self.split.finditer(text) for edge in found.span())]
+        done = 0
+        for low, high in zip(edges[::2], [*edges[1::2], len(text)], strict=True):
+            if text.find(mark, low, high) >= 0:
+                ids += self.encode(text[done:low], add_special_tokens=False)
+                ids += self._plain(text[low:high].replace(mark, ""))
+                done = high
+        return ids + self.encode(text[done:], add_special_tokens=False)
 
-    def _plain(self, text: str, mark: str) -> list[int]:
-        if mark not in text:
-            return self.encode(text, add_special_tokens=False) if text else []
+    def _plain(self, text: str) -> list[int]:
+        """Of a fast tokenizer, without any control token."""
         fast: Any = self._fast
         fast.encode_special_tokens = True
         try:
-            return list(fast.encode(text.replace(mark, ""), add_special_tokens=False).ids)
+            return list(fast.encode(text, add_special_tokens=False).ids)
         finally:
             fast.encode_special_tokens = False
 

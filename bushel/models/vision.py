@@ -19,21 +19,26 @@ from bushel.models import cross
 from bushel.models.adapter import Features, Model, Prompt, State
 from bushel.models.checkpoint import Checkpoint
 from bushel.models.lanes import single_because
-from bushel.models.pictures import Span, encode_each, layers_of, spans_of
+from bushel.models.pictures import BY_COLUMN as _BY_COLUMN
+from bushel.models.pictures import (
+    DEEPSTACK,
+    EMBEDS,
+    VISIBLE,
+    Found,
+    Span,
+    encode_each,
+    layers_of,
+    patches_per_token,
+    spans_of,
+    visible_before,
+)
 from bushel.models.positions import Positions
 from bushel.models.preparer import SeeingPreparer
+from bushel.models.recall import Recall
 from bushel.models.tokenizer import Tokenizer
 
-_DEEPSTACK = "deepstack_visual_embeds"
-# Extras with one entry per prompt token, cut by column.
-_BY_COLUMN = (
-    "visual_pos_masks",
-    "per_layer_inputs",
-    "mm_token_type_ids",
-    "token_type_ids",
-    _DEEPSTACK,  # where it is an array; a list has entries for images alone
-)
 _UNSERVED = ("decoder_inputs_embeds", "pos_hw")
+_POSITIONS = ("position_ids", "rope_deltas")
 
 
 class VisionModel(Model):
@@ -42,6 +47,7 @@ class VisionModel(Model):
         self.network = network
         self.single = single_because(network)
         self._positions = Positions(network.language_model)
+        self.recall = Recall(self)
         self.host = SeeingPreparer(
             checkpoint, tokenizer, self._probe_vocab(), processor, network.config
         )
@@ -57,25 +63,66 @@ class VisionModel(Model):
         return self._encoded(state)
 
     def embed(self, prepared: Prepared, start: int = 0, features: Features | None = None) -> Prompt:
-        tensors = {key: _to_device(value) for key, value in prepared.tensors.items()}
+        if prepared.media and (start or features is not None):
+            return self.recall.embed(prepared, start, features)
+        return self.assemble(prepared, self.look(prepared.ids, prepared.tensors))
+
+    def look(self, ids: Sequence[int], tensors: Mapping[str, Any]) -> Found:
+        """What the library finds out about a prompt, every image encoded by itself if it may be.
+
+        Positions may be left on the model: `assemble` or `forget` comes next.
+        """
+        row, given = mx.array([list(ids)]), _to_device(tensors)
+        self.forget()
+        if each := encode_each(self.network, row, given):
+            self.forget()
+            return each
+        return self._ask(row, given.pop("pixel_values", None), given)
+
+    def glance(self, prepared: Prepared) -> Found:
+        """A look without pixels: nothing for the images, all else as it is."""
         ids = mx.array([prepared.ids])
-        self._positions.forget()
-        found = self._look(ids, tensors)
-        positions, delta = self._positions.capture(ids, found, tensors)
-        if any(key in found for key in _UNSERVED) or found["inputs_embeds"].shape[1] != ids.size:
+        self.forget()
+        try:
+            found = self._ask(ids, None, {})
+        except ValueError:  # minicpmv4_7 wants something in the places of its images
+            found = self._ask(ids, None, self._blank(prepared))
+        if any(key.endswith("_grid_thw") for key in prepared.tensors):
+            self.forget()  # positions as if of text; the grids tell them
+            found = {key: value for key, value in found.items() if key not in _POSITIONS}
+        return found
+
+    def _blank(self, prepared: Prepared) -> dict[str, Any]:
+        told = {key: it for key, it in prepared.tensors.items() if not key.startswith("pixel")}
+        row = self._ask(mx.array([prepared.ids[:1]]), None, {})[EMBEDS]
+        count = sum(high - low for low, high in self.spans(prepared))
+        nothing = mx.zeros((1, count, row.shape[-1]), row.dtype)
+        return {**_to_device(told), "cached_image_features": nothing}
+
+    def _ask(self, ids: mx.array, pixels: Any, given: Mapping[str, Any]) -> Found:
+        found = self.network.get_input_embeddings(ids, pixels, mask=mx.ones_like(ids), **given)
+        return {key: value for key, value in found.to_dict().items() if value is not None}
+
+    def assemble(self, prepared: Prepared, found: Found) -> Prompt:
+        """The prompt just looked at; nothing of it stays on the model."""
+        ids = mx.array([prepared.ids])
+        tensors = {key: _to_device(it) for key, it in prepared.tensors.items() if _stays(key)}
+        positions, delta = self._positions.capture(ids, found, tensors, prepared.has_media)
+        if any(key in found for key in _UNSERVED) or found[EMBEDS].shape[1] != ids.size:
             raise RequestError(f"Images are not served yet for {self.name}.", code="unsupported")
-        extras = {key: found.get(key, tensors.get(key)) for key in _BY_COLUMN}
-        extras = {key: value for key, value in extras.items() if isinstance(value, mx.array)}
-        if _DEEPSTACK not in extras and (deepstack := layers_of(found.get(_DEEPSTACK))):
+        columns = {key: found.get(key, tensors.get(key)) for key in _BY_COLUMN}
+        extras: dict[str, Any] = {
+            key: value for key, value in columns.items() if isinstance(value, mx.array)
+        }
+        if deepstack := layers_of(found.get(DEEPSTACK)):
             extras["deepstack"] = deepstack
-            visible = np.asarray(extras["visual_pos_masks"]).reshape(ids.size, -1)[:, 0]
-            extras["visible_before"] = np.concatenate([[0], np.cumsum(visible)]).tolist()
+            extras["visible_before"] = visible_before(extras[VISIBLE])
         extras["cross"] = cross.arrays_among(found)
-        spans = spans_of(self.network.config, prepared)
+        spans = self.spans(prepared)
         whole = ((0, first),) if (first := self._positions.whole(positions)) else ()
         return Prompt(
             ids=prepared.ids,
-            embeds=found["inputs_embeds"],
+            embeds=found[EMBEDS],
             positions=positions,
             delta=delta,
             extras=extras,
@@ -83,16 +130,14 @@ class VisionModel(Model):
             uncut=self._uncut(len(prepared.ids), spans, extras) or whole,
         )
 
-    def _look(self, ids: mx.array, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        """What the library finds out about a prompt, every image encoded by itself if it may be."""
-        if each := encode_each(self.network, ids, tensors):
-            self._positions.forget()
-            return each
-        rest = {key: value for key, value in tensors.items() if key != "pixel_values"}
-        features = self.network.get_input_embeddings(
-            ids, tensors.get("pixel_values"), mask=mx.ones_like(ids), **rest
-        )
-        return {key: value for key, value in features.to_dict().items() if value is not None}
+    def spans(self, prepared: Prepared) -> tuple[Span, ...]:
+        return spans_of(self.network.config, prepared)
+
+    def packs(self, prepared: Prepared) -> bool:
+        return patches_per_token(self.network.config, prepared.ids, prepared.tensors) > 0
+
+    def forget(self) -> None:
+        self._positions.forget()
 
     def prefill(self, prompt: Prompt, start: int, end: int, state: State) -> mx.array:
         assert prompt.embeds is not None
@@ -102,15 +147,15 @@ class VisionModel(Model):
         if "deepstack" in prompt.extras:
             first, last = (prompt.extras["visible_before"][at] for at in (start, end))
             if first == last:
-                del cut["visual_pos_masks"]
+                del cut[VISIBLE]
             else:
                 features = [layer[first:last] for layer in prompt.extras["deepstack"]]
-                cut[_DEEPSTACK] = features
+                cut[DEEPSTACK] = features
         if prompt.positions is not None:
             cut.update(self._positions.said(prompt.positions[:, :, start:end]))
         cross.hold(state, prompt.extras["cross"])
         cut.update(cross.said(state, start, end))
-        self._positions.forget()
+        self.forget()
         # A slice, never the stored array: gemma3 scales its argument in place.
         return self.network.language_model(
             mx.array([prompt.ids[start:end]]),
@@ -123,7 +168,7 @@ class VisionModel(Model):
         count = tokens.shape[1]
         said = self._positions.of_text(positions, count)
         said.update(cross.said(state, positions[0], positions[0] + count))
-        self._positions.forget()
+        self.forget()
         return self.network.language_model(tokens, cache=state, **said).logits
 
     def close(self) -> None:
@@ -148,7 +193,14 @@ class VisionModel(Model):
         return ()
 
 
+def _stays(key: str) -> bool:
+    """Of a processor's tensors, those that say something of tokens or places, not of pixels."""
+    return key in _BY_COLUMN or key.endswith("_grid_thw")
+
+
 def _to_device(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _to_device(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_to_device(item) for item in value]
     return mx.array(value) if isinstance(value, np.ndarray) else value

@@ -37,15 +37,21 @@ class Keys:
         return bool(self._digests)
 
     def check(self, headers: Headers) -> None:
-        scheme, _, sent = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
-            sent = headers.get("x-api-key", "")
-        # Headers are bytes that starlette shows as Latin-1.
-        digest = hashlib.sha256(sent.strip().encode("latin-1")).digest()
+        sent = sent_key(headers)
+        digest = hashlib.sha256(sent).digest()
         found = [hmac.compare_digest(digest, known) for known in self._digests]
         if not any(found):
             said = "The API key is wrong." if sent else "An API key is needed."
             raise ApiError(401, said, code="invalid_api_key")
+
+
+def sent_key(headers: Headers) -> bytes:
+    """Right or wrong; empty if there is none."""
+    scheme, _, sent = headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        sent = headers.get("x-api-key", "")
+    # Headers are bytes that starlette shows as Latin-1.
+    return sent.strip().encode("latin-1")
 
 
 class Hosts:

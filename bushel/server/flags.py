@@ -174,6 +174,8 @@ def _access_flags(group: Group) -> None:
     _flag(group, "--cors-origin", "cors_origins", action="append", metavar="ORIGIN",
           type=_shaped(_ORIGIN, "an origin such as http://localhost:3000, or *"),
           help="pages of this origin may use the server from a browser; may be repeated")
+    _flag(group, "--cache-per-key", "server.cache_per_key", action="store_true",
+          help="what was computed for a request serves others with the same key alone")
 
 
 def _load_flags(group: Group) -> None:
@@ -220,6 +222,9 @@ def _process_flags(group: Group) -> None:
     _flag(group, "--workers", "server.workers", type=_whole(1, 64), metavar="N",
           help="processes that template, tokenize and decode images "
           f"(default: {server.workers})")
+    _flag(group, "--keep-client-headers", "server.keep_headers", action="store_true",
+          help="leave lines about the client itself, such as billing headers, in system prompts; "
+          "they keep conversations from sharing what was computed")
 
 
 def _sampling_flags(group: Group) -> None:

@@ -76,6 +76,7 @@ class Job:
     reply_tokens: int  # at most, where neither request, command line nor model says
     stream: bool = False
     timeout: float | None = None
+    salt: str = ""  # only jobs of the same salt share what was computed
 
 
 class Service:
@@ -93,7 +94,7 @@ class Service:
         self.supervisor = Supervisor(options.engine, self, options.hang_seconds)
         engine = options.engine
         self.pool = Pool(
-            Open(engine.model, engine.trust_remote_code, options.media),
+            Open(engine.model, engine.trust_remote_code, options.media, options.keep_headers),
             options.workers,
             options.prepare_seconds,
             self._roomy,
@@ -278,7 +279,16 @@ class Service:
         if record.cancelled:
             raise errors.cancelled()
         record.prompt_tokens, record.phase = len(made.ids), "queued"
-        submit = Submit(record.id, made.ids, made.tensors, decoding, record.choices)
+        submit = Submit(
+            id=record.id,
+            ids=made.ids,
+            tensors=made.tensors,
+            decoding=decoding,
+            choices=record.choices,
+            media=made.media,
+            borders=made.borders,
+            salt=job.salt,
+        )
         live = self._live[record.id] = Live(record, submit, tail)
         self._hold(tail.nbytes)
         try:

@@ -71,7 +71,7 @@ def test_nothing_planted_nothing_fails(llm: LLM, clean: list[list[int]]) -> None
 def test_embedding_that_raises_ends_only_its_request(
     llm: LLM, clean: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    raising(monkeypatch, VisionModel, "embed", lambda _, prepared: is_guilty(prepared))
+    raising(monkeypatch, VisionModel, "embed", lambda _, prepared, *__: is_guilty(prepared))
     check(serve(llm, guilty()), clean, "planted in embed")
 
 

@@ -1,4 +1,7 @@
-"""One loaded model per worker and family; tests that need other settings load their own."""
+"""One loaded model per worker and family; tests that need other settings load their own.
+
+Nothing is kept for later prompts here, so that a prompt asked twice runs twice: `tests/prefix`.
+"""
 
 from collections.abc import Iterator
 
@@ -16,13 +19,13 @@ def _idle(llm: LLM) -> Iterator[LLM]:
 
 @pytest.fixture(scope="session")
 def _llama() -> Iterator[LLM]:
-    with LLM(str(checkpoint_dir("llama"))) as llm:
+    with LLM(str(checkpoint_dir("llama")), prefix_cache=False) as llm:
         yield llm
 
 
 @pytest.fixture(scope="session")
 def _seeing() -> Iterator[LLM]:
-    with LLM(str(checkpoint_dir("qwen3_5_vl"))) as llm:
+    with LLM(str(checkpoint_dir("qwen3_5_vl")), prefix_cache=False) as llm:
         yield llm
 
 

@@ -44,7 +44,8 @@ def settled() -> int:
 @pytest.fixture
 def slow() -> Iterator[LLM]:
     """Prompts take many steps, and two rows fill the batch."""
-    with LLM(str(checkpoint_dir("qwen3_5")), max_batch=2, prefill_chunk=8) as llm:
+    path = str(checkpoint_dir("qwen3_5"))
+    with LLM(path, max_batch=2, prefill_chunk=8, prefix_cache=False) as llm:
         yield llm
 
 
@@ -301,6 +302,7 @@ def test_many_requests_and_aborts_leave_no_memory_behind() -> None:
                 if step % 3 == turn % 3:
                     handles[(turn + step) % 6].abort()
             finish(llm, *handles)
+            llm.clear_cache()
 
         for turn in range(5):
             wave(turn)

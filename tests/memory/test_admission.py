@@ -195,6 +195,7 @@ def test_five_thousand_requests_leave_nothing_behind() -> None:
                 [{"prompt_token_ids": ids(2 + at % 7, round_)} for at in range(500)], params
             )
             assert all(out.finish_reason == "length" for out in outs)
+            llm.clear_cache()
             mx.synchronize()
             memory = llm.status()["memory"]
             seen.append((mx.get_active_memory(), memory["state_bytes"], memory["state_buffers"]))

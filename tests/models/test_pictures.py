@@ -112,13 +112,13 @@ def test_embeddings_that_do_not_fit_their_prompt_are_refused(
 ) -> None:
     """As llava_next's: its images take more places than its prompt has for them."""
     model = parts(llm)
-    embed = model._look
+    embed = model.look
 
     def longer(*said: Any) -> dict[str, Any]:
         found = embed(*said)
         return found | {"inputs_embeds": mx.concatenate([found["inputs_embeds"]] * 2, axis=1)}
 
-    monkeypatch.setattr(model, "_look", longer)
+    monkeypatch.setattr(model, "look", longer)
     with pytest.raises(RequestError, match="not served"):
         model.embed(model.host.prepare(text(llm, 1), pictures(1)))
 

@@ -259,7 +259,7 @@ def embedded(change: Callable[[Any], Any]) -> Callable[[Patch], None]:
     """What embedding a prompt found out about it is wrong."""
     original = VisionModel.embed
 
-    def embed(self: VisionModel, prepared: Any) -> Any:
+    def embed(self: VisionModel, prepared: Any, *where: Any) -> Any:
         return change(original(self, prepared))
 
     return lambda patch: patch.setattr(VisionModel, "embed", embed)

@@ -54,6 +54,7 @@ class Watch:
         self.target: Any = network.language_model if sees else network
         self.garbage = garbage
         self.batches: list[int] = []  # rows of each call
+        self.tokens = 0  # of all calls
         self.pieces: list[tuple[Prompt, int, int]] = []  # prompt, start, end of each chunk
         self.embedded_between = False
         self._embedded: list[Prompt] = []  # with images, in order
@@ -65,6 +66,7 @@ class Watch:
         def counted(network: Any, *args: Any, **kwargs: Any) -> Any:
             if network is self.target:  # not one of the same class that runs alone
                 self.batches.append(args[0].shape[0])
+                self.tokens += args[0].size
                 self.plant()
             return call(network, *args, **kwargs)
 
@@ -86,9 +88,9 @@ class Watch:
             for name in kept:
                 setattr(self.target, name, mx.array(_GARBAGE[name]))
 
-    def _embed(self, embed: Callable[[Prepared], Prompt]) -> Callable[[Prepared], Prompt]:
-        def spy(prepared: Prepared) -> Prompt:
-            prompt = embed(prepared)
+    def _embed(self, embed: Callable[..., Prompt]) -> Callable[..., Prompt]:
+        def spy(prepared: Prepared, *where: Any) -> Prompt:
+            prompt = embed(prepared, *where)
             self._embedded += [prompt] * prepared.has_media
             return prompt
 
@@ -131,10 +133,16 @@ class Run:
     """Serves rows of a subject and compares what comes with their solo results."""
 
     def __init__(
-        self, subject: Subject, chunk: int, *, in_turn: bool = False, garbage: bool = False
+        self,
+        subject: Subject,
+        chunk: int,
+        *,
+        in_turn: bool = False,
+        garbage: bool = False,
+        reuse: bool = False,
     ):
         self.subject = subject
-        self.llm = LLM(subject.path, prefill_chunk=chunk)
+        self.llm = LLM(subject.path, prefill_chunk=chunk, prefix_cache=reuse)
         self.sent: list[Sent] = []
         self.faults: list[str] = []
         self.watch = Watch(self.llm, garbage=garbage)

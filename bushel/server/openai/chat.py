@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from bushel.core import Event, TokenLogprob
 from bushel.server.answer import Answer
 from bushel.server.body import JsonRoute
 from bushel.server.openai.errors import documented
 from bushel.server.openai.logprobs import chat_entries
-from bushel.server.openai.params import chat_params, check_amount, note_ignored, note_unknown
+from bushel.server.openai.params import chat_params, check_amount, note_ignored, note_unknown, salt
 from bushel.server.openai.reply import Reply
 from bushel.server.openai.schema import ChatRequest
 from bushel.server.openai.shapes import ChatCompletion, streamed
@@ -38,7 +38,7 @@ def chat_routes(service: Service) -> APIRouter:
         responses={200: streamed(), **documented(body=True, work=True)},
         summary="A model's reply to a conversation",
     )
-    async def chat_completions(body: ChatRequest) -> Response:
+    async def chat_completions(body: ChatRequest, request: Request) -> Response:
         note_unknown(body)
         model = service.names.resolve(body.model)
         params = chat_params(body)
@@ -51,6 +51,7 @@ def chat_routes(service: Service) -> APIRouter:
             reply_tokens=_REPLY_TOKENS,
             stream=bool(body.stream),
             timeout=body.timeout,
+            salt=salt(service, request.headers, body),
         )
 
         async def writer(answer: Answer) -> ChatWriter:

@@ -7,14 +7,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from bushel.core import Event
 from bushel.server.answer import Answer
 from bushel.server.body import JsonRoute
 from bushel.server.openai.errors import documented
 from bushel.server.openai.logprobs import LegacyLogprobs
-from bushel.server.openai.params import check_amount, check_ids, completion_params, note_unknown
+from bushel.server.openai.params import (
+    check_amount,
+    check_ids,
+    completion_params,
+    note_unknown,
+    salt,
+)
 from bushel.server.openai.reply import Reply
 from bushel.server.openai.schema import CompletionRequest
 from bushel.server.openai.shapes import Completion, streamed
@@ -37,7 +43,7 @@ def completion_routes(service: Service) -> APIRouter:
         responses={200: streamed(), **documented(body=True, work=True)},
         summary="What a model writes after each prompt",
     )
-    async def completions(body: CompletionRequest) -> Response:
+    async def completions(body: CompletionRequest, request: Request) -> Response:
         note_unknown(body)
         model = service.names.resolve(body.model)
         params = completion_params(body)
@@ -52,6 +58,7 @@ def completion_routes(service: Service) -> APIRouter:
                 reply_tokens=_REPLY_TOKENS,
                 stream=bool(body.stream),
                 timeout=body.timeout,
+                salt=salt(service, request.headers, body),
             )
             for prompt in body.prompt
         ]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from bushel.core.params import MAX_CHOICES, MAX_STOPS
+from bushel.core.params import MAX_CHOICES, MAX_SALT, MAX_STOPS
 from bushel.server.openai.messages import wrong
 
 MOST_BIASES = 1024
@@ -54,6 +54,7 @@ TokensOrNone = Annotated[int, Field(strict=True, ge=0, le=_MOST_TOKENS), _Whole]
 TopLogprobs = Annotated[int, Field(strict=True, ge=0, le=MOST_TOP_LOGPROBS), _Whole]
 Seconds = Annotated[Real, Field(gt=0, le=86400)]
 TokenId = Annotated[int, Field(strict=True, ge=0, le=_LARGEST_ID), _Whole]
+Salt = Annotated[str, Field(strict=True, max_length=MAX_SALT)]
 TokenIds = Annotated[list[TokenId], Field(max_length=MOST_BIASES)]
 
 

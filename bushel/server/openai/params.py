@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
+from starlette.datastructures import Headers
 
 from bushel.core import SamplingParams
+from bushel.server.access import sent_key
 from bushel.server.errors import ApiError
 from bushel.server.openai.schema import ChatRequest, CompletionRequest, Sampling
 
@@ -73,6 +76,14 @@ def completion_params(body: CompletionRequest) -> SamplingParams:
     if body.echo and body.logprobs is not None:
         return replace(params, prompt_logprobs=body.logprobs)
     return params
+
+
+def salt(service: Service, headers: Headers, body: Sampling) -> str:
+    """Whose requests may share what was computed; a key is covered without being told."""
+    said = body.cache_salt or ""
+    if not service.options.cache_per_key:
+        return said
+    return hashlib.sha256(sent_key(headers) + b"\0" + said.encode()).hexdigest()
 
 
 def check_ids(service: Service, prompts: Sequence[str | list[int]]) -> None:

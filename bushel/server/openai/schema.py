@@ -17,6 +17,7 @@ from bushel.server.openai.fields import (
     LogitBias,
     Penalty,
     Prompts,
+    Salt,
     Seconds,
     Seed,
     Share,
@@ -69,6 +70,7 @@ class Sampling(BaseModel):
     min_tokens: TokensOrNone | None = None
     ignore_eos: Flag | None = None
     timeout: Seconds | None = None
+    cache_salt: Salt | None = None
     skip_special_tokens: Literal[True] | None = None
 
     user: Hint | None = None
@@ -83,7 +85,6 @@ class Sampling(BaseModel):
     response_format: TextFormat | None = None
     allowed_token_ids: Unsupported = None
     bad_words: Unsupported = None
-    cache_salt: Unsupported = None
     guided_choice: Unsupported = None
     guided_grammar: Unsupported = None
     guided_json: Unsupported = None

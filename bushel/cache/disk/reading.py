@@ -1,0 +1,20 @@
+"""One read that is under way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bushel.cache.disk.form import HostArray
+
+
+@dataclass(eq=False)
+class Reading:
+    """Set by the reading thread, `done` last; from then on `arrays` is there or `why` says.
+
+    The arrays are views of one buffer: who keeps one keeps them all in memory.
+    """
+
+    name: str
+    done: bool = False
+    arrays: dict[str, HostArray] | None = None
+    why: str = ""

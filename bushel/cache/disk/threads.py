@@ -1,0 +1,151 @@
+"""The two threads that do the disk's work, and what they have to say.
+
+Writes, removals and stamps run in the order in which they were asked for; reads run beside
+them. The threads touch nothing but files and a slot's draft, and raise nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+
+from bushel.cache.disk.folder import Folder
+from bushel.cache.disk.form import Unfit
+from bushel.cache.disk.index import Slot
+from bushel.cache.disk.reading import Reading
+
+# The file may be perfectly good.
+_PASSING = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN}
+
+_Jobs = SimpleQueue[Callable[[], None] | None]
+
+
+@dataclass(frozen=True)
+class Lost:
+    """An entry cannot be used; `cause` is damaged or failed."""
+
+    slot: Slot
+    cause: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """A file could not be removed."""
+
+    name: str
+    nbytes: int
+    why: str
+
+
+class Threads:
+    def __init__(self, folder: Folder):
+        self.news: deque[Lost | Stuck | Reading] = deque()  # a reading that is done
+        self.read_done = threading.Event()
+        self.written = self.read_count = 0
+        self._queued = self._unqueued = 0  # bytes so far; the second is the writer's alone
+        self._folder = folder
+        self._closed = False
+        self._to_write: _Jobs = SimpleQueue()
+        self._to_read: _Jobs = SimpleQueue()
+        self._writer = _start("disk-writer", self._to_write)
+        self._reader = _start("disk-reader", self._to_read)
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._queued - self._unqueued
+
+    def write(self, slot: Slot) -> None:
+        self._queued += slot.nbytes
+        self._to_write.put(partial(self._do_write, slot, slot.stamp))
+
+    def unlink(self, name: str, nbytes: int) -> None:
+        self._to_write.put(partial(self._do_unlink, name, nbytes))
+
+    def stamp(self, touched: list[tuple[str, int]]) -> None:
+        self._to_write.put(partial(self._do_stamp, touched))
+
+    def read(self, slot: Slot, reading: Reading) -> None:
+        self._to_read.put(partial(self._do_read, slot, reading))
+
+    def flush(self, timeout: float) -> bool:
+        done = threading.Event()
+        self._to_write.put(done.set)
+        return done.wait(timeout)
+
+    def close(self, patience: float, hurry: Callable[[], None]) -> bool:
+        """Whether both have ended. `hurry` is called when `patience` seconds are over."""
+        self._closed = True
+        self._to_write.put(None)
+        self._to_read.put(None)
+        self._writer.join(patience)
+        if self._writer.is_alive():
+            hurry()
+            self._writer.join(1.0)
+        self._reader.join(1.0)
+        return not self._writer.is_alive() and not self._reader.is_alive()
+
+    # -- on the threads --------------------------------------------------------------------
+
+    def _do_write(self, slot: Slot, stamp: int) -> None:
+        try:
+            if (draft := slot.draft) is not None:
+                self._folder.write(slot.name, draft, stamp)
+                self.written += 1
+        except Exception as error:
+            self.news.append(Lost(slot, "failed", f"it cannot be written: {_told(error)}"))
+        finally:
+            slot.draft = None
+            self._unqueued += slot.nbytes
+
+    def _do_read(self, slot: Slot, reading: Reading) -> None:
+        why = "the disk tier is closed"
+        try:
+            if not self._closed:
+                reading.arrays = self._folder.read(slot.name)
+                self.read_count += 1
+                why = ""
+        except Unfit as error:
+            why = str(error)
+            self.news.append(Lost(slot, "damaged", why))
+        except Exception as error:  # whatever it is, nobody may wait for this reading forever
+            why = f"it cannot be read: {_told(error)}"
+            if getattr(error, "errno", None) not in _PASSING and not isinstance(error, MemoryError):
+                self.news.append(Lost(slot, "failed", why))
+        reading.why = why
+        self.news.append(reading)
+        reading.done = True
+        self.read_done.set()
+
+    def _do_unlink(self, name: str, nbytes: int) -> None:
+        try:
+            self._folder.unlink(name)
+        except OSError as error:
+            self.news.append(Stuck(name, nbytes, _told(error)))
+
+    def _do_stamp(self, touched: list[tuple[str, int]]) -> None:
+        for name, stamp in touched:
+            try:
+                self._folder.stamp(name, stamp)
+            except (OSError, OverflowError, Unfit):
+                continue  # a read will say what is wrong with it
+
+
+def _told(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+
+
+def _start(name: str, jobs: _Jobs) -> threading.Thread:
+    def work() -> None:
+        while (job := jobs.get()) is not None:
+            job()
+            del job  # or the last reading stays in memory until the next one
+
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    return thread

@@ -1,0 +1,284 @@
+"""What was computed for earlier prompts, found again: the tree, its states, and a plan for each.
+
+    plan     how much of a prompt can be restored, and why not more
+    restore  a row's own state from what is kept: copied once
+    keep     what a row has run since: copied once
+
+The row goes on writing into its own state; nothing here is ever written to again. Owned by the
+thread that owns MLX. No call raises because of what it holds: a state that cannot be kept is
+not kept, and one that cannot be restored is dropped and computed again (B43).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+
+from bushel.cache.budget import Budget
+from bushel.cache.fixed import Fixed
+from bushel.cache.layer import Layer, LayerSnapshot
+from bushel.cache.opaque import Opaque
+from bushel.cache.path import Key
+from bushel.cache.shelf import Shelf
+from bushel.cache.slab import Layout, Slab, parts_of
+from bushel.cache.tree import Node, Tree, Walk
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Rest:
+    """State after a number of tokens, of the layers that cannot be cut by token."""
+
+    parts: tuple[LayerSnapshot | None, ...]  # as `parts_of`; None: a part that appends
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.parts if part is not None)
+
+    @property
+    def buffers(self) -> int:
+        return len(self.arrays)
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        found = (part.arrays for part in self.parts if part is not None)
+        return [array for arrays in found for array in arrays if array is not None]
+
+
+@dataclass(frozen=True)
+class Reuse:
+    """What of a prompt need not be computed."""
+
+    position: int = 0  # tokens
+    hit: str = ""  # exact, prefix, shorter, fork or disk; empty: none
+    why: str = ""  # not more
+    fork: int = 0  # where the prompt leaves what is known, if a state there would serve others
+    nodes: tuple[Node, ...] = ()  # whose edges hold these tokens
+
+
+def cannot_restore(state: Sequence[Layer]) -> str | None:
+    """Why state like this, of a row that has run a token, could not be made again."""
+    for kind, layer in parts_of(state):
+        if isinstance(kind, Opaque | Fixed):
+            return f"state of {type(layer).__name__} cannot be kept"
+        if getattr(layer, "keep", 0):
+            return "a sliding window with pinned tokens cannot be kept"
+    return None
+
+
+class Prefixes:
+    """sample: state of a row that has run a token. bits: of keys and values when kept."""
+
+    def __init__(
+        self,
+        make_state: Callable[[], list[Layer]],
+        sample: Sequence[Layer],
+        limit: int,
+        buffer_limit: int,
+        bits: int | None = None,
+    ):
+        self._make_state = make_state
+        self._layout = Layout.of(sample, bits)
+        self._cannot_be_cut = [not kind.appends for kind, _ in parts_of(sample)]
+        self.needs_snapshots = any(self._cannot_be_cut)
+        self._most = limit, buffer_limit
+        self.budget = Budget(limit, buffer_limit)
+        self._tree = Tree(self.budget, self.needs_snapshots)
+        self.features = Shelf(self.budget)
+        self.hits: dict[str, int] = {}
+        self.reused_tokens = self.asked_tokens = 0
+
+    # -- plan --------------------------------------------------------------------------------
+
+    def plan(self, root: str, key: Key, most: int) -> Reuse:
+        """For a prompt of this key, of which at most so many tokens may be restored."""
+        walk = self._tree.walk(root, key)
+        node = self._resting(walk, most)
+        if not self.needs_snapshots:
+            position = min(walk.matched, most)
+        else:
+            position = node.end if node is not None else 0
+        nodes = tuple(it for it in walk.nodes if it.start < position)
+        fork = self._fork(walk, position) if walk.matched < min(most, len(key) - 1) else 0
+        return Reuse(
+            position, self._hit(walk, position, key), self._why(walk, position, most), fork, nodes
+        )
+
+    def _resting(self, walk: Walk, most: int) -> Node | None:
+        """The last node on the way where every layer can be restored."""
+        last = min(walk.matched, most)
+        found = (it for it in reversed(walk.nodes) if it.end <= last and it.snapshot is not None)
+        return next(found, None)
+
+    def _fork(self, walk: Walk, position: int) -> int:
+        """Inside a reply nobody will part again: replies are not sent twice."""
+        worth = self.needs_snapshots and walk.matched > position
+        return walk.matched if worth and not walk.nodes[-1].generated else 0
+
+    def _hit(self, walk: Walk, position: int, key: Key) -> str:
+        if not position:
+            return ""
+        last, whole = walk.nodes[-1], len(key) - 1
+        if walk.matched >= whole:
+            there = any(it.end == position == whole and "prompt" in it.sorts for it in walk.nodes)
+            return "exact" if there else "shorter"
+        return "fork" if walk.matched < last.end or last.children else "prefix"
+
+    def _why(self, walk: Walk, position: int, most: int) -> str:
+        if position >= most:
+            return ""
+        if not walk.matched:
+            return "nothing that is kept begins like this prompt"
+        if position < min(walk.matched, most):
+            agree = f"{walk.matched} tokens agree with what is kept"
+            return f"{agree}, the last state of all layers is at {position}"
+        return f"what is kept goes on otherwise, or ends, at token {walk.matched}"
+
+    # -- restore -----------------------------------------------------------------------------
+
+    def restore(self, reuse: Reuse, length: int) -> list[Layer] | None:
+        """State of a row that will run `length` tokens; None if it has to be computed."""
+        if not reuse.position:
+            return None
+        try:
+            return self._restored(reuse, length)
+        except Exception as error:  # whatever is wrong with it, the tokens can be run
+            log.warning("what was kept of a prompt cannot be restored: %s", error)
+            self.discard(reuse)
+            return None
+
+    def _restored(self, reuse: Reuse, length: int) -> list[Layer]:
+        state, position = self._make_state(), reuse.position
+        slabs = [node.edge for node in reuse.nodes]
+        self._layout.assemble([it for it in slabs if isinstance(it, Slab)], position, length, state)
+        last = reuse.nodes[-1]
+        if self.needs_snapshots:
+            assert isinstance(last.snapshot, Rest)
+            for (kind, layer), part in zip(parts_of(state), last.snapshot.parts, strict=True):
+                if part is not None:
+                    kind.restore(part, layer)
+        for kind, layer in parts_of(state):
+            kind.check(layer, [position])
+        mx.eval([list(kind.arrays(layer)) for kind, layer in parts_of(state)])
+        self._tree.touch(last)
+        return state
+
+    def discard(self, reuse: Reuse) -> None:
+        """Let go of what a plan stands on; nobody should try it again."""
+        for node in reuse.nodes[:1]:
+            self._tree.discard(node)
+
+    def count(self, reuse: Reuse, asked: int) -> None:
+        """For the statistics: a prompt of so many tokens was planned like this."""
+        self.hits[reuse.hit or "miss"] = self.hits.get(reuse.hit or "miss", 0) + 1
+        self.reused_tokens += reuse.position
+        self.asked_tokens += asked
+
+    # -- keep --------------------------------------------------------------------------------
+
+    def keep(
+        self,
+        root: str,
+        key: Key,
+        state: Sequence[Layer],
+        sort: str,
+        *,
+        row: int = 0,
+        batch: bool = False,
+        generated: bool = False,
+    ) -> None:
+        """The state of a row that has run exactly the tokens of `key`."""
+        try:
+            self._keep(root, key, state, sort, row, batch, generated)
+        except Exception as error:  # the row itself is fine
+            log.warning("state cannot be kept for later prompts: %s", error)
+
+    def _keep(
+        self,
+        root: str,
+        key: Key,
+        state: Sequence[Layer],
+        sort: str,
+        row: int,
+        batch: bool,
+        generated: bool,
+    ) -> None:
+        made: list[Any] = []
+        evicted = self.budget.evicted
+
+        def edge(start: int, end: int) -> Slab:
+            slab = self._layout.cut(state, row, len(key), start, end)
+            made.append(slab.arrays)
+            return slab
+
+        node = self._tree.insert(
+            root, key, edge, node_there=self.needs_snapshots, generated=generated
+        )
+        if node is None:
+            return
+        if self.needs_snapshots and node.snapshot is None:
+            rest = self._rest(state, row, batch, len(key))
+            made.append(rest.arrays)
+            self._tree.rest(node, rest, sort)
+        elif node.end == len(key):
+            self._tree.mark(node, sort)
+        self._await_evicted(evicted)
+        # Started now: a copy that still waits would keep the row from writing in place. Where
+        # rows need most of the memory, nothing is started ahead of what it replaces.
+        tight = self.budget.limit < self._most[0]
+        (mx.eval if tight else mx.async_eval)(made)
+
+    def _await_evicted(self, before: int) -> None:
+        """What was dropped before it was even computed is there until it is."""
+        if self.budget.evicted > before:
+            mx.synchronize()
+
+    def _rest(self, state: Sequence[Layer], row: int, batch: bool, position: int) -> Rest:
+        found: list[LayerSnapshot | None] = []
+        for (kind, layer), (_, fresh) in zip(
+            parts_of(state), parts_of(self._make_state()), strict=True
+        ):
+            if kind.appends:
+                found.append(None)
+            else:
+                single = kind.single(layer, row, position, fresh) if batch else layer
+                found.append(kind.snapshot(single, position))
+        return Rest(tuple(found))
+
+    # -- looking after it --------------------------------------------------------------------
+
+    def fit(self, spare: int, spare_buffers: int) -> None:
+        """What rows were promised comes first: no more than is left beside them."""
+        limit, buffers = self._most
+        evicted = self.budget.evicted
+        self.budget.shrink(min(limit, spare), min(buffers, spare_buffers))
+        self._await_evicted(evicted)
+
+    def clear(self) -> None:
+        self._tree.clear()
+        self.features.clear()
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "limit_bytes": self._most[0],
+            "bytes": self.budget.bytes,
+            "buffers": self.budget.buffers,
+            **self._tree.counts,
+            "features": len(self.features),
+            "feature_bytes": self.features.nbytes,
+            "evicted": self.budget.evicted,
+            "hits": dict(self.hits),
+            "asked_tokens": self.asked_tokens,
+            "reused_tokens": self.reused_tokens,
+        }
+
+    def check_integrity(self) -> None:
+        self._tree.check_integrity()
+        counts = self._tree.counts
+        held = counts["edge_bytes"] + counts["snapshot_bytes"] + self.features.nbytes
+        self.budget.check(held)

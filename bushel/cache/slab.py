@@ -1,0 +1,158 @@
+"""What a run of tokens left in the layers that append, in as few buffers as possible.
+
+    layers with the same heads and dtype are one array   [layers x keys and values, H, tokens, D]
+
+`Layout` knows which array of which layer is where. Layers that a model never writes have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from bushel.cache.kinds import kind_of
+from bushel.cache.layer import Layer, LayerKind, owned
+from bushel.core.memory import STEP
+
+_GROUPS = (64, 32)  # numbers that share a scale, if the width of a head allows it
+
+
+def parts_of(state: Sequence[Layer]) -> list[tuple[LayerKind, Layer]]:
+    """All states of a row or batch that are not made of others, in order."""
+    return [part for layer in state for part in kind_of(layer).parts(layer)]
+
+
+@dataclass(frozen=True)
+class Slot:
+    part: int  # of `parts_of`
+    at: int  # among the arrays it has stored
+
+
+@dataclass(frozen=True)
+class Group:
+    """Slots whose arrays are alike."""
+
+    heads: int
+    width: int
+    dtype: mx.Dtype
+    slots: tuple[Slot, ...]
+    bits: int | None = None
+    scale: int = 0  # numbers that share one
+
+    def encode(self, array: mx.array) -> tuple[mx.array, ...]:
+        if self.bits is None:
+            return (array,)
+        return tuple(mx.quantize(array, group_size=self.scale, bits=self.bits))
+
+    def decode(self, arrays: Sequence[mx.array]) -> mx.array:
+        if self.bits is None:
+            return arrays[0]
+        packed, scales, biases = arrays
+        return mx.dequantize(packed, scales, biases, group_size=self.scale, bits=self.bits).astype(
+            self.dtype
+        )
+
+
+@dataclass(frozen=True)
+class Layout:
+    groups: tuple[Group, ...]
+    parts: int
+
+    @classmethod
+    def of(cls, state: Sequence[Layer], bits: int | None = None) -> Layout:
+        """From a single row that has run a token. bits: of plain keys and values when kept."""
+        alike: dict[tuple[int, int, mx.Dtype], list[Slot]] = {}
+        parts = parts_of(state)
+        for part, (kind, layer) in enumerate(parts):
+            arrays = kind.stored(layer, 1)[0] if kind.appends else ()
+            for at, array in enumerate(arrays):
+                shape = array.shape[1], array.shape[3], array.dtype
+                alike.setdefault(shape, []).append(Slot(part, at))
+        return cls(
+            tuple(
+                Group(*shape, tuple(slots), *_encoding(shape, bits))
+                for shape, slots in alike.items()
+            ),
+            len(parts),
+        )
+
+    def cut(self, state: Sequence[Layer], row: int, position: int, start: int, end: int) -> Slab:
+        """Tokens [start, end) of a row that has run `position` of them: owned, not evaluated."""
+        found = [
+            kind.stored(layer, position) if kind.appends else ((), 0)
+            for kind, layer in parts_of(state)
+        ]
+        arrays: list[mx.array] = []
+        for group in self.groups:
+            pieces = []
+            for slot in group.slots:
+                stored, first = found[slot.part]
+                pieces.append(stored[slot.at][row : row + 1, :, first + start : first + end])
+            whole = mx.concatenate(pieces) if len(pieces) > 1 else owned(pieces[0])
+            assert whole is not None
+            arrays.extend(group.encode(whole))
+        return Slab(self, tuple(arrays), end - start)
+
+    def assemble(
+        self, slabs: Sequence[Slab], position: int, length: int, fresh: Sequence[Layer]
+    ) -> None:
+        """Let a fresh row hold the first `position` tokens of these, with room for `length`."""
+        room = -(-length // STEP) * STEP - position
+        found: list[dict[int, mx.array]] = [{} for _ in range(self.parts)]
+        for at, group in enumerate(self.groups):
+            pieces = [slab.group(at) for slab in slabs]
+            shape = (1, group.heads, room, group.width)
+            for member, slot in enumerate(group.slots):
+                own = [group.decode([it[member : member + 1] for it in piece]) for piece in pieces]
+                extra = sum(it.shape[2] for it in own) - position
+                if extra > 0:
+                    own[-1] = own[-1][:, :, : own[-1].shape[2] - extra]
+                if room > 0:
+                    own.append(mx.zeros(shape, group.dtype))
+                whole = mx.concatenate(own, axis=2) if len(own) > 1 else owned(own[0])
+                assert whole is not None
+                found[slot.part][slot.at] = whole
+        for (kind, layer), arrays in zip(parts_of(fresh), found, strict=True):
+            if kind.appends:
+                kind.assemble([arrays[at] for at in sorted(arrays)], position, layer)
+
+
+@dataclass(frozen=True)
+class Slab:
+    """An edge of the tree. Its arrays are contiguous, and nothing writes into them."""
+
+    layout: Layout
+    arrays: tuple[mx.array, ...]
+    length: int
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays)
+
+    @property
+    def buffers(self) -> int:
+        return len(self.arrays)
+
+    def group(self, at: int) -> tuple[mx.array, ...]:
+        """Its arrays of one group, however that is encoded."""
+        first = sum(1 if it.bits is None else 3 for it in self.layout.groups[:at])
+        count = 1 if self.layout.groups[at].bits is None else 3
+        return self.arrays[first : first + count]
+
+    def split(self, at: int) -> tuple[Slab, Slab]:
+        halves = self.between(0, at), self.between(at, self.length)
+        mx.eval([half.arrays for half in halves])
+        return halves
+
+    def between(self, start: int, end: int) -> Slab:
+        cut = (owned(array[:, :, start:end]) for array in self.arrays)
+        return Slab(self.layout, tuple(it for it in cut if it is not None), end - start)
+
+
+def _encoding(shape: tuple[int, int, mx.Dtype], bits: int | None) -> tuple[int | None, int]:
+    _, width, dtype = shape
+    scale = next((it for it in _GROUPS if width and width % it == 0), 0)
+    plain = bits is None or not scale or not mx.issubdtype(dtype, mx.floating)
+    return (None, 0) if plain else (bits, scale)

@@ -1,0 +1,443 @@
+"""A radix tree over token keys: what was computed for every token, stored once.
+
+    root ── "system + tools" ──●── "turn 1" ──●── "turn 2" ──●
+                               │              └── "turn 2, asked otherwise" ──●
+                               └── "another conversation" ──●
+
+  edge       state that every token leaves behind (keys and values), on the line to a node
+  snapshot   state after all tokens up to a node (windows, recurrent layers), at some nodes
+  file       where the disk tier has an edge or a snapshot; it may be there, in memory, or both
+  sort       why a snapshot was taken: a node keeps it for as long as any of its sorts holds
+
+An edge is in memory only if all before it are. Edges go from the leaves on, and what others
+stand on stays. Owned by one thread; knows nothing of MLX.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from bushel.cache.budget import Budget
+from bushel.cache.path import Key, agree
+from bushel.core import IntegrityError
+
+# Of each of these one conversation needs the last one alone.
+_LATEST = frozenset({"user", "history", "prompt", "reply"})
+
+
+class Held(Protocol):
+    """Something in memory. Never written to again."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def buffers(self) -> int: ...
+
+
+class Edge(Held, Protocol):
+    def split(self, at: int) -> tuple[Edge, Edge]:
+        """As two that own their memory, the first of `at` tokens."""
+
+
+class Place(NamedTuple):
+    """Of an edge on disk: a file, and how many of the file's tokens come before it."""
+
+    name: str
+    skip: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    parent: Node | None
+    key: Key
+    start: int  # tokens before the edge
+    children: dict[int, Node]
+    edge: Edge | None = None
+    file: Place | None = None
+    snapshot: Held | None = None
+    snapshot_file: str | None = None
+    sorts: frozenset[str] = frozenset()
+    generated: bool = False  # tokens of a reply, which nobody may ever send again
+    loaded: int = 0  # children whose edges are in memory
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.key)
+
+    @property
+    def resting(self) -> bool:
+        """Whether all layers could be restored here, perhaps from files."""
+        return self.snapshot is not None or self.snapshot_file is not None
+
+    def line(self) -> list[Node]:
+        """Nodes from below the root down to this one."""
+        found: list[Node] = []
+        node: Node | None = self
+        while node is not None and node.parent is not None:
+            found.append(node)
+            node = node.parent
+        return found[::-1]
+
+
+@dataclass(frozen=True)
+class Walk:
+    """How far a key can be followed; of the last node's edge perhaps only a part."""
+
+    nodes: tuple[Node, ...]
+    matched: int
+
+
+class Tree:
+    def __init__(self, budget: Budget, needs_snapshots: bool):
+        self._budget = budget
+        self._needs_snapshots = needs_snapshots  # an edge alone restores nothing
+        self._roots: dict[str, Node] = {}
+        self._edges = budget.queue(self.unload, lambda node: node.loaded == 0)
+        self._snapshots = budget.queue(self._unload_snapshot)
+        self._pinned: set[Node] = set()  # what the present change stands on
+        self.on_forget: Callable[[str], None] = lambda _: None  # hears of files nobody needs
+
+    # -- looking -----------------------------------------------------------------------------
+
+    def walk(self, root: str, key: Key) -> Walk:
+        node, at, nodes = self._roots.get(root), 0, list[Node]()
+        while node is not None and at < len(key):
+            node = node.children.get(int(key[at]))
+            if node is None:
+                break
+            common = agree(node.key, key[at : at + len(node.key)])
+            nodes.append(node)
+            at += common
+            if common < len(node.key):
+                break
+        return Walk(tuple(nodes), at)
+
+    def nodes(self) -> Iterator[Node]:
+        ahead = [child for root in self._roots.values() for child in root.children.values()]
+        while ahead:
+            node = ahead.pop()
+            yield node
+            ahead.extend(node.children.values())
+
+    # -- keeping -----------------------------------------------------------------------------
+
+    def insert(
+        self,
+        root: str,
+        key: Key,
+        make: Callable[[int, int], Edge],
+        *,
+        node_there: bool = True,
+        generated: bool = False,
+    ) -> Node | None:
+        """Have all of `key` in memory; None if it cannot be, for want of room.
+
+        make: the edge of tokens [start, end). node_there: a node has to stand at the key's end.
+        """
+        walk = self.walk(root, key)
+        with self._standing_on(walk.nodes):
+            found = self._insert(walk, root, key, make, node_there, generated)
+        if found is None and walk.nodes:
+            self._unload_idle(walk.nodes[-1])
+        return found
+
+    def _insert(
+        self,
+        walk: Walk,
+        root: str,
+        key: Key,
+        make: Callable[[int, int], Edge],
+        node_there: bool,
+        generated: bool,
+    ) -> Node | None:
+        if not all(self._load(node, make) for node in walk.nodes if node.end <= len(key)):
+            return None
+        last = walk.nodes[-1] if walk.nodes else None
+        if last is not None and walk.matched < last.end:
+            if walk.matched == len(key) and not node_there and last.edge is not None:
+                self.touch(last)
+                return last
+            last = self._split(last, walk.matched - last.start)
+            if last is None or not self._load(last, make):
+                return None
+        if walk.matched < len(key):
+            last = self._grow(last or self._root(root), key[walk.matched :], make)
+            if last is not None:
+                last.generated = generated
+        if last is not None:
+            self.touch(last)
+        return last
+
+    @contextlib.contextmanager
+    def _standing_on(self, nodes: Collection[Node]) -> Iterator[None]:
+        """None of these is let go meanwhile."""
+        self._pinned.update(nodes)
+        try:
+            yield
+        finally:
+            self._pinned.clear()
+
+    def _root(self, name: str) -> Node:
+        if name not in self._roots:
+            self._roots[name] = Node(None, np.empty(0, np.int64), 0, {})
+        return self._roots[name]
+
+    def _grow(self, parent: Node, key: Key, make: Callable[[int, int], Edge]) -> Node | None:
+        node = Node(parent, key.copy(), parent.end, {})
+        if not self._load(node, make):
+            self._drop_empty_root(parent)
+            return None
+        parent.children[int(key[0])] = node
+        return node
+
+    def _load(self, node: Node, make: Callable[[int, int], Edge]) -> bool:
+        """Have a node's edge in memory, on top of all before it."""
+        if node.edge is not None:
+            return True
+        edge = make(node.start, node.end)
+        if not self._budget.make_room(edge.nbytes, edge.buffers, self._pinned):
+            return False
+        assert node.parent is not None
+        self._budget.take(edge.nbytes, edge.buffers)
+        node.edge = edge
+        node.parent.loaded += 1
+        self._pinned.add(node)
+        self._edges.touch(node, self._budget.tick())
+        return True
+
+    def _split(self, node: Node, at: int) -> Node | None:
+        """A new node in the middle of an edge; None if there is no room to cut it."""
+        assert node.parent is not None
+        upper = Node(node.parent, node.key[:at].copy(), node.start, {}, generated=node.generated)
+        if node.edge is not None:
+            # Until the halves are made, the whole is there as well.
+            if not self._budget.make_room(
+                node.edge.nbytes, 2 * node.edge.buffers, {node, *self._pinned}
+            ):
+                return None
+            first, second = node.edge.split(at)
+            self._budget.give(node.edge.nbytes, node.edge.buffers)
+            for half in (first, second):
+                self._budget.take(half.nbytes, half.buffers)
+            upper.edge, node.edge, upper.loaded = first, second, 1
+            self._edges.touch(upper, self._budget.tick())
+        if node.file is not None:
+            upper.file = node.file
+            node.file = Place(node.file.name, node.file.skip + at)
+        node.parent.children[int(upper.key[0])] = upper
+        node.key, node.start, node.parent = node.key[at:].copy(), node.start + at, upper
+        upper.children[int(node.key[0])] = node
+        self._pinned.add(upper)
+        return upper
+
+    def rest(self, node: Node, snapshot: Held, sort: str) -> bool:
+        """Keep a snapshot at a node; a later one may make earlier ones of its sort needless."""
+        if node.snapshot is None and not self._hold(node, snapshot):
+            self._unload_idle(node)
+            return False
+        self._snapshots.touch(node, self._budget.tick())
+        self.mark(node, sort)
+        return True
+
+    def _hold(self, node: Node, snapshot: Held) -> bool:
+        with self._standing_on(node.line()):
+            if not self._budget.make_room(snapshot.nbytes, snapshot.buffers, self._pinned):
+                return False
+        self._budget.take(snapshot.nbytes, snapshot.buffers)
+        node.snapshot = snapshot
+        return True
+
+    def mark(self, node: Node, sort: str) -> None:
+        """A node serves as this now."""
+        node.sorts |= {sort}
+        if sort not in _LATEST:
+            return
+        for earlier in node.line()[:-1]:
+            if sort in earlier.sorts:
+                earlier.sorts -= {sort}
+                if not earlier.sorts and len(earlier.children) < 2:
+                    self.drop_snapshot(earlier)
+
+    def touch(self, node: Node) -> None:
+        """All up to here was used."""
+        tick = self._budget.tick()
+        for it in node.line():
+            if it.edge is not None:
+                self._edges.touch(it, tick)
+        if node.snapshot is not None:
+            self._snapshots.touch(node, tick)
+
+    # -- letting go --------------------------------------------------------------------------
+
+    def unload(self, node: Node) -> None:
+        """Take an edge that nothing in memory stands on out of memory, with its snapshot."""
+        assert node.edge is not None
+        assert node.parent is not None
+        if node.snapshot is not None:
+            self._release_snapshot(node)
+        self._budget.give(node.edge.nbytes, node.edge.buffers)
+        self._edges.remove(node)
+        node.edge = None
+        node.parent.loaded -= 1
+        self._edges.offer(node.parent)
+        if node.file is None:
+            self._forget(node)
+
+    def _release_snapshot(self, node: Node) -> None:
+        assert node.snapshot is not None
+        self._budget.give(node.snapshot.nbytes, node.snapshot.buffers)
+        self._snapshots.remove(node)
+        node.snapshot = None
+
+    def _unload_snapshot(self, node: Node) -> None:
+        """Out of memory; edges that are of no use without it go as well."""
+        self._release_snapshot(node)
+        if node.snapshot_file is None:
+            node.sorts = frozenset()
+        self._unload_idle(node)
+
+    def drop_snapshot(self, node: Node) -> None:
+        """Nobody will need it, in memory or on disk."""
+        if node.snapshot is not None:
+            self._release_snapshot(node)
+        if node.snapshot_file is not None:
+            self.on_forget(node.snapshot_file)
+            node.snapshot_file = None
+        node.sorts = frozenset()
+        self._unload_idle(node)
+
+    def _unload_idle(self, node: Node) -> None:
+        while self._needs_snapshots and node.edge is not None and node.loaded == 0:
+            parent = node.parent
+            if node.snapshot is not None or parent is None or node in self._pinned:
+                return
+            self.unload(node)
+            node = parent
+
+    def forget(self, names: Iterable[str]) -> None:
+        """These files are gone."""
+        gone = set(names)
+        for node in [it for it in self.nodes() if it.snapshot_file in gone]:
+            node.snapshot_file = None
+        for node in [it for it in self.nodes() if it.file and it.file.name in gone]:
+            node.file = None
+            if node.edge is None:
+                self._forget(node)
+
+    def _forget(self, node: Node) -> None:
+        """Cut off a node and all below, none of which is in memory."""
+        ahead = [node]
+        while ahead:
+            it = ahead.pop()
+            ahead.extend(it.children.values())
+            for name in (it.file.name if it.file else None, it.snapshot_file):
+                if name is not None:
+                    self.on_forget(name)
+        parent = node.parent
+        assert parent is not None
+        if parent.children.get(int(node.key[0])) is node:
+            del parent.children[int(node.key[0])]
+        while parent.parent is not None and parent.edge is None and not parent.children:
+            # A file that leads nowhere is still an edge that can be read.
+            if parent.file is not None:
+                return
+            above = parent.parent
+            del above.children[int(parent.key[0])]
+            parent = above
+        self._drop_empty_root(parent)
+
+    def _drop_empty_root(self, root: Node) -> None:
+        if root.parent is None and not root.children:
+            self._roots = {name: it for name, it in self._roots.items() if it is not root}
+
+    def discard(self, node: Node) -> None:
+        """Let go of a node and all below it."""
+        below, at = [node], 0
+        while at < len(below):
+            below.extend(below[at].children.values())
+            at += 1
+        for it in reversed(below):
+            it.file = None
+            if it.edge is not None:
+                self.unload(it)
+
+    def clear(self) -> None:
+        for node in list(self.nodes()):
+            if node.snapshot is not None:
+                self._release_snapshot(node)
+            if node.edge is not None:
+                self._budget.give(node.edge.nbytes, node.edge.buffers)
+                self._edges.remove(node)
+                node.edge = None
+        self._roots.clear()
+
+    # -- from files --------------------------------------------------------------------------
+
+    def adopt(self, root: str, key: Key, name: str, start: int) -> bool:
+        """A file has the tokens of this key from `start` on; false if what is before is missing."""
+        walk = self.walk(root, key)
+        if walk.matched < start:
+            return False
+        if walk.matched < len(key):
+            last = self._node_at(walk)
+            if last is not None and last.file is None:
+                return False
+            piece, parent = key[walk.matched :].copy(), last or self._root(root)
+            node = Node(parent, piece, parent.end, {}, file=Place(name, walk.matched - start))
+            parent.children[int(piece[0])] = node
+        return True
+
+    def node_at(self, root: str, key: Key) -> Node | None:
+        """The node at a key's end, made if need be; None if the tree does not reach so far."""
+        walk = self.walk(root, key)
+        return self._node_at(walk) if walk.matched == len(key) and walk.nodes else None
+
+    def _node_at(self, walk: Walk) -> Node | None:
+        last = walk.nodes[-1] if walk.nodes else None
+        if last is None or walk.matched == last.end:
+            return last
+        with self._standing_on(walk.nodes):
+            return self._split(last, walk.matched - last.start)
+
+    # -- looking after it --------------------------------------------------------------------
+
+    @property
+    def counts(self) -> dict[str, int]:
+        found = {"nodes": 0, "tokens": 0, "edge_bytes": 0, "snapshots": 0, "snapshot_bytes": 0}
+        for node in self.nodes():
+            found["nodes"] += 1
+            if node.edge is not None:
+                found["tokens"] += len(node.key)
+                found["edge_bytes"] += node.edge.nbytes
+            if node.snapshot is not None:
+                found["snapshots"] += 1
+                found["snapshot_bytes"] += node.snapshot.nbytes
+        return found
+
+    def check_integrity(self) -> None:
+        for node in self.nodes():
+            parent = node.parent
+            assert parent is not None
+            _require(parent.children[int(node.key[0])] is node, "a child under another's name")
+            _require(node.start == parent.end and len(node.key) > 0, "an edge out of place")
+            above = parent.parent is None or parent.edge is not None
+            _require(node.edge is None or above, "an edge in memory over one that is not")
+            _require(node.edge is not None or node.file is not None, "an edge that is nowhere")
+            _require(node.snapshot is None or node.edge is not None, "a snapshot over no edge")
+            in_memory = sum(child.edge is not None for child in node.children.values())
+            _require(node.loaded == in_memory, f"{node.loaded} children, not {in_memory}")
+            _require((node.edge is not None) == (node in self._edges), "an edge nobody ages")
+            _require((node.snapshot is not None) == (node in self._snapshots), "so a snapshot")
+            if self._needs_snapshots and node.edge is not None and node.loaded == 0:
+                _require(node.snapshot is not None, "an edge that restores nothing")
+
+
+def _require(ok: bool, what: str) -> None:
+    if not ok:
+        raise IntegrityError(f"prefix tree: {what}")
