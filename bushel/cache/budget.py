@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from bushel.core import IntegrityError
@@ -55,20 +55,14 @@ class Recency(Generic[T]):
     def remove(self, item: T) -> None:
         self._ticks.pop(item, None)
 
-    def oldest(self, keep: Collection[T] = ()) -> tuple[int, T] | None:
-        """Tick and item, none of `keep`."""
-        aside, found = [], None
-        while self._heap and found is None:
+    def oldest(self) -> tuple[int, T] | None:
+        """Tick and item, of those that may go."""
+        while self._heap:
             tick, _, item = self._heap[0]
-            if self._ticks.get(item) != tick or not self._may_go(item):
-                heapq.heappop(self._heap)
-            elif item in keep:
-                aside.append(heapq.heappop(self._heap))
-            else:
-                found = tick, item
-        for entry in aside:
-            heapq.heappush(self._heap, entry)
-        return found
+            if self._ticks.get(item) == tick and self._may_go(item):
+                return tick, item
+            heapq.heappop(self._heap)
+        return None
 
 
 class Budget:
@@ -103,12 +97,12 @@ class Budget:
         self.bytes -= size
         self.buffers -= buffers
 
-    def make_room(self, size: int, buffers: int, keep: Collection[Any] = ()) -> bool:
-        """Drop what was not used for longest until so much fits; nothing of `keep`."""
+    def make_room(self, size: int, buffers: int) -> bool:
+        """Drop what was not used for longest until so much fits."""
         if size > self.limit or buffers > self.buffer_limit:
             return False
         while self.bytes + size > self.limit or self.buffers + buffers > self.buffer_limit:
-            if not self._evict_one(keep):
+            if not self._evict_one():
                 return False
         return True
 
@@ -121,8 +115,8 @@ class Budget:
         if self.bytes != held or held > self.limit:
             raise IntegrityError(f"{held} bytes kept, {self.bytes} counted, of {self.limit}")
 
-    def _evict_one(self, keep: Collection[Any]) -> bool:
-        oldest = [(found, queue) for queue in self._queues if (found := queue.oldest(keep))]
+    def _evict_one(self) -> bool:
+        oldest = [(found, queue) for queue in self._queues if (found := queue.oldest())]
         if not oldest:
             return False
         (_, item), queue = min(oldest, key=lambda it: it[0][0])

@@ -13,41 +13,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import mlx.core as mx
 
 from bushel.cache.budget import Budget
+from bushel.cache.disk import Disk
 from bushel.cache.fixed import Fixed
 from bushel.cache.layer import Layer, LayerSnapshot
 from bushel.cache.opaque import Opaque
 from bushel.cache.path import Key
+from bushel.cache.rest import Rest
 from bushel.cache.shelf import Shelf
 from bushel.cache.slab import Layout, Slab, parts_of
+from bushel.cache.tier import Fetch, Tier
 from bushel.cache.tree import Node, Tree, Walk
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Rest:
-    """State after a number of tokens, of the layers that cannot be cut by token."""
-
-    parts: tuple[LayerSnapshot | None, ...]  # as `parts_of`; None: a part that appends
-
-    @property
-    def nbytes(self) -> int:
-        return sum(part.nbytes for part in self.parts if part is not None)
-
-    @property
-    def buffers(self) -> int:
-        return len(self.arrays)
-
-    @property
-    def arrays(self) -> list[mx.array]:
-        found = (part.arrays for part in self.parts if part is not None)
-        return [array for arrays in found for array in arrays if array is not None]
 
 
 @dataclass(frozen=True)
@@ -72,7 +55,10 @@ def cannot_restore(state: Sequence[Layer]) -> str | None:
 
 
 class Prefixes:
-    """sample: state of a row that has run a token. bits: of keys and values when kept."""
+    """sample: state of a row that has run a token. bits: of keys and values when kept.
+
+    disk: opens the files for state of this form, if there are to be any.
+    """
 
     def __init__(
         self,
@@ -81,6 +67,7 @@ class Prefixes:
         limit: int,
         buffer_limit: int,
         bits: int | None = None,
+        disk: Callable[[str], Disk] | None = None,
     ):
         self._make_state = make_state
         self._layout = Layout.of(sample, bits)
@@ -90,6 +77,9 @@ class Prefixes:
         self.budget = Budget(limit, buffer_limit)
         self._tree = Tree(self.budget, self.needs_snapshots)
         self.features = Shelf(self.budget)
+        rest = self._rest(sample, 0, False, 1)
+        form = f"{self._layout} {[(name, it.dtype) for name, it in rest.named().items()]}"
+        self._tier = Tier(disk(form), self._tree, self._layout, rest) if disk is not None else None
         self.hits: dict[str, int] = {}
         self.reused_tokens = self.asked_tokens = 0
 
@@ -98,27 +88,56 @@ class Prefixes:
     def plan(self, root: str, key: Key, most: int) -> Reuse:
         """For a prompt of this key, of which at most so many tokens may be restored."""
         walk = self._tree.walk(root, key)
-        node = self._resting(walk, most)
-        if not self.needs_snapshots:
-            position = min(walk.matched, most)
-        else:
-            position = node.end if node is not None else 0
+        position = self._position(walk, most)
         nodes = tuple(it for it in walk.nodes if it.start < position)
         fork = self._fork(walk, position) if walk.matched < min(most, len(key) - 1) else 0
         return Reuse(
             position, self._hit(walk, position, key), self._why(walk, position, most), fork, nodes
         )
 
-    def _resting(self, walk: Walk, most: int) -> Node | None:
-        """The last node on the way where every layer can be restored."""
+    def _position(self, walk: Walk, most: int, *, files: bool = False) -> int:
+        """How far every layer can be restored from memory, or also from files."""
         last = min(walk.matched, most)
-        found = (it for it in reversed(walk.nodes) if it.end <= last and it.snapshot is not None)
-        return next(found, None)
+        if not files:
+            loaded = (node.end for node in walk.nodes if node.edge is not None)
+            last = min(last, max(loaded, default=0))
+        if not self.needs_snapshots:
+            return last
+        resting = (
+            node.end
+            for node in reversed(walk.nodes)
+            if node.end <= last and (node.snapshot is not None or (files and node.resting))
+        )
+        return next(resting, 0)
+
+    def ahead(self, root: str, key: Key, most: int) -> Fetch | None:
+        """Begin to read what would let more of a prompt be restored; None if nothing would."""
+        if self._tier is None:
+            return None
+        walk = self._tree.walk(root, key)
+        position = self._position(walk, most, files=True)
+        if position <= self._position(walk, most):
+            return None
+        return self._tier.fetch([node for node in walk.nodes if node.start < position])
+
+    def arrived(self, fetch: Fetch) -> None:
+        """All of it has been read, or failed to be."""
+        if self._tier is not None:
+            self._tier.take(fetch)
+
+    def wait(self, seconds: float) -> None:
+        """Until something has been read."""
+        if self._tier is not None:
+            self._tier.disk.wait(seconds)
 
     def _fork(self, walk: Walk, position: int) -> int:
         """Inside a reply nobody will part again: replies are not sent twice."""
-        worth = self.needs_snapshots and walk.matched > position
-        return walk.matched if worth and not walk.nodes[-1].generated else 0
+        if not self.needs_snapshots or walk.matched <= position:
+            return 0
+        last = walk.nodes[-1]
+        # A reply's edge begins with the prompt's last token.
+        inside = last.generated and walk.matched > last.start + 1
+        return 0 if inside else walk.matched
 
     def _hit(self, walk: Walk, position: int, key: Key) -> str:
         if not position:
@@ -227,11 +246,15 @@ class Prefixes:
             self._tree.rest(node, rest, sort)
         elif node.end == len(key):
             self._tree.mark(node, sort)
+        else:
+            node = None
         self._await_evicted(evicted)
         # Started now: a copy that still waits would keep the row from writing in place. Where
         # rows need most of the memory, nothing is started ahead of what it replaces.
         tight = self.budget.limit < self._most[0]
         (mx.eval if tight else mx.async_eval)(made)
+        if self._tier is not None and node is not None:
+            self._tier.write(root, node)
 
     def _await_evicted(self, before: int) -> None:
         """What was dropped before it was even computed is there until it is."""
@@ -259,9 +282,24 @@ class Prefixes:
         self.budget.shrink(min(limit, spare), min(buffers, spare_buffers))
         self._await_evicted(evicted)
 
+    def settle(self) -> None:
+        """Between steps."""
+        if self._tier is not None:
+            self._tier.settle()
+
     def clear(self) -> None:
+        """Forget everything, on disk too."""
         self._tree.clear()
         self.features.clear()
+        if self._tier is not None:
+            self._tier.clear()
+
+    def close(self) -> None:
+        """Free all memory; files stay."""
+        self._tree.clear()
+        self.features.clear()
+        if self._tier is not None:
+            self._tier.close()
 
     def stats(self) -> dict[str, Any]:
         return {
@@ -275,6 +313,7 @@ class Prefixes:
             "hits": dict(self.hits),
             "asked_tokens": self.asked_tokens,
             "reused_tokens": self.reused_tokens,
+            **({} if self._tier is None else {"disk": asdict(self._tier.disk.stats)}),
         }
 
     def check_integrity(self) -> None:
@@ -282,3 +321,5 @@ class Prefixes:
         counts = self._tree.counts
         held = counts["edge_bytes"] + counts["snapshot_bytes"] + self.features.nbytes
         self.budget.check(held)
+        if self._tier is not None:
+            self._tier.disk.check_integrity()

@@ -14,6 +14,7 @@ import mlx.core as mx
 
 from bushel.cache.kinds import kind_of
 from bushel.cache.layer import Layer, LayerKind, owned
+from bushel.core import IntegrityError
 from bushel.core.memory import STEP
 
 _GROUPS = (64, 32)  # numbers that share a scale, if the width of a head allows it
@@ -40,6 +41,10 @@ class Group:
     slots: tuple[Slot, ...]
     bits: int | None = None
     scale: int = 0  # numbers that share one
+
+    @property
+    def arrays(self) -> int:
+        return 1 if self.bits is None else 3
 
     def encode(self, array: mx.array) -> tuple[mx.array, ...]:
         if self.bits is None:
@@ -107,6 +112,8 @@ class Layout:
             for member, slot in enumerate(group.slots):
                 own = [group.decode([it[member : member + 1] for it in piece]) for piece in pieces]
                 extra = sum(it.shape[2] for it in own) - position
+                if extra < 0:
+                    raise IntegrityError(f"{-extra} of {position} tokens are not there")
                 if extra > 0:
                     own[-1] = own[-1][:, :, : own[-1].shape[2] - extra]
                 if room > 0:
@@ -117,6 +124,20 @@ class Layout:
         for (kind, layer), arrays in zip(parts_of(fresh), found, strict=True):
             if kind.appends:
                 kind.assemble([arrays[at] for at in sorted(arrays)], position, layer)
+
+    def fits(self, slab: Slab) -> bool:
+        """Whether a slab that comes from elsewhere has the arrays that one of ours would have."""
+        if len(slab.arrays) != sum(group.arrays for group in self.groups):
+            return False
+        for at, group in enumerate(self.groups):
+            first = slab.group(at)[0]
+            width = group.width if group.bits is None else group.width * group.bits // 32
+            dtype = group.dtype if group.bits is None else mx.uint32
+            if first.shape != (len(group.slots), group.heads, slab.length, width):
+                return False
+            if first.dtype != dtype:
+                return False
+        return True
 
 
 @dataclass(frozen=True)
@@ -137,9 +158,8 @@ class Slab:
 
     def group(self, at: int) -> tuple[mx.array, ...]:
         """Its arrays of one group, however that is encoded."""
-        first = sum(1 if it.bits is None else 3 for it in self.layout.groups[:at])
-        count = 1 if self.layout.groups[at].bits is None else 3
-        return self.arrays[first : first + count]
+        first = sum(group.arrays for group in self.layout.groups[:at])
+        return self.arrays[first : first + self.layout.groups[at].arrays]
 
     def split(self, at: int) -> tuple[Slab, Slab]:
         halves = self.between(0, at), self.between(at, self.length)

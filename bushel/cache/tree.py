@@ -16,7 +16,7 @@ stand on stays. Owned by one thread; knows nothing of MLX.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -71,6 +71,11 @@ class Node:
         return self.start + len(self.key)
 
     @property
+    def somewhere(self) -> bool:
+        """Whether its edge is in memory or on disk. A node without one is no longer in the tree."""
+        return self.edge is not None or self.file is not None
+
+    @property
     def resting(self) -> bool:
         """Whether all layers could be restored here, perhaps from files."""
         return self.snapshot is not None or self.snapshot_file is not None
@@ -83,6 +88,14 @@ class Node:
             found.append(node)
             node = node.parent
         return found[::-1]
+
+    def below(self) -> Iterator[Node]:
+        """This one and all that stand on it."""
+        ahead = [self]
+        while ahead:
+            node = ahead.pop()
+            yield node
+            ahead.extend(node.children.values())
 
 
 @dataclass(frozen=True)
@@ -98,9 +111,12 @@ class Tree:
         self._budget = budget
         self._needs_snapshots = needs_snapshots  # an edge alone restores nothing
         self._roots: dict[str, Node] = {}
-        self._edges = budget.queue(self.unload, lambda node: node.loaded == 0)
-        self._snapshots = budget.queue(self._unload_snapshot)
+        self._names: dict[Node, str] = {}  # of the roots
         self._pinned: set[Node] = set()  # what the present change stands on
+        self._edges = budget.queue(
+            self.unload, lambda node: node.loaded == 0 and node not in self._pinned
+        )
+        self._snapshots = budget.queue(self._unload_snapshot)
         self.on_forget: Callable[[str], None] = lambda _: None  # hears of files nobody needs
 
     # -- looking -----------------------------------------------------------------------------
@@ -119,11 +135,8 @@ class Tree:
         return Walk(tuple(nodes), at)
 
     def nodes(self) -> Iterator[Node]:
-        ahead = [child for root in self._roots.values() for child in root.children.values()]
-        while ahead:
-            node = ahead.pop()
-            yield node
-            ahead.extend(node.children.values())
+        for root in self._roots.values():
+            yield from (node for node in root.below() if node is not root)
 
     # -- keeping -----------------------------------------------------------------------------
 
@@ -141,10 +154,10 @@ class Tree:
         make: the edge of tokens [start, end). node_there: a node has to stand at the key's end.
         """
         walk = self.walk(root, key)
-        with self._standing_on(walk.nodes):
+        with self._standing_on((self._root(root), *walk.nodes)) as stays:
             found = self._insert(walk, root, key, make, node_there, generated)
-        if found is None and walk.nodes:
-            self._unload_idle(walk.nodes[-1])
+            if found is not None:
+                stays.add(found)
         return found
 
     def _insert(
@@ -156,7 +169,7 @@ class Tree:
         node_there: bool,
         generated: bool,
     ) -> Node | None:
-        if not all(self._load(node, make) for node in walk.nodes if node.end <= len(key)):
+        if not all(self._load(node, make) for node in walk.nodes if node.end <= walk.matched):
             return None
         last = walk.nodes[-1] if walk.nodes else None
         if last is not None and walk.matched < last.end:
@@ -168,30 +181,49 @@ class Tree:
                 return None
         if walk.matched < len(key):
             last = self._grow(last or self._root(root), key[walk.matched :], make)
-            if last is not None:
-                last.generated = generated
         if last is not None:
             self.touch(last)
+            for node in last.line():
+                node.generated &= generated
         return last
 
     @contextlib.contextmanager
-    def _standing_on(self, nodes: Collection[Node]) -> Iterator[None]:
-        """None of these is let go meanwhile."""
+    def _standing_on(self, nodes: Iterable[Node]) -> Iterator[set[Node]]:
+        """No edge of these is let go meanwhile; then what nobody needs is, but for what is yielded.
+
+        Their snapshots may go: the change needs none of them.
+        """
+        stays: set[Node] = set()
         self._pinned.update(nodes)
         try:
-            yield
+            yield stays
         finally:
-            self._pinned.clear()
+            stood, self._pinned = self._pinned, stays
+            for node in stood:
+                self._unload_idle(node)
+                self._drop_empty_root(node)
+            self._pinned = set()
+            for node in stood:
+                self._edges.offer(node)
+
+    def _make_room(self, size: int, buffers: int) -> bool:
+        """Lets nothing go in vain: all but what is pinned could."""
+        pinned = [node.edge for node in self._pinned if node.edge is not None]
+        least = size + sum(edge.nbytes for edge in pinned)
+        least_buffers = buffers + sum(edge.buffers for edge in pinned)
+        if least > self._budget.limit or least_buffers > self._budget.buffer_limit:
+            return False
+        return self._budget.make_room(size, buffers)
 
     def _root(self, name: str) -> Node:
         if name not in self._roots:
-            self._roots[name] = Node(None, np.empty(0, np.int64), 0, {})
+            root = self._roots[name] = Node(None, np.empty(0, np.int64), 0, {})
+            self._names[root] = name
         return self._roots[name]
 
     def _grow(self, parent: Node, key: Key, make: Callable[[int, int], Edge]) -> Node | None:
-        node = Node(parent, key.copy(), parent.end, {})
+        node = Node(parent, key.copy(), parent.end, {}, generated=True)
         if not self._load(node, make):
-            self._drop_empty_root(parent)
             return None
         parent.children[int(key[0])] = node
         return node
@@ -201,7 +233,7 @@ class Tree:
         if node.edge is not None:
             return True
         edge = make(node.start, node.end)
-        if not self._budget.make_room(edge.nbytes, edge.buffers, self._pinned):
+        if not self._make_room(edge.nbytes, edge.buffers):
             return False
         assert node.parent is not None
         self._budget.take(edge.nbytes, edge.buffers)
@@ -211,15 +243,26 @@ class Tree:
         self._edges.touch(node, self._budget.tick())
         return True
 
+    def load(self, node: Node, edge: Edge) -> bool:
+        """Have what was read from a file in memory; false if there is no room."""
+        if not node.somewhere:
+            return False  # forgotten while it was read
+        with self._standing_on(node.line()) as stays:
+            stays.add(node)
+            return self._load(node, lambda *_: edge)
+
+    def unload_idle(self, nodes: Iterable[Node]) -> None:
+        """Edges that are of no use without a snapshot that did not come."""
+        for node in nodes:
+            self._unload_idle(node)
+
     def _split(self, node: Node, at: int) -> Node | None:
         """A new node in the middle of an edge; None if there is no room to cut it."""
         assert node.parent is not None
         upper = Node(node.parent, node.key[:at].copy(), node.start, {}, generated=node.generated)
         if node.edge is not None:
             # Until the halves are made, the whole is there as well.
-            if not self._budget.make_room(
-                node.edge.nbytes, 2 * node.edge.buffers, {node, *self._pinned}
-            ):
+            if not self._make_room(node.edge.nbytes, 2 * node.edge.buffers):
                 return None
             first, second = node.edge.split(at)
             self._budget.give(node.edge.nbytes, node.edge.buffers)
@@ -239,7 +282,6 @@ class Tree:
     def rest(self, node: Node, snapshot: Held, sort: str) -> bool:
         """Keep a snapshot at a node; a later one may make earlier ones of its sort needless."""
         if node.snapshot is None and not self._hold(node, snapshot):
-            self._unload_idle(node)
             return False
         self._snapshots.touch(node, self._budget.tick())
         self.mark(node, sort)
@@ -247,15 +289,15 @@ class Tree:
 
     def _hold(self, node: Node, snapshot: Held) -> bool:
         with self._standing_on(node.line()):
-            if not self._budget.make_room(snapshot.nbytes, snapshot.buffers, self._pinned):
+            if not self._make_room(snapshot.nbytes, snapshot.buffers):
                 return False
-        self._budget.take(snapshot.nbytes, snapshot.buffers)
-        node.snapshot = snapshot
+            self._budget.take(snapshot.nbytes, snapshot.buffers)
+            node.snapshot = snapshot
         return True
 
     def mark(self, node: Node, sort: str) -> None:
         """A node serves as this now."""
-        node.sorts |= {sort}
+        node.sorts |= {sort} - {""}
         if sort not in _LATEST:
             return
         for earlier in node.line()[:-1]:
@@ -276,30 +318,44 @@ class Tree:
     # -- letting go --------------------------------------------------------------------------
 
     def unload(self, node: Node) -> None:
-        """Take an edge that nothing in memory stands on out of memory, with its snapshot."""
+        """Take an edge that nothing in memory stands on out of memory, with its snapshot.
+
+        So go edges before it that are then of no use.
+        """
+        assert node.parent is not None
+        parent = node.parent
+        self._unload(node)
+        self._unload_idle(parent)
+
+    def _unload(self, node: Node) -> None:
         assert node.edge is not None
         assert node.parent is not None
-        if node.snapshot is not None:
-            self._release_snapshot(node)
-        self._budget.give(node.edge.nbytes, node.edge.buffers)
-        self._edges.remove(node)
-        node.edge = None
+        self._empty(node)
         node.parent.loaded -= 1
         self._edges.offer(node.parent)
         if node.file is None:
             self._forget(node)
+
+    def _empty(self, node: Node) -> None:
+        """Out of memory, whatever stands on it."""
+        if node.snapshot is not None:
+            self._release_snapshot(node)
+        if node.edge is not None:
+            self._budget.give(node.edge.nbytes, node.edge.buffers)
+            self._edges.remove(node)
+            node.edge, node.loaded = None, 0
 
     def _release_snapshot(self, node: Node) -> None:
         assert node.snapshot is not None
         self._budget.give(node.snapshot.nbytes, node.snapshot.buffers)
         self._snapshots.remove(node)
         node.snapshot = None
+        if node.snapshot_file is None:
+            node.sorts = frozenset()
 
     def _unload_snapshot(self, node: Node) -> None:
         """Out of memory; edges that are of no use without it go as well."""
         self._release_snapshot(node)
-        if node.snapshot_file is None:
-            node.sorts = frozenset()
         self._unload_idle(node)
 
     def drop_snapshot(self, node: Node) -> None:
@@ -317,65 +373,60 @@ class Tree:
             parent = node.parent
             if node.snapshot is not None or parent is None or node in self._pinned:
                 return
-            self.unload(node)
+            self._unload(node)
             node = parent
 
     def forget(self, names: Iterable[str]) -> None:
         """These files are gone."""
         gone = set(names)
-        for node in [it for it in self.nodes() if it.snapshot_file in gone]:
-            node.snapshot_file = None
-        for node in [it for it in self.nodes() if it.file and it.file.name in gone]:
-            node.file = None
-            if node.edge is None:
-                self._forget(node)
+        for node in self.nodes():
+            if node.snapshot_file in gone:
+                node.snapshot_file = None
+                if node.snapshot is None:
+                    node.sorts = frozenset()
+            if node.file is not None and node.file.name in gone:
+                node.file = None
+        for node in [it for it in self.nodes() if not it.somewhere]:
+            self._forget(node)
 
     def _forget(self, node: Node) -> None:
         """Cut off a node and all below, none of which is in memory."""
-        ahead = [node]
-        while ahead:
-            it = ahead.pop()
-            ahead.extend(it.children.values())
-            for name in (it.file.name if it.file else None, it.snapshot_file):
-                if name is not None:
-                    self.on_forget(name)
         parent = node.parent
         assert parent is not None
+        names = set[str]()
+        for it in node.below():
+            names.update(name for name in (it.file and it.file.name, it.snapshot_file) if name)
+            it.file = it.snapshot_file = None
+        if parent.file is not None:  # of a file that was split, the first part is still needed
+            names.discard(parent.file.name)
         if parent.children.get(int(node.key[0])) is node:
             del parent.children[int(node.key[0])]
-        while parent.parent is not None and parent.edge is None and not parent.children:
-            # A file that leads nowhere is still an edge that can be read.
-            if parent.file is not None:
-                return
-            above = parent.parent
-            del above.children[int(parent.key[0])]
-            parent = above
         self._drop_empty_root(parent)
+        for name in sorted(names):
+            self.on_forget(name)
 
     def _drop_empty_root(self, root: Node) -> None:
-        if root.parent is None and not root.children:
-            self._roots = {name: it for name, it in self._roots.items() if it is not root}
+        if root in self._names and not root.children and root not in self._pinned:
+            del self._roots[self._names.pop(root)]
 
     def discard(self, node: Node) -> None:
-        """Let go of a node and all below it."""
-        below, at = [node], 0
-        while at < len(below):
-            below.extend(below[at].children.values())
-            at += 1
-        for it in reversed(below):
-            it.file = None
-            if it.edge is not None:
-                self.unload(it)
+        """Let go of a node and all below it, on disk too."""
+        parent = node.parent
+        assert parent is not None
+        parent.loaded -= node.edge is not None
+        for it in node.below():
+            self._empty(it)
+        self._forget(node)
+        self._edges.offer(parent)
+        self._unload_idle(parent)
 
     def clear(self) -> None:
+        """Forget all; files are not heard of."""
         for node in list(self.nodes()):
-            if node.snapshot is not None:
-                self._release_snapshot(node)
-            if node.edge is not None:
-                self._budget.give(node.edge.nbytes, node.edge.buffers)
-                self._edges.remove(node)
-                node.edge = None
+            self._empty(node)
+            node.file = node.snapshot_file = None
         self._roots.clear()
+        self._names.clear()
 
     # -- from files --------------------------------------------------------------------------
 
@@ -385,10 +436,12 @@ class Tree:
         if walk.matched < start:
             return False
         if walk.matched < len(key):
-            last = self._node_at(walk)
-            if last is not None and last.file is None:
+            if walk.nodes and walk.nodes[-1].file is None:
                 return False
-            piece, parent = key[walk.matched :].copy(), last or self._root(root)
+            parent = self._node_at(walk) if walk.nodes else self._root(root)
+            if parent is None:
+                return False
+            piece = key[walk.matched :].copy()
             node = Node(parent, piece, parent.end, {}, file=Place(name, walk.matched - start))
             parent.children[int(piece[0])] = node
         return True
@@ -399,11 +452,12 @@ class Tree:
         return self._node_at(walk) if walk.matched == len(key) and walk.nodes else None
 
     def _node_at(self, walk: Walk) -> Node | None:
-        last = walk.nodes[-1] if walk.nodes else None
-        if last is None or walk.matched == last.end:
+        last = walk.nodes[-1]
+        if walk.matched == last.end:
             return last
         with self._standing_on(walk.nodes):
-            return self._split(last, walk.matched - last.start)
+            found = self._split(last, walk.matched - last.start)
+        return found if found is not None and found.somewhere else None
 
     # -- looking after it --------------------------------------------------------------------
 
@@ -428,7 +482,7 @@ class Tree:
             _require(node.start == parent.end and len(node.key) > 0, "an edge out of place")
             above = parent.parent is None or parent.edge is not None
             _require(node.edge is None or above, "an edge in memory over one that is not")
-            _require(node.edge is not None or node.file is not None, "an edge that is nowhere")
+            _require(node.somewhere, "an edge that is nowhere")
             _require(node.snapshot is None or node.edge is not None, "a snapshot over no edge")
             in_memory = sum(child.edge is not None for child in node.children.values())
             _require(node.loaded == in_memory, f"{node.loaded} children, not {in_memory}")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
 from typing import get_args
 
 import mlx.core as mx
 
 from bushel.cache import Prefixes, cannot_restore
+from bushel.cache.disk import Disk
 from bushel.core import BushelError, Decoding
 from bushel.core.memory import Memory
 from bushel.core.options import EngineOptions, Order
@@ -18,8 +22,10 @@ from bushel.engine.engine import Engine
 from bushel.engine.probe import require_kv_bits, single_because
 from bushel.engine.schedule import Policy
 from bushel.models import Model, load
+from bushel.models.checkpoint import fingerprint
 from bushel.models.lanes import cuts_matter
 
+_CACHE_DISK = 20 << 30  # bytes, unless someone says otherwise
 # Of what is free beside the weights; rows that need it get it all the same (`Prefixes.fit`).
 _CACHE_SHARE = 0.5
 
@@ -76,7 +82,30 @@ def _prefixes(model: Model, options: EngineOptions, memory: Memory) -> tuple[str
         return why, None
     free = memory.limit - memory.footprint.weights
     limit = int(free * _CACHE_SHARE) if options.cache_memory is None else options.cache_memory
-    return "", Prefixes(model.make_state, sample, limit, memory.buffer_limit, options.cache_kv_bits)
+    return "", Prefixes(
+        model.make_state,
+        sample,
+        limit,
+        memory.buffer_limit,
+        options.cache_kv_bits,
+        _disk(model, options),
+    )
+
+
+def _disk(model: Model, options: EngineOptions) -> Callable[[str], Disk] | None:
+    """Files for state of one form, of this checkpoint, made by these versions."""
+    if options.cache_dir is None:
+        return None
+    folder = Path(options.cache_dir)
+    limit = _CACHE_DISK if options.cache_disk is None else options.cache_disk
+    made_by = [version(name) for name in ("bushel", "mlx", "mlx-lm", "mlx-vlm", "transformers")]
+    said = [fingerprint(model.host.path), options.dtype, options.kv_bits, *made_by]
+
+    def opened(form: str) -> Disk:
+        namespace = hashlib.sha256(repr([*said, form]).encode()).hexdigest()
+        return Disk(folder, f"{model.name} {namespace}", limit)
+
+    return opened
 
 
 def rows_of(decoding: Decoding, count: int) -> tuple[Decoding, ...]:

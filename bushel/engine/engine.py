@@ -35,7 +35,8 @@ log = logging.getLogger(__name__)
 
 # Batched steps that fail in a row, with every row fine alone, before batching is given up.
 _JOINT_FAULTS = 2
-_GO_ON = Plan(decode=True)
+_GO_ON, _NOTHING = Plan(decode=True), Plan()
+_DISK_WAIT = 0.01  # seconds until the next look at what has been read
 # Steps that fail with this sequence in them before it is ended, whoever is to blame.
 _MOST_FAULTS = 8
 
@@ -101,6 +102,8 @@ class Engine:
         if self.idle:
             return self.take_events()
         start = self._clock()
+        if self.prefixes is not None:
+            self.prefixes.settle()
         self._retire()
         plan = self._plan(start)
         self.work = Work.of(plan, len(self._batch), self._stopwatch.costs)
@@ -129,7 +132,10 @@ class Engine:
     def _plan(self, now: float) -> Plan:
         if not (self._waiting or self._prefilling or self._ready):
             return _GO_ON  # what `schedule` says to running rows alone
-        return schedule(self._state(now), self.policy)
+        plan = schedule(self._state(now), self.policy)
+        if plan == _NOTHING and self._pending is None and self.prefixes is not None:
+            self.prefixes.wait(_DISK_WAIT)  # all that is left to do needs something read
+        return plan
 
     def _state(self, now: float) -> State:
         def jobs(found: dict[int, Prefill]) -> tuple[Job, ...]:
@@ -151,7 +157,7 @@ class Engine:
             running=len(self._batch),
             ready=len(self._ready),
             prefilling=jobs(self._prefilling),
-            waiting=jobs(self._waiting),
+            waiting=jobs({key: it for key, it in self._waiting.items() if not it.reading}),
             costs=self._stopwatch.costs,
             memory=self.admission.promised(self._admitted()),
         )
@@ -167,7 +173,7 @@ class Engine:
         job = Prefill(self.model, sequences, order, now)
         if not again:
             job.prefixes, job.every = self.prefixes, self._snapshot_every
-            job.look()
+            job.arrive()
         (self._prefilling if again else self._waiting)[order] = job
 
     def _admit(self, plan: Plan, now: float) -> None:
@@ -456,5 +462,5 @@ class Engine:
         self._ready, self._batch = [], DecodeBatch(self.model)
         self._pending = self._marker = None
         if self.prefixes is not None:
-            self.prefixes.clear()
+            self.prefixes.close()
         self.model.close()

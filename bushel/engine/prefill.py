@@ -11,12 +11,12 @@ one computes is kept where a later one may need it (`cuts`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import mlx.core as mx
 
-from bushel.cache import Prefixes, Reuse, Snapshot, take_snapshot
+from bushel.cache import Fetch, Node, Prefixes, Reuse, Snapshot, take_snapshot
 from bushel.core import IntegrityError, RequestError, TokenLogprob
 from bushel.engine.cuts import FAR, Cut, plan_cuts
 from bushel.engine.sampler import logprobs_of
@@ -61,6 +61,8 @@ class Prefill:
     state: State = field(default_factory=list)
     done: int = 0  # tokens run, or restored
     reuse: Reuse = field(default_factory=Reuse)  # what is, or could be, restored
+    fetch: Fetch | None = None  # what is read from disk for it; it waits for that
+    from_disk: frozenset[Node] = frozenset()  # what was
     kept: int = 0  # tokens whose state is kept
     cuts: tuple[Cut, ...] = ()  # ahead
     prompt_logprobs: list[TokenLogprob | None] = field(default_factory=list)
@@ -84,6 +86,25 @@ class Prefill:
         begun = self.done if self.prompt is not None else self.reuse.position
         return max(0, self.target - begun)
 
+    def arrive(self) -> None:
+        """Plan what could be restored, and begin to read what is on disk."""
+        self.look()
+        if self.prefixes is not None and self._wanted_logprobs is None:
+            sequence = self.sequences[0]
+            self.fetch = self.prefixes.ahead(sequence.root, sequence.key, len(sequence.key) - 1)
+
+    @property
+    def reading(self) -> bool:
+        """Whether it has to wait for the disk. What was read is taken in as soon as it is."""
+        if self.fetch is None or self.prefixes is None:
+            return False
+        if not self.fetch.done:
+            return True
+        self.prefixes.arrived(self.fetch)
+        self.from_disk, self.fetch = frozenset(self.fetch.loaded), None
+        self.look()
+        return False
+
     def look(self) -> None:
         """What could be restored now."""
         sequence = self.sequences[0]
@@ -93,6 +114,8 @@ class Prefill:
             self.reuse = Reuse(why="log-probabilities of the whole prompt were asked for")
         else:
             self.reuse = self.prefixes.plan(sequence.root, sequence.key, len(sequence.key) - 1)
+            if self.from_disk.intersection(self.reuse.nodes):
+                self.reuse = replace(self.reuse, hit="disk")
 
     def begin(self) -> None:
         """Embed the prompt and restore what can be; idempotent."""
@@ -140,7 +163,7 @@ class Prefill:
         self.begin()
         prompt = self.prompt
         assert prompt is not None
-        if self.remaining <= 0:
+        if self.remaining <= 0 or tokens < 1:  # it may have been planned to need none
             return []
         length, want = len(prompt.ids), self.done + tokens
         if self.done < length:

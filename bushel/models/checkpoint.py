@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass
@@ -150,3 +151,12 @@ def read_checkpoint(model: str, *, trust_remote_code: bool = False) -> Checkpoin
         raise ModelError(f"{path.name} holds no safetensors weights.")
     generation = _optional(path / "generation_config.json")
     return Checkpoint(path, config, generation, tokenizer, names)
+
+
+def fingerprint(path: Path) -> str:
+    """Tells checkpoints apart without reading their weights: by config, and by sizes and times."""
+    found = sorted(it for it in path.iterdir() if it.suffix in (".safetensors", ".npz", ".json"))
+    said = [(it.name, it.stat().st_size, it.stat().st_mtime_ns) for it in found]
+    config = path / "config.json"
+    text = config.read_text() if config.exists() else ""
+    return hashlib.sha256(repr([text, said]).encode()).hexdigest()

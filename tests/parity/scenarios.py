@@ -109,6 +109,33 @@ def garbage(subject: Subject) -> Result:
         return run.finish()
 
 
+def again(subject: Subject) -> Result:
+    """Rows that come and go leave their state behind; sent again, each computes one token (B32)."""
+    with Run(subject, 8, reuse=True) as run:
+        for at in range(ROWS):
+            count = subject.tokens - 2 * at
+            run.submit(at, max_tokens=count, count=count)
+            run.step(2)
+        run.until(lambda: False)
+        stats, before = run.llm.cache_stats(), run.watch.tokens
+        first = len(run.sent)
+        for at in range(ROWS):
+            run.submit(at)
+            run.step(1)
+        run.until(lambda: False)
+        expected = 0
+        for sent in run.sent[first:]:
+            length, cached = len(sent.row.ids), sent.handle.output.usage.cached_tokens
+            most = max(0, length - 1) if stats["on"] else 0
+            run.require(cached == most, f"{cached} of {length} tokens were cached")
+            expected += length - cached + subject.tokens - 1
+        computed = run.watch.tokens - before
+        run.require(computed == expected, f"{computed} tokens were computed, not {expected}")
+        run.require(stats["on"] or bool(stats["why"]), "nobody says why nothing is reused")
+        run.llm.check_integrity()
+        return run.finish()
+
+
 def _new_token(subject: Subject, taken: int) -> tuple[int, int]:
     """A row but `taken`, and where a token comes in it for the first time, after a few others."""
     for at in (LONGEST, *range(ROWS)):
@@ -138,6 +165,7 @@ EVERY: dict[str, Scenario] = {
     "leaves": leaves,
     "fork": fork,
     "churn": churn,
+    "again": again,
     "in turn": in_turn,
 }
 
@@ -148,6 +176,7 @@ def scenarios(name: str) -> dict[str, Scenario]:
     family = TEXT[name] if name in TEXT else VISION[name]
     if family.equal_chunks:  # it expects tokens that follow a prompt in one piece
         del found["leaves"]
+        del found["again"]  # and so cannot begin in the middle of one
     if name in VISION and VISION[name].keeps_positions:
         found["garbage"] = garbage
     return found
@@ -162,5 +191,8 @@ def selected(name: str) -> list[str]:
     if name in CORE or name in EXEMPLARS:
         return found
     if name in VISION:
-        return ["fork" if VISION[name].single else "leaves", found[-1]]
-    return ["churn", "fork"] if OPAQUE & set(TEXT[name].kinds) else ["churn"]
+        first = "fork" if VISION[name].single else "leaves"
+        return [it for it in (first, "again", found[-1]) if it in found]
+    if TEXT[name].equal_chunks:
+        return ["churn"]
+    return ["again", "fork"] if OPAQUE & set(TEXT[name].kinds) else ["again"]
