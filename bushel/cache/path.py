@@ -4,7 +4,8 @@ ids    <|im_start|> user [pad] [pad] [pad] [pad] [pad] What ...
 key         1        88   -d0   -d1   -d2   -d3   -d0   512 ...     d: words of the image's digest
 
 Two prompts share a token's state only if all numbers up to it are the same, so an image's
-placeholders carry what it shows. Four words hold the whole digest.
+placeholders carry what it shows. Four words hold the whole digest. Each is mixed with the token
+in whose place it is: where nobody knows an image's place, it is said to be everywhere.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ def key_of(prompt: Prepared, reply: Sequence[int] = ()) -> Key:
     key[: len(prompt.ids)] = prompt.ids
     key[len(prompt.ids) :] = reply
     for media in prompt.media:
-        key[media.start : media.end] = np.resize(_words(media), media.end - media.start)
+        ids = key[media.start : media.end]
+        ids[:] = -1 - (np.resize(_words(media), len(ids)) ^ ids)  # negative, as no token id is
     return key
 
 
 def _words(media: Media) -> np.ndarray:
-    """Negative, as no token id is."""
     parts = (media.digest[at * _WORD : (at + 1) * _WORD] for at in range(_WORDS))
-    return np.array([-1 - (int(part, 16) >> 2) for part in parts], np.int64)
+    return np.array([int(part, 16) >> 2 for part in parts], np.int64)
 
 
 def agree(one: Key, other: Key) -> int:

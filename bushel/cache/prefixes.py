@@ -25,7 +25,7 @@ from bushel.cache.layer import Layer, LayerSnapshot
 from bushel.cache.opaque import Opaque
 from bushel.cache.path import Key
 from bushel.cache.rest import Rest
-from bushel.cache.shelf import Shelf
+from bushel.cache.shelf import Part, Shelf
 from bushel.cache.slab import Layout, Slab, parts_of
 from bushel.cache.tier import Fetch, Tier
 from bushel.cache.tree import Node, Tree, Walk
@@ -76,12 +76,16 @@ class Prefixes:
         self._most = limit, buffer_limit
         self.budget = Budget(limit, buffer_limit)
         self._tree = Tree(self.budget, self.needs_snapshots)
-        self.features = Shelf(self.budget)
+        self._shelf = Shelf(self.budget)
         rest = self._rest(sample, 0, False, 1)
         form = f"{self._layout} {[(name, it.dtype) for name, it in rest.named().items()]}"
         self._tier = Tier(disk(form), self._tree, self._layout, rest) if disk is not None else None
         self.hits: dict[str, int] = {}
         self.reused_tokens = self.asked_tokens = 0
+
+    def features(self, root: str) -> Part:
+        """What the vision tower made of images, in requests of this salt."""
+        return Part(self._shelf, root)
 
     # -- plan --------------------------------------------------------------------------------
 
@@ -290,14 +294,14 @@ class Prefixes:
     def clear(self) -> None:
         """Forget everything, on disk too."""
         self._tree.clear()
-        self.features.clear()
+        self._shelf.clear()
         if self._tier is not None:
             self._tier.clear()
 
     def close(self) -> None:
         """Free all memory; files stay."""
         self._tree.clear()
-        self.features.clear()
+        self._shelf.clear()
         if self._tier is not None:
             self._tier.close()
 
@@ -307,8 +311,8 @@ class Prefixes:
             "bytes": self.budget.bytes,
             "buffers": self.budget.buffers,
             **self._tree.counts,
-            "features": len(self.features),
-            "feature_bytes": self.features.nbytes,
+            "features": len(self._shelf),
+            "feature_bytes": self._shelf.nbytes,
             "evicted": self.budget.evicted,
             "hits": dict(self.hits),
             "asked_tokens": self.asked_tokens,
@@ -319,7 +323,7 @@ class Prefixes:
     def check_integrity(self) -> None:
         self._tree.check_integrity()
         counts = self._tree.counts
-        held = counts["edge_bytes"] + counts["snapshot_bytes"] + self.features.nbytes
+        held = counts["edge_bytes"] + counts["snapshot_bytes"] + self._shelf.nbytes
         self.budget.check(held)
         if self._tier is not None:
             self._tier.disk.check_integrity()

@@ -9,42 +9,54 @@ import mlx.core as mx
 from bushel.cache.budget import Budget
 
 _Record = Mapping[str, mx.array]
+_Name = tuple[str, str]  # salt and digest
+
+
+class Part:
+    """Fulfils `models.adapter.Features` for requests of one salt."""
+
+    def __init__(self, shelf: Shelf, root: str):
+        self._shelf, self._root = shelf, root
+
+    def get(self, digest: str) -> _Record | None:
+        return self._shelf.get((self._root, digest))
+
+    def put(self, digest: str, arrays: _Record) -> None:
+        self._shelf.put((self._root, digest), arrays)
 
 
 class Shelf:
-    """Fulfils `models.adapter.Features`."""
-
     def __init__(self, budget: Budget):
         self._budget = budget
-        self._records: dict[str, _Record] = {}
+        self._records: dict[_Name, _Record] = {}
         self._recency = budget.queue(self._drop)
         self.nbytes = 0
 
     def __len__(self) -> int:
         return len(self._records)
 
-    def get(self, digest: str) -> _Record | None:
-        record = self._records.get(digest)
+    def get(self, name: _Name) -> _Record | None:
+        record = self._records.get(name)
         if record is not None:
-            self._recency.touch(digest, self._budget.tick())
+            self._recency.touch(name, self._budget.tick())
         return record
 
-    def put(self, digest: str, arrays: _Record) -> None:
+    def put(self, name: _Name, arrays: _Record) -> None:
         size = _size(arrays)
-        if digest in self._records or not self._budget.make_room(size, len(arrays)):
+        if name in self._records or not self._budget.make_room(size, len(arrays)):
             return
         self._budget.take(size, len(arrays))
         self.nbytes += size
-        self._records[digest] = arrays
-        self._recency.touch(digest, self._budget.tick())
+        self._records[name] = arrays
+        self._recency.touch(name, self._budget.tick())
 
     def clear(self) -> None:
-        for digest in list(self._records):
-            self._drop(digest)
+        for name in list(self._records):
+            self._drop(name)
 
-    def _drop(self, digest: str) -> None:
-        record = self._records.pop(digest)
-        self._recency.remove(digest)
+    def _drop(self, name: _Name) -> None:
+        record = self._records.pop(name)
+        self._recency.remove(name)
         self.nbytes -= _size(record)
         self._budget.give(_size(record), len(record))
 

@@ -281,8 +281,12 @@ class Tree:
 
     def rest(self, node: Node, snapshot: Held, sort: str) -> bool:
         """Keep a snapshot at a node; a later one may make earlier ones of its sort needless."""
+        # Someone came back to a place that others went on from, as they may again.
+        again = bool(sort and node.children) and not node.resting
         if node.snapshot is None and not self._hold(node, snapshot):
             return False
+        if again:
+            node.sorts |= {"fork"}
         self._snapshots.touch(node, self._budget.tick())
         self.mark(node, sort)
         return True

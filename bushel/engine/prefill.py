@@ -149,7 +149,7 @@ class Prefill:
     def _embedded(self) -> Prompt:
         """The prompt from where the plan restores it on; a plan that would cut it is changed."""
         sequence, prefixes = self.sequences[0], self.prefixes
-        features = prefixes.features if prefixes is not None else None
+        features = prefixes.features(sequence.root) if prefixes is not None else None
         while True:
             start = self.reuse.position
             prompt = self.model.embed(sequence.request.prompt, start, features)

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from bushel.cache import key_of
 from bushel.chat import prepare
-from bushel.core import Prepared
+from bushel.core import Media, Prepared
 from bushel.models.vision import VisionModel
 from tests.families.checkpoint import CORPUS
 from tests.families.images import LARGE, MEDIUM, SMALL, picture
@@ -114,4 +115,23 @@ def test_features_outlive_the_state_of_their_prompt(name: str) -> None:
         serving.llm.clear_cache()
         with watched(model_of(serving)) as calls:
             serving.ask(prompt)
+            assert calls != []
+
+
+def test_an_image_whose_place_is_unknown_does_not_hide_the_text() -> None:
+    """It is said to be everywhere; the tokens count all the same."""
+    prompts = [Prepared((3, token, 5, 6), media=(Media(0, 4, "ab" * 32),)) for token in (4, 9)]
+    one, other = map(key_of, prompts)
+    assert one[0] == other[0]
+    assert one[1] != other[1]
+    assert (one < 0).all()
+
+
+def test_images_are_not_shared_between_salts() -> None:
+    """Nobody learns from how long it takes whether another one has sent the same picture."""
+    with Serving("qwen3_5_vl") as serving:
+        prompt = asked(serving, turn(picture(MEDIUM, 3), "What is it?"))
+        serving.ask(prompt, salt="one")
+        with watched(model_of(serving)) as calls:
+            serving.ask(prompt, salt="two")
             assert calls != []
