@@ -62,11 +62,15 @@ class AskStatus(Message, frozen=True):
     pass
 
 
+class ClearCache(Message, frozen=True):
+    """Forget what earlier prompts have computed. The answer is `Cleared`."""
+
+
 class Stop(Message, frozen=True):
     """End in good order, now."""
 
 
-ToEngine = Start | Submit | Abort | AskStatus | Stop
+ToEngine = Start | Submit | Abort | AskStatus | ClearCache | Stop
 
 # -- engine to front -----------------------------------------------------------------------
 
@@ -149,7 +153,15 @@ class Status(Message, frozen=True):
     status: dict[str, Any]
 
 
-FromEngine = Progress | Failed | Said | Ready | Accepted | Refused | Stepped | Beat | Status
+class Cleared(Message, frozen=True):
+    """One for each `ClearCache`, in their order; `status` is that behind it."""
+
+    status: dict[str, Any]
+
+
+FromEngine = (
+    Progress | Failed | Said | Ready | Accepted | Refused | Stepped | Beat | Status | Cleared
+)
 
 # -- front to a preparing worker and back --------------------------------------------------
 

@@ -25,6 +25,8 @@ from bushel.core.wire import (
     Accepted,
     AskStatus,
     Beat,
+    ClearCache,
+    Cleared,
     Failed,
     Progress,
     Ready,
@@ -83,6 +85,10 @@ class Process:
         elif isinstance(message, AskStatus):
             self.status = self._look()
             self._link.send(Status(self.status))
+        elif isinstance(message, ClearCache):
+            self._engine.clear_cache()
+            self.status = self._look()
+            self._link.send(Cleared(self.status))
 
     def _submit(self, message: Submit, tail: memoryview) -> None:
         try:
@@ -141,6 +147,7 @@ def main(descriptor: int) -> int:
     process = Process(engine, link)
     link.send(Ready(process.status))
     process.run()
+    engine.close()  # what is kept on disk is written to its end
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What is not an API of someone else's: health, metrics, status, cancelling, token counting."""
+"""What is not an API of someone else's: health, metrics, status, cache, cancelling, tokens."""
 
 from __future__ import annotations
 
@@ -29,6 +29,26 @@ class Health(BaseModel):
 
 class Version(BaseModel):
     version: str
+
+
+class Reused(BaseModel):
+    """Counted since the server began, over all engines."""
+
+    asked_tokens: int
+    reused_tokens: int
+    hits: dict[str, int]  # requests, by kind
+    misses: dict[str, int]  # requests, by reason
+    evicted: int
+
+
+class Cache(BaseModel):
+    """What is kept of earlier prompts; with `on`, sizes and counts of the present engine."""
+
+    model_config = ConfigDict(extra="allow")
+
+    on: bool
+    why: str = ""  # it is off
+    since_start: Reused
 
 
 class Cancelled(BaseModel):
@@ -120,8 +140,21 @@ def admin_routes(service: Service) -> APIRouter:
             raise ApiError(404, "No such request is running.", code="request_not_found")
         return Cancelled(id=plain, cancelled=True)
 
+    _add_cache_routes(routes, service)
     _add_token_routes(routes, service)
     return routes
+
+
+def _add_cache_routes(routes: APIRouter, service: Service) -> None:
+    said = "What is kept of earlier prompts"
+
+    @routes.get("/v1/cache", responses=documented(), summary=said)
+    async def cache() -> Cache:
+        return Cache(**await service.cache())
+
+    @routes.delete("/v1/cache", responses=documented(), summary=f"{said} is forgotten, files too")
+    async def clear_cache() -> Cache:
+        return Cache(**await service.clear_cache())
 
 
 def _add_token_routes(routes: APIRouter, service: Service) -> None:

@@ -11,6 +11,7 @@ import ipaddress
 import math
 import os
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,7 +29,14 @@ _DTYPES = {
     **{name: name for name in ("float32", "bfloat16", "float16")},
     **{"float": "float32", "half": "float16", "auto": None},
 }
+_BITS = {"8": 8, "4": 4}
 _ORDERS = {"arrival": "arrival", "fcfs": "arrival", "shortest": "shortest", "sjf": "shortest"}
+_SIZE = re.compile(r"([0-9]*\.?[0-9]+) ?([KMGT]i?B|)", re.IGNORECASE)
+_UNITS = {
+    **{"": 10**9, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12},
+    **{"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40},
+}
+_CACHE_DISK = 20 * 10**9  # bytes, or a tenth of what is free there if that is less
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s?#]+")
 _HOST = re.compile(r"[A-Za-z0-9.:_%\[\]-]+")
 _HOSTS = re.compile(rf"\*|{_HOST.pattern}")
@@ -76,6 +84,16 @@ def _bytes(unit: int, low: float) -> Callable[[str], int]:
     return lambda text: int(read(text) * unit)
 
 
+def _size(text: str) -> int:
+    """Like the flags whose names end with -gb, and with other units as well."""
+    found = _SIZE.fullmatch(text.strip())
+    size = 0 if found is None else int(float(found[1]) * _UNITS[found[2].lower()])
+    if not 10**6 <= size <= 10**15:
+        rule = "a size of 1 MB or more such as 4 (which is GB), 4GB or 512MB"
+        raise argparse.ArgumentTypeError(f"must be {rule}, not {text!r}")
+    return size
+
+
 def _one_of(table: Mapping[str, Any]) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         if text not in table:
@@ -115,6 +133,21 @@ def _folder(text: str) -> str:
     return os.path.realpath(text)
 
 
+def _existing(path: str) -> str:
+    """The path itself, or the first above it that is there."""
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _place(text: str) -> str:
+    path = os.path.abspath(os.path.expanduser(text))
+    there = _existing(path)
+    if not (text and os.path.isdir(there) and os.access(there, os.W_OK | os.X_OK)):
+        raise argparse.ArgumentTypeError(f"must be a directory that can be used, not {text!r}")
+    return path
+
+
 # -- flags ---------------------------------------------------------------------------------
 
 
@@ -145,12 +178,8 @@ def _model_flags(group: Group) -> None:
           "may be repeated, the first match wins")
     _flag(group, "--dtype", "engine.dtype", type=_one_of(_DTYPES), metavar="DTYPE",
           help=f"{names} (default: the checkpoint's; float32 on a CPU)")
-    _flag(group, "--kv-bits", "engine.kv_bits", "--kv-cache-quantization-bits",
-          type=_one_of({"8": 8, "4": 4}), metavar="{8,4}",
+    _flag(group, "--kv-bits", "engine.kv_bits", type=_one_of(_BITS), metavar="{8,4}",
           help="keep attention's keys and values in so many bits")
-    group.add_argument(
-        "--kv-cache-quantization", dest="quantized", action="store_true", help=argparse.SUPPRESS
-    )
     _flag(group, "--trust-remote-code", "engine.trust_remote_code", action="store_true",
           help="run code that the checkpoint brings")
     _flag(group, "--no-self-check", "engine.self_check", action="store_false",
@@ -207,6 +236,32 @@ def _load_flags(group: Group) -> None:
           f"(default: {limits.tokens})")
     _flag(group, "--max-body-mb", "limits.body_bytes", type=_bytes(1 << 20, 0.001), metavar="MB",
           help=f"size of a request (default: {limits.body_bytes >> 20})")
+
+
+def _cache_flags(group: Group) -> None:
+    _flag(group, "--no-prefix-cache", "engine.prefix_cache", "--disable-prefix-cache",
+          "--no-enable-prefix-caching", action="store_false",
+          help="compute every prompt whole")
+    _flag(group, "--cache-memory", "engine.cache_memory", type=_size, metavar="SIZE",
+          help="memory for it, such as 4 (GB) or 512MB; running requests come first (default: "
+          "half of what is free beside the weights)")
+    _flag(group, "--cache-memory-mb", "engine.cache_memory", type=_bytes(1 << 20, 1),
+          help=argparse.SUPPRESS)
+    _flag(group, "--snapshot-every", "engine.snapshot_every", "--mid-prefill-save-interval",
+          type=_whole(0, 1 << 30), metavar="TOKENS",
+          help="how far apart states of a long prompt are kept where layers cannot go back; 0: "
+          f"none but those at the borders of messages (default: {EngineOptions.snapshot_every})")
+    _flag(group, "--cache-kv-bits", "engine.cache_kv_bits", "--kv-cache-quantization-bits",
+          type=_one_of(_BITS), metavar="{8,4}",
+          help="keep it in so many bits: more fits, and replies may differ a little")
+    group.add_argument(
+        "--kv-cache-quantization", dest="quantized", action="store_true", help=argparse.SUPPRESS
+    )
+    _flag(group, "--cache-dir", "engine.cache_dir", "--ssd-cache-dir", type=_place, metavar="DIR",
+          help="keep it in files there, too, across restarts; they hold what prompts say")
+    _flag(group, "--cache-disk", "engine.cache_disk", "--ssd-cache-max-gb", type=_size,
+          metavar="SIZE", help=f"room for these files (default: {_CACHE_DISK // 10**9} GB, or a "
+          "tenth of what is free there if that is less)")
 
 
 def _process_flags(group: Group) -> None:
@@ -281,6 +336,7 @@ def add(commands: Any) -> argparse.ArgumentParser:
         ("model", _model_flags),
         ("address and access", _access_flags),
         ("load and memory", _load_flags),
+        ("reuse of what prompts have in common", _cache_flags),
         ("time and processes", _process_flags),
         (
             "where a request does not say (default: as the model's generation config)",
@@ -358,14 +414,28 @@ def _warnings(options: ServerOptions) -> list[str]:
     return found
 
 
+def _cache(engine: Mapping[str, Any], quantized: bool) -> dict[str, Any]:
+    """The settings of prefix reuse, with those that follow from others."""
+    found = dict(engine)
+    if quantized:
+        found.setdefault("cache_kv_bits", 8)
+    if "cache_disk" in found and "cache_dir" not in found:
+        raise BushelError("--cache-disk needs --cache-dir.")
+    idle = [name for name in found if name.startswith("cache_") or name == "snapshot_every"]
+    if idle and "prefix_cache" in found:
+        raise BushelError(f"--no-prefix-cache leaves --{idle[0].replace('_', '-')} without use.")
+    if "cache_dir" in found:
+        free = shutil.disk_usage(_existing(found["cache_dir"])).free
+        found.setdefault("cache_disk", min(_CACHE_DISK, free // 10))
+    return found
+
+
 def _build(given: Mapping[str, Any], environment: Mapping[str, str]) -> ServerOptions:
     def part(name: str) -> dict[str, Any]:
         prefix = f"{name}."
         return {key[len(prefix) :]: it for key, it in given.items() if key.startswith(prefix)}
 
-    engine = {"model": TINY, **part("engine")}
-    if given.get("quantized"):
-        engine.setdefault("kv_bits", 8)
+    engine = {"model": TINY, **_cache(part("engine"), "quantized" in given)}
     if not engine["model"]:
         raise BushelError("MODEL is empty: name a directory or a hub id.")
     domains = _words(given, "domains", "--allowed-media-domains")

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 from bushel.server.options import ServerOptions
 from bushel.server.record import Record
+from bushel.server.reuse import reason
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 _SHOWN_STRING, _SHOWN_PROMPT = 500, 4000  # characters; a picture is megabytes of them
@@ -119,6 +120,8 @@ def fields(record: Record) -> dict[str, Any]:
         "choices": record.choices,
         "prompt_tokens": record.prompt_tokens,
         "cached_tokens": record.cached_tokens,
+        "hit": record.hit,
+        "why": record.why,
         "completion_tokens": record.completion_tokens,
         "first_token_seconds": _seconds(record.arrived, record.first_token),
         "tokens_per_second": None if record.rate is None else round(record.rate, 2),
@@ -139,10 +142,18 @@ def _ending(record: Record) -> str:
     return " ".join(it if n == 1 else f"{n}x{it}" for it, n in counts.items()) or "unfinished"
 
 
+def _cached(record: Record) -> str:
+    """What was reused; or why nothing was, unless that is so for every request."""
+    if record.hit:
+        return f" ({record.cached_tokens} cached, {record.hit})"
+    told = record.why and reason(record.why) != "off"
+    return f" (none cached: {record.why})" if told else ""
+
+
 def line(record: Record) -> str:
     """A finished request for a person to read."""
-    cached = f" ({record.cached_tokens} cached)" if record.cached_tokens else ""
-    parts = [f"{record.prompt_tokens} tokens in{cached}", f"{record.completion_tokens} out"]
+    read = f"{record.prompt_tokens} tokens in{_cached(record)}"
+    parts = [read, f"{record.completion_tokens} out"]
     if record.first_token is not None:
         parts.append(f"first after {record.first_token - record.arrived:.2f} s")
     if record.rate is not None:
@@ -184,7 +195,7 @@ def prompt(id: str, request: Mapping[str, Any]) -> None:
 
 
 def _gb(size: int) -> str:
-    return f"{size / 1e9:.2f} GB"
+    return f"{size / 1e9:.2f} GB" if size >= 10**8 else f"{size / 1e6:.1f} MB"
 
 
 def address(host: str, port: int) -> str:
@@ -224,6 +235,21 @@ def _memory_line(memory: Mapping[str, int]) -> str:
     )
 
 
+def _cache_line(options: ServerOptions, cache: Mapping[str, Any]) -> str:
+    if not cache.get("on"):
+        return f"Cache: off, because {cache.get('why', 'nothing is known of it')}"
+    said = [f"Cache: up to {_gb(cache['limit_bytes'])} of that for what prompts have in common"]
+    engine = options.engine
+    if engine.cache_kv_bits is not None:
+        said.append(f"in {engine.cache_kv_bits} bits")
+    if engine.cache_dir is not None:
+        limit = "" if engine.cache_disk is None else f"up to {_gb(engine.cache_disk)} "
+        said.append(f"{limit}in {engine.cache_dir}")
+        if off := cache.get("disk", {}).get("off"):
+            said[-1] += f" (off: {off})"
+    return ", ".join(said)
+
+
 def banner(
     options: ServerOptions,
     names: Sequence[str],
@@ -243,6 +269,7 @@ def banner(
         _model_line(options, names, context),
         _lane_line(options, status),
         _memory_line(status.get("memory", {})),
+        _cache_line(options, status.get("cache", {})),
         f"Listening on {where} (OpenAI API at {where}/v1{key})",
     ]
 

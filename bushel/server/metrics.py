@@ -24,6 +24,7 @@ from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from bushel.server.record import Record
+from bushel.server.reuse import Reuse
 
 # vLLM's bounds, in seconds.
 _REQUEST = (
@@ -147,8 +148,9 @@ class Metrics:
         self._model_name = model_name
         self._registry = CollectorRegistry()
         self._gaps, self._engine = Gaps(model_name), EngineState(model_name)
-        self._registry.register(self._gaps)
-        self._registry.register(self._engine)
+        self.reuse = Reuse(model_name)
+        for collector in (self._gaps, self._engine, self.reuse):
+            self._registry.register(collector)
         ProcessCollector(registry=self._registry)  # the front's own memory and file descriptors
         self._labels: dict[Counter, set[str]] = {}
         self._count_tokens()
@@ -178,12 +180,6 @@ class Metrics:
     def _count_tokens(self) -> None:
         self._prompt = self._counter("vllm:prompt_tokens", "Prompt tokens, reused ones too.")
         self._generated = self._counter("vllm:generation_tokens", "Tokens of replies.")
-        self._queries = self._counter(
-            "vllm:prefix_cache_queries", "Prompt tokens that could have been computed before."
-        )
-        self._hits = self._counter(
-            "vllm:prefix_cache_hits", "Prompt tokens that were not computed again."
-        )
         # A promise made at admission is kept, so nothing is ever preempted.
         self._counter("vllm:num_preemptions", "Replies that were put back to make room.")
 
@@ -236,9 +232,6 @@ class Metrics:
             self._inc(self._success, reason)
         if not gone and (record.error is not None or record.status >= 400):
             self._inc(self._errors, record.error or str(record.status))
-        if record.started is not None:
-            self._queries.inc(record.prompt_tokens)
-            self._hits.inc(record.cached_tokens)
         if record.first_token is not None:
             self._prompt.inc(record.prompt_tokens)
             self._prompts.observe(record.prompt_tokens)
@@ -266,6 +259,7 @@ class Metrics:
         """What the engine says of itself now ({} while it is gone), and the front of its queue."""
         self._engine.status, self._engine.up = status, up
         self._engine.preparing = preparing
+        self.reuse.engine(status.get("cache", {}))
 
     def restarted(self, why: str) -> None:
         """why: a word, such as "died" or "hung"; the log has the story."""

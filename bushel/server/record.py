@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from bushel.core.wire import Started
+
 Phase = Literal["preparing", "queued", "prefill", "decode", "done"]
 
 
@@ -22,6 +24,8 @@ class Record:
     phase: Phase = "preparing"
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    hit: str = ""  # exact, prefix, shorter, fork or disk; empty: nothing was reused
+    why: str = ""  # not more
     completion_tokens: int = 0
     accepted: float | None = None  # by the engine
     started: float | None = None  # its prompt began to run
@@ -35,6 +39,16 @@ class Record:
     restarts: int = 0  # of the engine, survived while waiting
     cancelled: bool = False  # by request, while it was being prepared
 
+    def start(self, started: Started, now: float) -> None:
+        """Its prompt begins to run."""
+        self.started, self.phase = now, "prefill"
+        self.cached_tokens, self.hit, self.why = started.cached, started.hit, started.why
+
+    def requeue(self, restarts: int) -> None:
+        """Its engine died before it said anything of it."""
+        self.phase, self.started, self.restarts = "queued", None, restarts
+        self.cached_tokens, self.hit, self.why = 0, "", ""
+
     @property
     def rate(self) -> float | None:
         """Tokens per second after the first one."""
@@ -46,19 +60,33 @@ class Record:
     def report(self, now: float, row: Mapping[str, Any] | None) -> dict[str, Any]:
         """As `/v1/status` shows it (B53); `row` is what the engine says of it."""
         first = self.first_token
+        run = 0 if first is None else self.prompt_tokens
         return {
             "id": self.id,
             "api": self.api,
             "model": self.model,
             "stream": self.stream,
             "phase": self.phase,
-            "prefilled_tokens": 0 if row is None else row.get("prefilled_tokens", 0),
+            "prefilled_tokens": run if row is None else row.get("prefilled_tokens", run),
             "prompt_tokens": self.prompt_tokens,
             "cached_tokens": self.cached_tokens,
+            "hit": self.hit,
+            "why": self.why,
             "completion_tokens": self.completion_tokens,
             "choices": self.choices,
             "age_seconds": now - self.arrived,
             "first_token_seconds": None if first is None else first - self.arrived,
             "tokens_per_second": self.rate,
             "largest_gap_seconds": self.largest_gap,
+        }
+
+    def summary(self, now: float) -> dict[str, Any]:
+        """The same of one that is finished."""
+        assert self.finished is not None
+        return {
+            **self.report(now, None),
+            "total_seconds": self.finished - self.arrived,
+            "finish_reasons": list(self.finish_reasons),
+            "status": self.status,
+            "error": self.error,
         }

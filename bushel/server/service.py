@@ -20,6 +20,7 @@ import itertools
 import logging
 import time
 import uuid
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -31,8 +32,8 @@ from bushel.core.params import choices, resolve
 from bushel.core.wire import (
     Abort,
     Accepted,
-    AskStatus,
     Beat,
+    Cleared,
     Decode,
     Encode,
     FromEngine,
@@ -51,6 +52,7 @@ from bushel.server.metrics import Metrics
 from bushel.server.names import Names
 from bushel.server.options import ServerOptions
 from bushel.server.pool import Pool
+from bushel.server.questions import Questions
 from bushel.server.record import Record
 from bushel.server.supervisor import Supervisor
 from bushel.server.ticket import Live, Ticket
@@ -62,7 +64,7 @@ log = logging.getLogger(__name__)
 _HELD_BYTES = 1 << 30
 _MOST_CRASHES = 2  # of engines that had a request, before it is given up
 _HOPELESS = 3  # engines that died in a row while loading, before requests are turned away
-_STATUS_SECONDS = 2.0
+_RECENT = 32  # finished requests that `/v1/status` still shows
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,8 @@ class Service:
         self._vocabulary: Vocabulary | None = None
         self._records: dict[str, Record] = {}  # of everything that is not finished
         self._live: dict[str, Live] = {}  # what has been submitted, in order
-        self._asked: list[asyncio.Future[dict[str, Any]]] = []
+        self._recent: deque[Record] = deque(maxlen=_RECENT)
+        self._questions = Questions(self.supervisor.send)
         self._calls = itertools.count()
 
     async def run(self) -> None:
@@ -222,7 +225,27 @@ class Service:
             "running": engine.get("running", 0),
             "waiting": engine.get("waiting", 0),
             "requests": [it.report(now, rows.get(it.id)) for it in self._records.values()],
+            "recent": [it.summary(now) for it in reversed(self._recent)],
         }
+
+    async def cache(self) -> dict[str, Any]:
+        """What is kept of earlier prompts, and what it was good for since the server began."""
+        self._need_engine()
+        status = self.supervisor.status
+        with contextlib.suppress(TimeoutError):
+            status = await self._questions.status()
+        return self._cache(status)
+
+    async def clear_cache(self) -> dict[str, Any]:
+        self._need_engine()
+        return self._cache(await self._questions.clear())
+
+    def _need_engine(self) -> None:
+        if not self.supervisor.ready:
+            raise errors.unavailable(self.supervisor.reason)
+
+    def _cache(self, status: Mapping[str, Any]) -> dict[str, Any]:
+        return {**status.get("cache", {}), "since_start": self.metrics.reuse.counts}
 
     @property
     def _preparing(self) -> int:
@@ -341,6 +364,7 @@ class Service:
         record.finished, record.phase = time.monotonic(), "done"
         record.status = status if error is None else error.status
         record.error = None if error is None else error.code
+        self._recent.append(record)
         self.metrics.finished(record)
         logs.finished(record)
 
@@ -361,6 +385,7 @@ class Service:
     def engine_lost(self) -> None:
         self.metrics.restarted(self.supervisor.reason)
         self.metrics.engine({}, up=False)
+        self._questions.lose()
         hopeless = self.supervisor.stillborn >= _HOPELESS
         for live in list(self._live.values()):
             live.crashes += 1
@@ -369,8 +394,7 @@ class Service:
             elif hopeless:
                 self._fail(live, errors.unavailable(self.supervisor.reason))
             else:
-                record = live.record
-                record.phase, record.started, record.restarts = "queued", None, live.crashes
+                live.record.requeue(live.crashes)
 
     def engine_said(self, message: FromEngine) -> None:
         if isinstance(message, Stepped):
@@ -385,20 +409,21 @@ class Service:
         elif isinstance(message, Refused):
             if (live := self._live.get(message.id)) is not None:
                 self._fail(live, ApiError.refused(message))
-        elif isinstance(message, Status):
-            asked, self._asked = self._asked, []
-            for future in asked:
-                if not future.done():
-                    future.set_result(message.status)
+        elif isinstance(message, Status | Cleared):
+            self._seen(message.status)
+            self._questions.hear(message)
         elif isinstance(message, Beat):
-            self.metrics.engine(message.status, up=True, preparing=self._preparing)
+            self._seen(message.status)
+
+    def _seen(self, status: Mapping[str, Any]) -> None:
+        self.metrics.engine(status, up=True, preparing=self._preparing)
 
     def _stepped(self, message: Stepped) -> None:
         now, gaps, tokens = time.monotonic(), list[float](), 0
         for started in message.started:
             if (live := self._live.get(started.id)) is not None:
-                live.record.started, live.record.phase = now, "prefill"
-                live.record.cached_tokens = started.cached
+                live.record.start(started, now)
+                self.metrics.reuse.started(live.record)
         for event in message.events:
             live = self._live.get(event.request_id)
             if live is None:
@@ -418,11 +443,8 @@ class Service:
 
     async def _engine_status(self) -> dict[str, Any]:
         if self.supervisor.ready:
-            future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-            self._asked.append(future)
-            self.supervisor.send(AskStatus())
-            with contextlib.suppress(TimeoutError):
-                return dict(await asyncio.wait_for(future, _STATUS_SECONDS))
+            with contextlib.suppress(TimeoutError, ApiError):
+                return await self._questions.status()
         return dict(self.supervisor.status)
 
 

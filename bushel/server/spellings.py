@@ -13,7 +13,8 @@ from typing import Any
 
 _ALWAYS = "Bushel always works this way."
 _FITS = "there are no blocks to size; a request is admitted when all of it fits into memory."
-_PREFIX = "needs no flag; this version computes every prompt whole."
+_PREFIX = "needs no flag; --no-prefix-cache switches it off."
+_ENTRIES = "what is kept is bounded by its size; see --cache-memory."
 
 # Flags without a value.
 NOTED = {
@@ -24,9 +25,7 @@ NOTED = {
     "--enable-metrics": "metrics are always at /metrics.",
     "--enable-prefix-cache": _PREFIX,
     "--enable-prefix-caching": _PREFIX,
-    "--disable-prefix-cache": "this version computes every prompt whole.",
-    "--no-prefix-cache": "this version computes every prompt whole.",
-    "--no-enable-prefix-caching": "this version computes every prompt whole.",
+    "--no-memory-aware-cache": _ENTRIES,
     "--disable-log-requests": "prompts are not logged without --log-prompts.",
     "--no-enable-log-requests": "prompts are not logged without --log-prompts.",
     "--disable-uvicorn-access-log": _ALWAYS,
@@ -40,15 +39,15 @@ NOTED_VALUES = {
     "--paged-cache-block-size": _FITS,
     "--max-cache-blocks": _FITS,
     "--block-size": _FITS,
+    "--prefix-cache-size": _ENTRIES,
 }
 
 _TOOLS = "tool calls are not there yet."
 _REASONING = "reasoning is not separated from content yet."
 _DRAFTS = "speculative decoding is not there yet."
-_REUSE = "reuse of prefixes is not there yet."
 _ONE_MODEL = "one server serves one model."
 _CHECKPOINT = "the checkpoint's own chat template is used, with what requests say."
-_KV = "use --kv-bits."
+_KV = "use --kv-bits, or --cache-kv-bits for what is kept of prompts."
 _TLS = "put a proxy with TLS in front."
 
 REFUSED = {
@@ -77,13 +76,8 @@ REFUSED = {
     "--specprefill-threshold": "sparse prefill is not there yet.",
     "--specprefill-keep-pct": "sparse prefill is not there yet.",
     "--specprefill-draft-model": "sparse prefill is not there yet.",
-    "--prefix-cache-size": _REUSE,
-    "--cache-memory-mb": _REUSE,
-    "--cache-memory-percent": _REUSE,
-    "--no-memory-aware-cache": _REUSE,
-    "--ssd-cache-dir": _REUSE,
-    "--ssd-cache-max-gb": _REUSE,
-    "--warm-prompts": _REUSE,
+    "--cache-memory-percent": "use --cache-memory.",
+    "--warm-prompts": "send them once; with --cache-dir that lasts.",
     "--kv-cache-dtype": _KV,
     "--kv-cache-quantization-group-size": _KV,
     "--kv-cache-min-quantize-tokens": _KV,

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 _LOOK = 0.25  # seconds between looks at the heartbeat
 _HEALTHY = 60.0  # seconds after which earlier deaths are forgiven
 _LONGEST_WAIT = 30.0
-_END = 5.0  # seconds to end in good order
+_END = 8.0  # seconds to end in good order; the cache's files may need 5 of them
 _SILENT = 5.0  # seconds without a beat, of which there is one a second
 
 

@@ -1,8 +1,14 @@
-"""A model that keeps what it computes, asked by hand, beside one that keeps nothing."""
+"""A model that keeps what it computes, asked by hand, beside one that keeps nothing.
+
+BUSHEL_FAMILIES=all runs these tests over every family whose state can be restored, and not only
+over those that stand for others.
+"""
 
 import itertools
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -14,11 +20,20 @@ from bushel.engine.build import rows_of
 from bushel.llm import Handle
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import FIRST_SPECIAL, VOCAB
+from tests.families.family import Family
 from tests.parity.run import BOUND, WIDER, Watch
+from tests.parity.scenarios import OPAQUE
 
+EVERY = os.environ.get("BUSHEL_FAMILIES") == "all"
 TOKENS = 5
 _PARAMS = SamplingParams(max_tokens=TOKENS, temperature=0, ignore_eos=True, logprobs=VOCAB)
 _ids = itertools.count()
+
+
+def families(every: Iterable[Family], some: Iterable[str]) -> list[str]:
+    """Names to run over. A family that depends on how its prompts are cut has no reuse."""
+    whole = [it.name for it in every if not it.equal_chunks and not OPAQUE & set(it.kinds)]
+    return whole if EVERY else sorted(some)
 
 
 def words(count: int, seed: int = 0) -> tuple[int, ...]:
@@ -60,12 +75,12 @@ def _answer(handle: Handle, hit: str = "", why: str = "") -> Answer:
     return Answer(tuple(output.token_ids), found, output.usage.cached_tokens, hit, why)
 
 
-@cache
+@lru_cache(maxsize=4)
 def _cold(name: str) -> LLM:
     return LLM(str(checkpoint_dir(name)), prefix_cache=False)
 
 
-@cache
+@lru_cache(maxsize=4)
 def _known(name: str) -> dict[Any, Answer]:
     return {}
 

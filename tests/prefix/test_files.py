@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.families.text import CORE
+from tests.families.text import TEXT
 
-from .serve import Serving, words
+from .serve import Serving, families, words
 
+SOME = ("llama", "gemma3_text", "qwen3_5", "mamba2", "falcon_h1", "deepseek_v3")
 BEGIN = words(80, 1)
 PROMPTS = (BEGIN, BEGIN + words(40, 2), BEGIN[:50] + words(60, 3))
 
@@ -23,7 +24,7 @@ def ask_all(name: str, folder: Path, **options: object) -> list[tuple[int, str]]
     return [(it.cached, it.hit) for it in answers]
 
 
-@pytest.mark.parametrize("name", CORE)
+@pytest.mark.parametrize("name", families(TEXT.values(), SOME))
 def test_a_new_process_goes_on_where_the_last_one_ended(name: str, tmp_path: Path) -> None:
     ask_all(name, tmp_path)
     first, second, third = ask_all(name, tmp_path)

@@ -14,9 +14,9 @@ from tests.families.images import LARGE, MEDIUM, SMALL, picture
 from tests.families.vision import EXEMPLARS, VISION
 from tests.models.sight import watched
 
-from .serve import Serving
+from .serve import Serving, families
 
-NAMES = sorted(name for name in EXEMPLARS if VISION[name].most_images > 1)
+NAMES = [name for name in families(VISION.values(), EXEMPLARS) if VISION[name].most_images > 1]
 # Their two-way attention lets nothing before the last image be restored alone.
 WHOLE = {name for name in NAMES if VISION[name].cuts == "refused"}
 

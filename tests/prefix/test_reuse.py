@@ -7,9 +7,10 @@ every count of cached tokens with what the model was seen to compute (`serve.Ser
 import pytest
 
 from bushel.core import Borders, Prepared
-from tests.families.text import CORE
+from tests.families.text import CORE, TEXT
+from tests.families.vision import VISION
 
-from .serve import Serving, words
+from .serve import EVERY, Serving, families, words
 
 SYSTEM, QUESTION, OTHER, LONGER = words(90, 1), words(40, 2), words(40, 3), words(60, 4)
 TAIL = words(6, 5)  # a generation prompt
@@ -29,13 +30,14 @@ def needs_snapshots(serving: Serving) -> bool:
     return engine.prefixes.needs_snapshots
 
 
-@pytest.fixture(params=CORE)
+@pytest.fixture(params=families((*TEXT.values(), *VISION.values()), CORE))
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.mark.parametrize("chunk", [8, 64, 512])
-@pytest.mark.parametrize("busy", [False, True], ids=["alone", "in a batch"])
+@pytest.mark.parametrize(
+    ("chunk", "busy"), [(8, True), (64, False), (512, False), *([(64, True)] if EVERY else [])]
+)
 def test_shared_beginnings_are_computed_once(name: str, chunk: int, busy: bool) -> None:
     """B32, B33, B36, B37, B41, B42."""
     with Serving(name, busy=busy, prefill_chunk=chunk, snapshot_every=64) as serving:

@@ -17,10 +17,11 @@ import uvloop
 from bushel.core import Event
 from bushel.core.options import EngineOptions, Facts
 from bushel.server.app import create_app
-from bushel.server.errors import ApiError
+from bushel.server.errors import ApiError, unavailable
 from bushel.server.http import make_server
 from bushel.server.names import Names
 from bushel.server.options import ServerOptions
+from bushel.server.reuse import Reuse
 from bushel.server.service import Job
 
 T = TypeVar("T")
@@ -154,6 +155,13 @@ class Service:
 
     async def status(self) -> dict[str, Any]:
         return {"running": len(self.tickets)}
+
+    async def cache(self) -> dict[str, Any]:
+        if self.unwell is not None:
+            raise unavailable(self.unwell)
+        return {"on": False, "why": "it is a script", "since_start": Reuse("").counts}
+
+    clear_cache = cache
 
     def cancel(self, request_id: str) -> bool:
         return any(ticket.id == request_id for ticket in self.tickets)

@@ -18,6 +18,8 @@ ROUTES = [
     ("GET", "/metrics"),
     ("GET", "/v1/status"),
     ("DELETE", "/v1/requests/x"),
+    ("GET", "/v1/cache"),
+    ("DELETE", "/v1/cache"),
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
     ("GET", "/version"),

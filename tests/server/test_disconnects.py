@@ -25,6 +25,8 @@ def server() -> Iterator[Server]:
 
 
 def memory_of(server: Server) -> tuple[int, int]:
+    """Without what is kept for later prompts."""
+    server.http.delete("/v1/cache").raise_for_status()
     found = server.status()["engine"]["memory"]
     # Constants that MLX makes on the way are a few bytes each.
     return round(found["active_bytes"] / 1e5), found["state_buffers"]

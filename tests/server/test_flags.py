@@ -79,8 +79,10 @@ def test_everything_said_arrives(served: list[ServerOptions], tmp_path: Path) ->
         --max-request-tokens 100 --log-json --log-prompts --log-level debug --allow-remote-media
         --allowed-media-domains a.org b.org --allowed-host box --allowed-host box.local
         --cors-origin http://localhost:3000 --api-key one --api-key two
-        --served-model-name a b --model-alias gpt-*=a --model-alias *=b"""
-    options = made(served, "org/model", *said.split(), "--media-path", str(tmp_path))
+        --served-model-name a b --model-alias gpt-*=a --model-alias *=b --cache-memory 3
+        --snapshot-every 512 --cache-kv-bits 8 --cache-disk 500MB"""
+    places = ("--media-path", str(tmp_path), "--cache-dir", str(tmp_path / "new" / "cache"))
+    options = made(served, "org/model", *said.split(), *places)
     engine = options.engine
     assert engine == EngineOptions(
         "org/model",
@@ -95,7 +97,13 @@ def test_everything_said_arrives(served: list[ServerOptions], tmp_path: Path) ->
         memory_limit=20_000_000_000,
         headroom=1_500_000_000,
         self_check=False,
+        cache_memory=3_000_000_000,
+        snapshot_every=512,
+        cache_kv_bits=8,
+        cache_dir=str(tmp_path / "new" / "cache"),
+        cache_disk=500_000_000,
     )
+    assert not (tmp_path / "new").exists()  # the engine makes it, when it is needed
     assert (options.host, options.port, options.workers) == ("::1", 0, 3)
     assert (options.timeout, options.drain_seconds, options.hang_seconds) == (60.0, 1.0, 45.0)
     assert (options.limits.queue, options.limits.tokens) == (9, 100)
@@ -128,8 +136,16 @@ def test_sampling_defaults_stand_before_the_models_own(served: list[ServerOption
         ("--scheduler-policy fcfs", "--scheduler-policy arrival"),
         ("--scheduling-policy sjf", "--scheduler-policy shortest"),
         ("--max-tokens 5", "--default-max-tokens 5"),
-        ("--kv-cache-quantization", "--kv-bits 8"),
-        ("--kv-cache-quantization-bits 4 --kv-cache-quantization", "--kv-bits 4"),
+        ("--kv-cache-quantization", "--cache-kv-bits 8"),
+        ("--kv-cache-quantization-bits 4 --kv-cache-quantization", "--cache-kv-bits 4"),
+        ("--disable-prefix-cache", "--no-prefix-cache"),
+        ("--no-enable-prefix-caching", "--no-prefix-cache"),
+        ("--enable-prefix-caching", ""),
+        ("--cache-memory-mb 512", "--cache-memory 512MiB"),
+        ("--cache-memory 0.5", "--cache-memory 500MB"),
+        ("--cache-memory 2gib", "--cache-memory 2048MiB"),
+        ("--ssd-cache-dir /tmp --ssd-cache-max-gb 2", "--cache-dir /tmp --cache-disk 2GB"),
+        ("--mid-prefill-save-interval 512", "--snapshot-every 512"),
         ("--dtype half", "--dtype float16"),
         ("--dtype auto", ""),
         ("--allowed-local-media-path /", "--media-path /"),
@@ -153,6 +169,16 @@ def test_a_command_line_of_vllm_mlx_works(served: list[ServerOptions], capsys: C
     assert (options.engine.max_batch, options.engine.prefill_chunk) == (16, 1024)
     assert options.served_names == ("local",)
     assert len(capsys.readouterr().err.splitlines()) == 5
+
+
+def test_files_get_a_tenth_of_what_is_free_and_no_more_than_20_gb(
+    served: list[ServerOptions], tmp_path: Path, monkeypatch: Patch
+) -> None:
+    for free, room in ((10**12, 20 * 10**9), (50 * 10**9, 5 * 10**9)):
+        monkeypatch.setattr("shutil.disk_usage", lambda _, it=free: types.SimpleNamespace(free=it))
+        found = made(served, "--cache-dir", str(tmp_path / "not" / "there")).engine
+        assert found.cache_disk == room
+    assert made(served).engine.cache_disk is None
 
 
 # -- notes -----------------------------------------------------------------------------------
@@ -257,6 +283,23 @@ def test_a_file_without_keys_is_refused(tmp_path: Path, capsys: Capture) -> None
         "--default-top-p 1.1",
         "--default-max-tokens 0",
         "--kv-bits 3",
+        "--cache-kv-bits 3",
+        "--cache-memory 0",
+        "--cache-memory 1kb",
+        "--cache-memory -1",
+        "--cache-memory 4XB",
+        "--cache-memory nan",
+        "--cache-memory half",
+        "--snapshot-every -1",
+        "--snapshot-every 1.5",
+        "--cache-disk 0 --cache-dir /tmp",
+        "--cache-disk 4",
+        "--cache-dir /dev/null",
+        "--cache-dir /dev/null/below",
+        "--no-prefix-cache --cache-memory 4",
+        "--no-prefix-cache --cache-dir /tmp",
+        "--no-prefix-cache --snapshot-every 64",
+        "--no-prefix-cache --kv-cache-quantization",
         "--dtype int3",
         "--timeout 0",
         "--hang-seconds 0",

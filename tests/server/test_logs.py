@@ -52,6 +52,8 @@ def record(**more: Any) -> Record:
         "phase": "done",
         "prompt_tokens": 120,
         "cached_tokens": 96,
+        "hit": "prefix",
+        "why": "what is kept goes on otherwise, or ends, at token 96",
         "completion_tokens": 41,
         "accepted": 100.1,
         "started": 100.2,
@@ -79,7 +81,7 @@ def test_a_finished_request_is_one_readable_line() -> None:
     said = only_line(stream)
     assert " INFO " in said
     assert said.endswith(
-        "chatcmpl-1 chat org/model: 120 tokens in (96 cached), 41 out, first after 0.50 s, "
+        "chatcmpl-1 chat org/model: 120 tokens in (96 cached, prefix), 41 out, first after 0.50 s, "
         "20.0 tokens/s, 2.50 s in all, stop"
     )
 
@@ -128,6 +130,8 @@ def test_json_has_every_number_of_the_request() -> None:
         "model": "org/model",
         "prompt_tokens": 120,
         "cached_tokens": 96,
+        "hit": "prefix",
+        "why": "what is kept goes on otherwise, or ends, at token 96",
         "completion_tokens": 41,
         "first_token_seconds": 0.5,
         "tokens_per_second": 20.0,
@@ -136,6 +140,20 @@ def test_json_has_every_number_of_the_request() -> None:
         "error": None,
     }
     assert {key: said[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        ("nothing that is kept begins like this prompt", "120 tokens in (none cached: nothing "),
+        ("prefix reuse is off", "120 tokens in, 41 out"),  # the start-up lines tell why
+        ("", "120 tokens in, 41 out"),  # it never came to that
+    ],
+)
+def test_a_request_that_reused_nothing_says_why(why: str, said: str) -> None:
+    stream = written()
+    logs.finished(record(cached_tokens=0, hit="", why=why))
+    assert said in only_line(stream)
 
 
 # -- nobody writes lines of their own --------------------------------------------------------
@@ -275,6 +293,7 @@ IDLE: dict[str, Any] = {
         "weights_bytes": 8_000_000_000,
         "promised_bytes": 8_500_000_000,
     },
+    "cache": {"on": True, "limit_bytes": 5_750_000_000},
 }
 
 
@@ -285,6 +304,7 @@ def test_the_banner_tells_where_what_and_how_much() -> None:
         "Lane: batch, up to 32 replies together, prompts in chunks of 512 tokens",
         "Memory: 20.00 GB may be used: 8.00 GB weights, 0.50 GB to run a prompt, "
         "11.50 GB for requests",
+        "Cache: up to 5.75 GB of that for what prompts have in common",
         "Listening on http://127.0.0.1:8000 (OpenAI API at http://127.0.0.1:8000/v1)",
     ]
 
@@ -303,8 +323,24 @@ def test_the_banner_tells_why_rows_run_alone() -> None:
     assert lines[1] == "Lane: single, one reply at a time, because its rows mix"
 
 
+def test_the_banner_tells_where_files_are_kept() -> None:
+    engine = EngineOptions("m", cache_kv_bits=8, cache_dir="/ssd/cache", cache_disk=20 * 10**9)
+    lines = logs.banner(ServerOptions(engine), ["a"], IDLE)
+    assert lines[3].endswith(" in common, in 8 bits, up to 20.00 GB in /ssd/cache")
+    cache = {**IDLE["cache"], "disk": {"off": "another process uses its folder"}}
+    lines = logs.banner(ServerOptions(engine), ["a"], {**IDLE, "cache": cache})
+    assert lines[3].endswith("/ssd/cache (off: another process uses its folder)")
+
+
+def test_the_banner_tells_why_nothing_is_reused() -> None:
+    status = {**IDLE, "cache": {"on": False, "why": "state of X cannot be kept"}}
+    assert logs.banner(options(), ["a"], status)[3] == (
+        "Cache: off, because state of X cannot be kept"
+    )
+
+
 def test_the_banner_is_logged_like_the_rest() -> None:
     stream = written()
     logs.announce(logs.banner(options(), ["a"], {"lane": "batch"}))
-    assert len(stream.getvalue().splitlines()) == 4
+    assert len(stream.getvalue().splitlines()) == 5
     assert "Memory: no limit" in stream.getvalue()

@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bushel.server.metrics import Metrics
 from bushel.server.record import Record
+from bushel.server.reuse import HITS, REASONS
 
 from .test_logs import record
 
@@ -49,23 +50,30 @@ STATUS: dict[str, Any] = {
 
 
 def seen(metrics: Metrics) -> dict[str, float]:
-    """Samples by name; with labels beside the model's as name{label=value}."""
     body, kind = metrics.render()
     assert kind.startswith("text/plain")
+    return samples(body.decode(), MODEL)
+
+
+def samples(text: str, model: str = "bushel:tiny") -> dict[str, float]:
+    """By name; with labels beside the model's as name{label=value}."""
     found = {}
-    for family in text_string_to_metric_families(body.decode()):
+    for family in text_string_to_metric_families(text):
         for sample in family.samples:
             labels = dict(sample.labels)
             if not sample.name.startswith("process_"):
-                assert labels.pop("model_name") == MODEL, sample.name
+                assert labels.pop("model_name") == model, sample.name
             rest = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
             found[sample.name + (f"{{{rest}}}" if rest else "")] = sample.value
     return found
 
 
 def after(*records: Record) -> dict[str, float]:
+    """Of requests that ran, each to its end."""
     metrics = Metrics(MODEL)
     for it in records:
+        if it.started is not None:
+            metrics.reuse.started(it)
         metrics.finished(it)
     return seen(metrics)
 
@@ -169,6 +177,93 @@ def test_tokens_and_gaps_are_counted_as_they_come() -> None:
     below = {"0.01": 2, "0.05": 2, "0.075": 3, "0.2": 3, "0.3": 4, "80.0": 4, "+Inf": 5}
     assert {key: found[f"{name}_bucket{{le={key}}}"] for key in below} == below
     assert found["bushel:largest_token_gap_seconds"] == 100.0
+
+
+# -- prefix reuse ------------------------------------------------------------------------------
+
+
+def test_requests_are_counted_by_what_was_reused_of_their_prompts() -> None:
+    found = after(
+        record(hit="exact", cached_tokens=119),
+        record(hit="fork", cached_tokens=50),
+        record(hit="", cached_tokens=0, why="nothing that is kept begins like this prompt"),
+    )
+    name = "bushel:prefix_cache_hit_requests_total"
+    assert [found[f"{name}{{kind={kind}}}"] for kind in HITS] == [1, 0, 0, 1, 0]
+    assert found["bushel:prefix_cache_missed_requests_total{reason=unknown}"] == 1
+    assert found["vllm:prefix_cache_queries_total"] == 360
+    assert found["vllm:prefix_cache_hits_total"] == 169
+
+
+@pytest.mark.parametrize(
+    ("why", "label", "looked"),
+    [
+        ("prefix reuse is off", "off", 0),
+        ("log-probabilities of the whole prompt were asked for", "prompt_logprobs", 0),
+        ("nothing that is kept begins like this prompt", "unknown", 120),
+        ("7 tokens agree with what is kept, the last state of all layers is at 0", "no_state", 120),
+        ("what is kept goes on otherwise, or ends, at token 7", "diverged", 120),
+        ("what was kept could not be restored", "not_restored", 120),
+        ("something nobody thought of", "other", 120),
+    ],
+)
+def test_a_miss_is_counted_by_its_reason(why: str, label: str, looked: int) -> None:
+    """As vLLM counts them: tokens are asked for where somebody looked."""
+    found = after(record(hit="", cached_tokens=0, why=why))
+    name = "bushel:prefix_cache_missed_requests_total"
+    assert {reason for reason in REASONS if found[f"{name}{{reason={reason}}}"]} == {label}
+    assert found["vllm:prefix_cache_queries_total"] == looked
+
+
+def cache(**more: Any) -> dict[str, Any]:
+    """An engine's status."""
+    kept = {"nodes": 5, "tokens": 99, "edge_bytes": 700, "snapshots": 2, "snapshot_bytes": 200}
+    kept |= {"features": 1, "feature_bytes": 100, "evicted": 3, "limit_bytes": 4000}
+    return {**STATUS, "cache": {"on": True, **kept, **more}}
+
+
+def test_what_is_kept_is_told_by_kind() -> None:
+    metrics = Metrics(MODEL)
+    metrics.engine(cache(), up=True)
+    found = seen(metrics)
+    kinds = ("kv", "snapshot", "vision")
+    entries = [found[f"bushel:prefix_cache_entries{{kind={kind}}}"] for kind in kinds]
+    sizes = [found[f"bushel:prefix_cache_bytes{{kind={kind}}}"] for kind in kinds]
+    assert (entries, sizes) == ([5, 2, 1], [700, 200, 100])
+    assert found["bushel:prefix_cache_limit_bytes"] == 4000
+    assert found["bushel:prefix_cache_tokens"] == 99
+    assert found["bushel:prefix_cache_evictions_total"] == 3
+    assert not any("cache_disk" in name for name in found)
+    metrics.engine({**STATUS, "cache": {"on": False, "why": "it is switched off"}}, up=True)
+    assert not any(name.startswith("bushel:prefix_cache_bytes") for name in seen(metrics))
+
+
+def disk(written: int, **removed: int) -> dict[str, Any]:
+    plain = {"files": 4, "bytes": 900, "queued_bytes": 10, "read": 1}
+    return cache(disk={**plain, "written": written, "removed": removed, "refused": {"busy": 2}})
+
+
+def test_counts_of_an_engine_go_on_with_the_next_one() -> None:
+    metrics = Metrics(MODEL)
+    for status in (disk(5), disk(7, limit=1), disk(7, limit=1)):
+        metrics.engine(status, up=True)
+    metrics.engine({}, up=False)
+    gone = seen(metrics)
+    assert "bushel:prefix_cache_disk_files" not in gone
+    assert gone["bushel:prefix_cache_disk_written_files_total"] == 7
+    metrics.engine(disk(9, limit=1, damaged=2), up=True)
+    found = seen(metrics)
+    assert found["bushel:prefix_cache_disk_files"] == 4
+    assert found["bushel:prefix_cache_disk_bytes"] == 900
+    assert found["bushel:prefix_cache_disk_written_files_total"] == 16
+    assert found["bushel:prefix_cache_disk_read_files_total"] == 2
+    assert found["bushel:prefix_cache_disk_removed_files_total{cause=limit}"] == 2
+    assert found["bushel:prefix_cache_disk_removed_files_total{cause=damaged}"] == 2
+    assert found["bushel:prefix_cache_disk_refused_writes_total{cause=busy}"] == 4
+    assert found["bushel:prefix_cache_evictions_total"] == 6
+
+
+# -- the engine --------------------------------------------------------------------------------
 
 
 def test_the_engine_is_seen_as_it_reports_itself() -> None:

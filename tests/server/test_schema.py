@@ -98,11 +98,12 @@ def test_every_answer_is_one_that_the_document_promises(tiny: Server) -> None:
             try:
                 asked(operation, mode, seen.setdefault(label, Counter()))
             except hypothesis.errors.Unsatisfiable:
-                assert operation.method == "get"  # there is nothing that could be wrong with it
+                # There is nothing that could be wrong with it.
+                assert operation.method == "get" or operation.path == "/v1/cache"
             except (Exception, FailureGroup) as error:
                 problems[label] = f"{error}"[:2000]
     assert problems == {}
-    assert len(seen) >= 2 * 11
+    assert len(seen) >= 2 * 13
     # Or the document allows what the server does not, or too little was wrong with the rest.
     for path in ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"):
         assert seen[f"POST {path} positive"][200] > 0
