@@ -33,6 +33,17 @@ from bushel.cache.tree import Node, Tree, Walk
 log = logging.getLogger(__name__)
 
 
+# Why a prompt was not restored further, in a word that can be counted.
+REASONS = (
+    "off",
+    "prompt_logprobs",  # all of it has to be run
+    "unknown",  # nothing that is kept begins like it
+    "no_state",  # more agrees, but not every layer's state is there
+    "diverged",
+    "not_restored",
+)
+
+
 @dataclass(frozen=True)
 class Reuse:
     """What of a prompt need not be computed."""
@@ -40,6 +51,7 @@ class Reuse:
     position: int = 0  # tokens
     hit: str = ""  # exact, prefix, shorter, fork or disk; empty: none
     why: str = ""  # not more
+    reason: str = ""  # the same in a word of REASONS; empty: nothing was left out
     fork: int = 0  # where the prompt leaves what is known, if a state there would serve others
     nodes: tuple[Node, ...] = ()  # whose edges hold these tokens
 
@@ -95,9 +107,8 @@ class Prefixes:
         position = self._position(walk, most)
         nodes = tuple(it for it in walk.nodes if it.start < position)
         fork = self._fork(walk, position) if walk.matched < min(most, len(key) - 1) else 0
-        return Reuse(
-            position, self._hit(walk, position, key), self._why(walk, position, most), fork, nodes
-        )
+        reason, why = self._why(walk, position, most)
+        return Reuse(position, self._hit(walk, position, key), why, reason, fork, nodes)
 
     def _position(self, walk: Walk, most: int, *, files: bool = False) -> int:
         """How far every layer can be restored from memory, or also from files."""
@@ -152,15 +163,16 @@ class Prefixes:
             return "exact" if there else "shorter"
         return "fork" if walk.matched < last.end or last.children else "prefix"
 
-    def _why(self, walk: Walk, position: int, most: int) -> str:
+    def _why(self, walk: Walk, position: int, most: int) -> tuple[str, str]:
+        """Why not more was found, in a word and in words."""
         if position >= most:
-            return ""
+            return "", ""
         if not walk.matched:
-            return "nothing that is kept begins like this prompt"
+            return "unknown", "nothing that is kept begins like this prompt"
         if position < min(walk.matched, most):
             agree = f"{walk.matched} tokens agree with what is kept"
-            return f"{agree}, the last state of all layers is at {position}"
-        return f"what is kept goes on otherwise, or ends, at token {walk.matched}"
+            return "no_state", f"{agree}, the last state of all layers is at {position}"
+        return "diverged", f"what is kept goes on otherwise, or ends, at token {walk.matched}"
 
     # -- restore -----------------------------------------------------------------------------
 

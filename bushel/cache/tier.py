@@ -120,6 +120,8 @@ class Tier:
 
     def take(self, fetch: Fetch) -> None:
         """Put what was read into the tree, as far as it is sound and there is room."""
+        if not self._tree.has(fetch.nodes[-1]):  # it was let go meanwhile
+            return
         for node in fetch.nodes:
             if node.edge is not None:
                 continue

@@ -134,6 +134,14 @@ class Tree:
                 break
         return Walk(tuple(nodes), at)
 
+    def has(self, node: Node) -> bool:
+        """Whether it is still in the tree."""
+        while node.parent is not None:
+            if node.parent.children.get(int(node.key[0])) is not node:
+                return False
+            node = node.parent
+        return any(root is node for root in self._roots.values())
+
     def nodes(self) -> Iterator[Node]:
         for root in self._roots.values():
             yield from (node for node in root.below() if node is not root)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from bushel.core.params import GenerationDefaults
 
 Order = Literal["arrival", "shortest"]
+MOST_DISK = 20 * 10**9  # bytes of prefixes on disk, unless someone says otherwise
+
+
+def disk_room(folder: str) -> int:
+    """Bytes for a folder that may not exist yet: a tenth of what is free there, or less."""
+    there = Path(folder).absolute()
+    while not there.exists():
+        there = there.parent
+    return min(MOST_DISK, shutil.disk_usage(there).free // 10)
 
 
 @dataclass(frozen=True)

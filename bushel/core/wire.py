@@ -127,7 +127,8 @@ class Started(msgspec.Struct, frozen=True, array_like=True):
     id: str
     cached: int = 0
     hit: str = ""  # exact, prefix, shorter, fork or disk; empty: nothing was reused
-    why: str = ""
+    why: str = ""  # for a person
+    reason: str = ""  # the same in a word: see `cache.prefixes.REASONS`
 
 
 class Stepped(Message, frozen=True):

@@ -15,7 +15,7 @@ from bushel.cache import Prefixes, cannot_restore
 from bushel.cache.disk import Disk
 from bushel.core import BushelError, Decoding
 from bushel.core.memory import Memory
-from bushel.core.options import EngineOptions, Order
+from bushel.core.options import EngineOptions, Order, disk_room
 from bushel.engine import measure
 from bushel.engine.draw import derived_seed
 from bushel.engine.engine import Engine
@@ -25,7 +25,6 @@ from bushel.models import Model, load
 from bushel.models.checkpoint import fingerprint
 from bushel.models.lanes import cuts_matter
 
-_CACHE_DISK = 20 << 30  # bytes, unless someone says otherwise
 # Of what is free beside the weights; rows that need it get it all the same (`Prefixes.fit`).
 _CACHE_SHARE = 0.5
 
@@ -97,7 +96,8 @@ def _disk(model: Model, options: EngineOptions) -> Callable[[str], Disk] | None:
     if options.cache_dir is None:
         return None
     folder = Path(options.cache_dir)
-    limit = _CACHE_DISK if options.cache_disk is None else options.cache_disk
+    limit = options.cache_disk
+    limit = disk_room(options.cache_dir) if limit is None else limit
     made_by = [version(name) for name in ("bushel", "mlx", "mlx-lm", "mlx-vlm", "transformers")]
     said = [fingerprint(model.host.path), options.dtype, options.kv_bits, *made_by]
 

@@ -170,7 +170,7 @@ class Engine:
 
     def _enqueue(self, sequences: list[Sequence], *, again: bool = False) -> None:
         now, order = self._clock(), next(self._order)
-        job = Prefill(self.model, sequences, order, now)
+        job = Prefill(self.model, sequences, order, now, rebuilt=again)
         if not again:
             job.prefixes, job.every = self.prefixes, self._snapshot_every
             job.arrive()
@@ -263,11 +263,13 @@ class Engine:
         return job.done - before
 
     def _report(self, job: Prefill) -> None:
-        if job.replay:
+        if job.rebuilt:
             return
         reuse = job.reuse
         request_id = job.sequences[0].request.id
-        self._started.append(Started(request_id, reuse.position, reuse.hit, reuse.why))
+        self._started.append(
+            Started(request_id, reuse.position, reuse.hit, reuse.why, reuse.reason)
+        )
         for sequence in job.sequences:
             sequence.reuse = dataclasses.replace(reuse, nodes=())
 
@@ -447,6 +449,8 @@ class Engine:
     def clear_cache(self) -> None:
         if self.prefixes is not None:
             self.prefixes.clear()
+        for job in self._waiting.values():  # what is being read was cleared as well
+            job.fetch = None
 
     def check_integrity(self) -> None:
         self._batch.check_integrity()

@@ -57,6 +57,7 @@ class Prefill:
     last_served: float
     prefixes: Prefixes | None = None  # where to find, and to keep, what was computed
     every: int = 0  # tokens between two states kept of a long prompt
+    rebuilt: bool = False  # after a fault: it was reported when it first began
     prompt: Prompt | None = None
     state: State = field(default_factory=list)
     done: int = 0  # tokens run, or restored
@@ -109,9 +110,10 @@ class Prefill:
         """What could be restored now."""
         sequence = self.sequences[0]
         if self.prefixes is None:
-            self.reuse = Reuse(why="prefix reuse is off")
+            self.reuse = Reuse(why="prefix reuse is off", reason="off")
         elif self._wanted_logprobs is not None:
-            self.reuse = Reuse(why="log-probabilities of the whole prompt were asked for")
+            why = "log-probabilities of the whole prompt were asked for"
+            self.reuse = Reuse(why=why, reason="prompt_logprobs")
         else:
             self.reuse = self.prefixes.plan(sequence.root, sequence.key, len(sequence.key) - 1)
             if self.from_disk.intersection(self.reuse.nodes):
@@ -132,7 +134,7 @@ class Prefill:
             )
         restored = prefixes.restore(self.reuse, len(prompt.ids)) if prefixes else None
         if restored is None and self.reuse.position:
-            self.reuse = Reuse(why="what was kept could not be restored")
+            self.reuse = Reuse(why="what was kept could not be restored", reason="not_restored")
             prompt = self._embedded()
         self.prompt = prompt
         self.state = self.model.make_state() if restored is None else restored

@@ -11,12 +11,11 @@ import ipaddress
 import math
 import os
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from bushel.core import BushelError, GenerationDefaults
-from bushel.core.options import EngineOptions
+from bushel.core.options import MOST_DISK, EngineOptions, disk_room
 from bushel.core.wire import MediaRules
 from bushel.server import spellings
 from bushel.server.logs import LEVELS
@@ -36,7 +35,6 @@ _UNITS = {
     **{"": 10**9, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12},
     **{"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40},
 }
-_CACHE_DISK = 20 * 10**9  # bytes, or a tenth of what is free there if that is less
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s?#]+")
 _HOST = re.compile(r"[A-Za-z0-9.:_%\[\]-]+")
 _HOSTS = re.compile(rf"\*|{_HOST.pattern}")
@@ -260,7 +258,7 @@ def _cache_flags(group: Group) -> None:
     _flag(group, "--cache-dir", "engine.cache_dir", "--ssd-cache-dir", type=_place, metavar="DIR",
           help="keep it in files there, too, across restarts; they hold what prompts say")
     _flag(group, "--cache-disk", "engine.cache_disk", "--ssd-cache-max-gb", type=_size,
-          metavar="SIZE", help=f"room for these files (default: {_CACHE_DISK // 10**9} GB, or a "
+          metavar="SIZE", help=f"room for these files (default: {MOST_DISK // 10**9} GB, or a "
           "tenth of what is free there if that is less)")
 
 
@@ -425,8 +423,7 @@ def _cache(engine: Mapping[str, Any], quantized: bool) -> dict[str, Any]:
     if idle and "prefix_cache" in found:
         raise BushelError(f"--no-prefix-cache leaves --{idle[0].replace('_', '-')} without use.")
     if "cache_dir" in found:
-        free = shutil.disk_usage(_existing(found["cache_dir"])).free
-        found.setdefault("cache_disk", min(_CACHE_DISK, free // 10))
+        found.setdefault("cache_disk", disk_room(found["cache_dir"]))
     return found
 
 

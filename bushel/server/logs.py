@@ -18,7 +18,6 @@ from typing import Any, TextIO
 
 from bushel.server.options import ServerOptions
 from bushel.server.record import Record
-from bushel.server.reuse import reason
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 _SHOWN_STRING, _SHOWN_PROMPT = 500, 4000  # characters; a picture is megabytes of them
@@ -146,7 +145,7 @@ def _cached(record: Record) -> str:
     """What was reused; or why nothing was, unless that is so for every request."""
     if record.hit:
         return f" ({record.cached_tokens} cached, {record.hit})"
-    told = record.why and reason(record.why) != "off"
+    told = record.why and record.reason != "off"
     return f" (none cached: {record.why})" if told else ""
 
 

@@ -26,6 +26,7 @@ class Record:
     cached_tokens: int = 0
     hit: str = ""  # exact, prefix, shorter, fork or disk; empty: nothing was reused
     why: str = ""  # not more
+    reason: str = ""  # the same in a word
     completion_tokens: int = 0
     accepted: float | None = None  # by the engine
     started: float | None = None  # its prompt began to run
@@ -42,12 +43,13 @@ class Record:
     def start(self, started: Started, now: float) -> None:
         """Its prompt begins to run."""
         self.started, self.phase = now, "prefill"
-        self.cached_tokens, self.hit, self.why = started.cached, started.hit, started.why
+        self.cached_tokens, self.hit = started.cached, started.hit
+        self.why, self.reason = started.why, started.reason
 
     def requeue(self, restarts: int) -> None:
         """Its engine died before it said anything of it."""
         self.phase, self.started, self.restarts = "queued", None, restarts
-        self.cached_tokens, self.hit, self.why = 0, "", ""
+        self.cached_tokens, self.hit, self.why, self.reason = 0, "", "", ""
 
     @property
     def rate(self) -> float | None:

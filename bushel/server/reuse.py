@@ -16,17 +16,8 @@ from prometheus_client.registry import Collector
 from bushel.server.record import Record
 
 HITS = ("exact", "prefix", "shorter", "fork", "disk")
-# How the engine's words for a prompt of which nothing was reused begin or go on, and the reason
-# that they are counted as.
-_REASONS = (
-    ("prefix reuse is off", "off"),
-    ("log-probabilities", "prompt_logprobs"),
-    ("nothing that is kept", "unknown"),
-    ("tokens agree", "no_state"),
-    ("goes on otherwise", "diverged"),
-    ("could not be restored", "not_restored"),
-)
-REASONS = (*(reason for _, reason in _REASONS), "other")
+# The engine's words (`cache.prefixes.REASONS`), which the front cannot import; a test compares.
+REASONS = ("off", "prompt_logprobs", "unknown", "no_state", "diverged", "not_restored", "other")
 _NOT_ASKED = ("off", "prompt_logprobs")  # nobody looked
 
 # Label, and where the count and the bytes stand in the engine's status.
@@ -35,11 +26,6 @@ _KINDS = (
     ("snapshot", "snapshots", "snapshot_bytes"),
     ("vision", "features", "feature_bytes"),
 )
-
-
-def reason(why: str) -> str:
-    """A word for why nothing was reused."""
-    return next((found for words, found in _REASONS if words in why), "other")
 
 
 class Steps:
@@ -70,11 +56,11 @@ class Reuse(Collector):
 
     def started(self, record: Record) -> None:
         """Its prompt began to run."""
-        missed = None if record.hit else reason(record.why)
+        missed = None if record.hit else record.reason
         if missed is None:
             self._hits[record.hit if record.hit in HITS else "other"] += 1
         else:
-            self._misses[missed] += 1
+            self._misses[missed if missed in REASONS else "other"] += 1
         if missed not in _NOT_ASKED:
             self._asked += record.prompt_tokens
             self._reused += record.cached_tokens

@@ -41,6 +41,8 @@ _LEVELS = {"damaged": logging.WARNING, "orphan": logging.WARNING, "limit": loggi
 
 @dataclass(frozen=True)
 class Stats:
+    off: str  # why it keeps nothing, or empty
+    limit: int  # bytes
     files: int
     bytes: int
     queued_bytes: int  # not yet written
@@ -179,6 +181,8 @@ class Disk:
     @property
     def stats(self) -> Stats:
         return Stats(
+            off=self.off,
+            limit=self._limit,
             files=len(self._index),
             bytes=self._index.nbytes,
             queued_bytes=self._threads.queued_bytes,
