@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from training.config import Sizes
 from training.model.whole import Rows
 from training.pack import LONG, SHORT, Packer, Shape, maker
-from training.tokens import read_tokenizer, worn_tokenizer
+from training.tokens import pieces, read_tokenizer, worn_tokenizer
 
 # One shard in eight is written with one of sixteen worn tokenizers.
 _WORN_EVERY, _WORN = 8, 16
@@ -34,12 +34,13 @@ class Shards(IterableDataset[dict[str, Tensor]]):
         torch.set_num_threads(1)
         whole = read_tokenizer(self.tokenizer)
         worn = [worn_tokenizer(self.tokenizer, seed) for seed in range(_WORN)]
+        letters = pieces(whole)
         number += self.first
         kind = "long" if self.long else "short"
         while True:
             turn, rest = divmod(number, _WORN_EVERY)
             tokenizer = whole if rest or self.long else worn[turn % _WORN]
-            make = maker(f"{self.seed} {kind} {number}", self.long)
+            make = maker(f"{self.seed} {kind} {number}", self.long, False, letters)
             arrays, _ = Packer(make, tokenizer, self.shape, Sizes()).shard()
             yield {key: torch.from_numpy(value) for key, value in arrays.items()}
             number += step

@@ -9,7 +9,7 @@ A row holds whole conversations one after the other:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,12 +134,14 @@ class Packer:
             arrays["cells"][slot, : one.tokens] = one.cells()
 
 
-def maker(seed: str, long: bool, held: bool = False) -> Callable[[], Talk]:
+def maker(
+    seed: str, long: bool, held: bool = False, pieces: Sequence[str] = ()
+) -> Callable[[], Talk]:
     """Conversations of one seed; with `long`, many are texts of up to 8k tokens."""
-    draw = Draw(seed, held)
+    draw = Draw(seed, held, pieces)
 
     def make() -> Talk:
-        if long and draw.chance(0.12):
+        if long and draw.chance(0.15):
             return long_talk(draw, int(1500 * 17 ** draw.rng.random()))
         return talk(draw)
 

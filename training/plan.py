@@ -8,11 +8,11 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Plan:
     seed: int = 7
-    steps: int = 6200
+    steps: int = 5850
     together: int = 3  # shards in a step: 49,152 tokens
     fresh: int = 3  # of them new ones; others were seen before
-    muon: float = 0.0  # rate of the matrices inside the layers; 0: AdamW for them as well
-    rate: float = 2e-3  # rate of everything else
+    muon: float = 0.02  # rate of the matrices inside the layers; 0: AdamW for them as well
+    rate: float = 3e-3  # rate of everything else
     final: float = 0.02  # of the rates, at the end
     warmup: int = 300
     decay: float = 0.05
@@ -21,7 +21,7 @@ class Plan:
     look: float = 0.6  # weight of naming what an image token shows, at the start
     long_from: float = 0.6  # share of the steps after which long rows join
     long_every: int = 3
-    probe_every: int = 2000
+    probe_every: int = 3000
 
     def share_at(self, step: int) -> float:
         """Of the rates: warm up, hold, and in the last part fall in a straight line."""

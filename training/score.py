@@ -64,6 +64,12 @@ def well_thought(reply: str) -> bool:
     return len(parts) == 2 and "<think>" not in reply and all(part.strip() for part in parts)
 
 
+def ends_with(reply: str, mark: str) -> bool:
+    """Something, then the mark and nothing after it."""
+    text = spoken(reply)
+    return text.endswith(mark) and bool(text.removesuffix(mark).strip())
+
+
 def spoken(reply: str) -> str:
     return reply.rpartition("</think>")[2].strip()
 

@@ -115,5 +115,12 @@ def worn_tokenizer(path: Path, seed: int) -> Tokenizer:
     return Tokenizer.from_str(json.dumps(content))
 
 
+def pieces(tokenizer: Tokenizer) -> list[str]:
+    """Its tokens of two letters and more."""
+    return sorted(
+        it for it in tokenizer.get_vocab() if len(it) > 1 and re.fullmatch("[A-Za-z]+", it)
+    )
+
+
 def read_tokenizer(path: Path) -> Tokenizer:
     return Tokenizer.from_file(str(path / "tokenizer.json"))

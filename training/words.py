@@ -145,11 +145,15 @@ def _expand(node: Node, rng: random.Random) -> str:
 
 
 class Draw:
-    """Draws from one side of the split, by one seed."""
+    """Draws from one side of the split, by one seed.
 
-    def __init__(self, seed: int | str, held: bool = False):
+    `pieces` are a tokenizer's tokens of letters; with them, some words are made of those.
+    """
+
+    def __init__(self, seed: int | str, held: bool = False, pieces: Sequence[str] = ()):
         self.rng = random.Random(seed)
         self.held = held
+        self.pieces = pieces
 
     def chance(self, share: float) -> bool:
         return self.rng.random() < share
@@ -192,6 +196,8 @@ class Draw:
         for _ in range(TRIES):
             dice = self.rng.random()
             word = self._blend() if dice < 0.3 else self._spelt() if dice < 0.36 else self._sung()
+            if dice > 0.85 and self.pieces:
+                word = self._joined().lower()
             if 3 < len(word) <= 12 and self.mine(word):
                 break
         return word
@@ -216,22 +222,41 @@ class Draw:
             parts.append(word[first : first + size])
         return "".join(parts)
 
+    def _joined(self) -> str:
+        """Tokens side by side; many stand only in the template or inside longer ones otherwise."""
+        return "".join(self.pick(self.pieces) for _ in range(self.pick((1, 2, 2))))
+
     def _spelt(self) -> str:
         """Letters, as in a password."""
         return "".join(self.pick("abcdefghijklmnopqrstuvwxyz") for _ in range(self.between(4, 7)))
 
+    def _own_joined(self) -> str:
+        for _ in range(TRIES):
+            word = self._joined()
+            written = (word, word.lower(), word[0].upper() + word[1:])
+            if len(word) <= 14 and all(self.mine(one) for one in written):
+                break
+        return word
+
     def name(self) -> str:
+        if self.pieces and self.chance(0.15):
+            word = self._own_joined()
+            return word[0].upper() + word[1:]
         return self.one_of(NAMES) if self.chance(0.3) else self.made_word().capitalize()
 
     def city(self) -> str:
         return self.one_of(CITIES) if self.chance(0.5) else self.made_word().capitalize()
 
     def noun(self) -> str:
+        if self.pieces and self.chance(0.15):
+            return self._own_joined().lower()
         return self.one_of(NOUNS)
 
     def word(self) -> str:
         if self.chance(0.5):
             return self.made_word()
+        if self.pieces and self.chance(0.35):
+            return self._own_joined()
         return self.one_of(self.pick((NOUNS, NOUNS, ADJECTIVES, VERBS, COMMON)))
 
     def codeword(self) -> str:

@@ -143,16 +143,16 @@ def test_json_has_every_number_of_the_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "said"),
+    ("reason", "why", "said"),
     [
-        ("nothing that is kept begins like this prompt", "120 tokens in (none cached: nothing "),
-        ("prefix reuse is off", "120 tokens in, 41 out"),  # the start-up lines tell why
-        ("", "120 tokens in, 41 out"),  # it never came to that
+        ("unknown", "nothing begins like it", "120 tokens in (none cached: nothing begins like "),
+        ("off", "prefix reuse is off", "120 tokens in, 41 out"),  # the start-up lines tell why
+        ("", "", "120 tokens in, 41 out"),  # it never came to that
     ],
 )
-def test_a_request_that_reused_nothing_says_why(why: str, said: str) -> None:
+def test_a_request_that_reused_nothing_says_why(reason: str, why: str, said: str) -> None:
     stream = written()
-    logs.finished(record(cached_tokens=0, hit="", why=why))
+    logs.finished(record(cached_tokens=0, hit="", why=why, reason=reason))
     assert said in only_line(stream)
 
 

@@ -16,11 +16,12 @@ from training.evaluate import cases
 from training.pack import Packer, Shape, maker
 from training.questions import QUESTIONS
 from training.scene import KINDS, Picture
-from training.score import right, well_thought
-from training.tasks import mix, talk, toolbox
+from training.score import ends_with, right, well_thought
+from training.second import SECOND
+from training.tasks import mix, recall, talk, toolbox
 from training.tasks.catalogue import CLOSE
-from training.tokens import read_tokenizer, worn_tokenizer
-from training.words import Draw, held_out
+from training.tokens import pieces, read_tokenizer, worn_tokenizer
+from training.words import NAMES, Draw, held_out
 
 TINY = Path(str(bushel.__file__)).parent / "tiny"
 ROOT = Path(__file__).parents[2]
@@ -54,6 +55,41 @@ def test_words_of_training_never_occur_in_the_evaluation() -> None:
     assert not {train.say(pattern) for _ in range(500)} & {other.say(pattern) for _ in range(500)}
 
 
+def test_words_made_of_tokens_keep_to_their_side(tokenizer) -> None:
+    letters = pieces(tokenizer)
+    draw = Draw("pieces", pieces=letters)
+    made = {draw.word() for _ in range(4000)}
+    assert not any(held_out(word) for word in made)
+    names = {draw.name() for _ in range(2000)}
+    assert not any(held_out(name) and held_out(name.lower()) for name in names)
+    assert not any(held_out(name) for name in names & set(NAMES))
+    used = {token for word in made for token in tokenizer.encode(word).tokens}
+    plain = Draw("pieces")
+    usual = {token for _ in range(4000) for token in tokenizer.encode(plain.word()).tokens}
+    assert len(used & set(letters)) > len(usual & set(letters)) + 200
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_third_of_the_facts_name_the_value_first(held: bool) -> None:
+    """On both sides: phrasings are split by hash, which must not decide how hard a side is."""
+    first = []
+    for seed in range(600):
+        draw = Draw(f"facts {seed}", held)
+        fact = recall.facts(draw, 1)[0]
+        told = fact.told(draw, True)
+        if fact.attribute in told:
+            first.append(told.rindex(fact.value) < told.index(fact.attribute))
+    assert 0.25 < sum(first) / len(first) < 0.4
+
+
+def test_ending_with_a_mark_takes_an_answer_before_it_and_nothing_after() -> None:
+    assert ends_with("It is red. over", "over")
+    assert ends_with("A thought.\n</think>\n\nIt is red. over", "over")
+    assert not ends_with("over", "over")
+    assert not ends_with("It is red. over.", "over")
+    assert not ends_with("It is red.", "over")
+
+
 def test_every_answer_passes_its_own_check() -> None:
     """The reply that is trained is right by the score that judges it."""
     for seed in SOME:
@@ -69,7 +105,7 @@ def test_every_answer_passes_its_own_check() -> None:
 def test_control_another_answer_does_not_pass() -> None:
     for seed in SOME:
         one = talk(Draw(f"check {seed}"))
-        assert not right("<tool_call>\nnonsense\n</tool_call>", one.check)
+        assert not right("<tool_call>\n#\n</tool_call>", one.check)
 
 
 def test_only_replies_are_trained(tokenizer) -> None:
@@ -263,9 +299,9 @@ def test_rows_hold_whole_conversations(tokenizer) -> None:
 
 
 def test_questions_written_by_hand_are_not_those_of_the_generator() -> None:
-    mine = {question.asked.lower().strip(" ?.!") for question in QUESTIONS}
-    assert len(QUESTIONS) == 100
-    assert len(mine) == 100
+    mine = {question.asked.lower().strip(" ?.!") for question in (*QUESTIONS, *SECOND)}
+    assert len(QUESTIONS) == len(SECOND) == 100
+    assert len(mine) == 200
     for seed in range(1500):
         for message in talk(Draw(f"verbatim {seed}")).messages:
             content = message["content"]

@@ -2,10 +2,13 @@
 
 # Tools that a vague request could mean alike, by their first names.
 _KIN = (
-    "switch_light set_brightness switch_device lock_door", "add_to_cart order_food order_custom "
-    "book_table", "book_flight find_train get_route", "set_timer set_alarm remind save_note",
-    "send_email send_message call_contact", "search define get_news",
-    "read_file write_file list_files delete_file run_command", "add multiply convert_currency",
+    "switch_light set_brightness switch_device lock_door lock_bike", "add_to_cart order_food "
+    "order_custom book_table", "book_flight find_train get_route rent_car",
+    "set_timer set_alarm remind save_note",
+    "send_email send_message call_contact find_contact", "search define get_news",
+    "read_file write_file list_files delete_file run_command open_app",
+    "add multiply convert_currency",
+    "pick_up deliver get_order cancel_order",
 )  # fmt: skip
 KIN = {name: group.split()[0] for group in _KIN for name in group.split()}
 # Those of which one request can mean two even when it is exact.
@@ -49,10 +52,11 @@ TOOLS = (
     ("set_alarm/alarm", "Set an alarm", "time:s:time", "[Set an alarm|Wake me|Wake me up] [for|"
                                                        "at] {time}"),
     ("add/add_numbers/sum", "Add two numbers", "a:n:num b:n:num",
-     "[Add|Sum] {a} and {b}/[What is|Compute] {a} + {b}?/[Use the tool to add|Please add] {a} "
-     "[to|and] {b}"),
+     "[Add|Sum] {a} and {b}/[What is|Compute] {a} + {b}?/[Use the tool to add|"
+     "Please add|With the tool, add|By tool: add] {a} [to|and] {b}"),
     ("multiply/product", "Multiply two numbers", "a:n:num b:n:num",
-     "[Multiply] {a} [by|and|with] {b}/What is {a} times {b}?/[Compute|Calculate] {a} * {b}"),
+     "[Multiply|Use the tool to multiply|With the tool, multiply] {a} "
+     "[by|and|with] {b}/What is {a} times {b}?/[Compute|Calculate] {a} * {b}"),
     ("translate/translate_text", "Translate text [into another language|]",
      "text:s:phrase language:s:language",
      "[Translate|Please translate] \"{text}\" [to|into] {language}/How do you say \"{text}\" in "
@@ -151,6 +155,38 @@ TOOLS = (
      "[Please |]power the {device} {on}"),
     ("order_custom/order", "Order something with a choice of kind", "kind:s:noun count:i:small",
      "[I'd love|I'd like|Give me|I want] {count} with {kind}/{count} with {kind}, please"),
+    ("pick_up/courier/request_pickup", "[Pick up|Collect] a parcel at an address",
+     "address:s:street parcels:i:small",
+     "[Pick up|Collect|Fetch] {parcels} [parcels|boxes|packages] [at|from] {address}/[There are|I "
+     "have] {parcels} parcels [at|waiting at] {address}"),
+    ("deliver/ship/send_package", "Deliver something to an address", "item:s:noun address:s:street",
+     "[Deliver|Bring|Ship] the {item} to {address}/The {item} [goes|must go|has to go] to "
+     "{address}"),
+    ("pay_bill/pay/transfer", "Pay [an amount of money|money] to someone",
+     "to:s:names amount:n:num",
+     "[Pay|Transfer|Wire] {amount} to {to}/[Pay] {to} {amount}/I owe {to} {amount}[, pay it|]"),
+    ("water_plants/irrigate", "Water the plants in a place", "place:s:room minutes:i:small",
+     "[Water|Irrigate] the {place} for {minutes} minutes/The [plants|flowers] in the {place} need "
+     "water for {minutes} minutes"),
+    ("clean_room/vacuum/start_vacuum", "Let the robot clean a room", "room:s:room deep:b:true",
+     "[Clean|Vacuum] the {room}, deep {deep}/[Clean|Vacuum] the {room} with deep set to {deep}"),
+    ("rent_car/car_rental", "Rent a car", "city:s:city days:i:small",
+     "[Rent|Find|Get me] a car in {city} for {days} days/I need a car [in|for] {city} for {days} "
+     "days"),
+    ("open_app/launch/start_app", "[Open|Launch|Start] an app", "app:s:word",
+     "[Open|Launch|Start] [the app |]{app}/[Open|Launch] {app} on my phone"),
+    ("join_meeting/join_call", "Join a video call", "code:s:code",
+     "[Join|Enter|Open] the [meeting|call] {code}/Get me into [meeting|call] {code}"),
+    ("find_contact/address_book", "Look up someone's phone number", "person:s:names",
+     "[Find|Look up|Get] the phone number of {person}/[What is|What's] {person}'s phone number?/"
+     "How can I reach {person}?"),
+    ("move_robot/drive_robot", "Move the robot",
+     "direction:e:forward,back,left,right steps:i:small",
+     "[Move|Drive] [the robot |]{direction} by {steps} steps/{steps} steps {direction}[, please|]"),
+    ("cancel_order/cancel_booking", "Cancel a booking", "booking:s:code",
+     "[Cancel|Drop] [the |my |]booking {booking}/I do not need booking {booking} any more"),
+    ("lock_bike/unlock_bike/bike", "Lock or unlock a bike", "bike:i:id locked:b:lock",
+     "[Please |]{locked} bike {bike}/{locked} the bike with number {bike}"),
     ("add_tags/tag", "Add tags to a note", "note:s:word tags:l:words",
      "[Tag|Label] the note {note} [with|as] {tags}/Add the tags {tags} to the note {note}"),
 )  # fmt: skip

@@ -42,12 +42,17 @@ _THERE = (
     f"[Is there|Do you see|Can you see|Can you find] {{what}}[ {SHOWN}| here|]?",
     f"[Does|Would] [the|this] {PICTURE} [show|contain|have|include] {{what}}?",
     "[I think|Someone said] there is {what}[ here|]. [Is that right|True|Correct|Is that so]?",
+    f"[Can|Could] {{what}} be [seen|found] [{SHOWN}|here|anywhere]?",
+    "[Look for|Search for] {what}. [Is it there|Do you find it|Is there one|Yes or no]?",
+    f"[Has [the|this] {PICTURE} got|Does [the|this] {PICTURE} really show] {{what}}[ somewhere|]?",
+    f"[Am I right that|Is it true that] there is {{what}}[ {SHOWN}| here|]?",
 )
 _RELATION = ("Is the {a} [to the |]{side} of the {b}?", "Is the {a} {side} of the {b}[ or not|]?")
 
 
 def presence(draw: Draw) -> Exchange:
-    scene, thing = mixed(draw, draw.between(1, 3))
+    scene, thing = mixed(draw, draw.pick((1, 1, 2, 3)))
+    scene.things.sort(key=lambda it: it.x)
     there = draw.chance(0.5)
     if len(scene.things) > 1 and draw.chance(0.3):
         first, second = draw.some(scene.things, 2)
@@ -55,8 +60,9 @@ def presence(draw: Draw) -> Exchange:
             right = first.x > second.x
             side = "right" if right == there else "left"
             pattern, values = draw.pick(_RELATION), {"a": first.name, "b": second.name}
-            return _yes(draw, pattern, there, scene, f"The {first.name} is on the "
-                        f"{'right' if right else 'left'}.", side=side, **values)  # fmt: skip
+            where = f"on the {'right' if right else 'left'}"
+            return _yes(draw, pattern, there, f"the {first.name} is {where}", scene,
+                        f"The {first.name} is {where}.", side=side, **values)  # fmt: skip
     names = [it.name for it in scene.things]
     if there:
         name, colour_name = thing.name, thing.colour
@@ -68,13 +74,15 @@ def presence(draw: Draw) -> Exchange:
         colour_name = draw.pick([c for c in COLOUR_NAMES if c != thing.colour])
     plain = draw.chance(0.4) and (there or name not in names)
     what = article(name if plain else f"{colour_name} {name}")
-    seen = listed([f"a {it.colour} {it.name}" for it in scene.things])
-    return _yes(draw, draw.pick(_THERE), there, scene, f"I see {seen}.", what=what)
+    seen = listed([article(f"{it.colour} {it.name}") for it in scene.things])
+    said = f"there is {what}" if there else f"I see {seen}"
+    return _yes(draw, draw.pick(_THERE), there, said, scene, f"I see {seen}.", what=what)
 
 
 def _yes(
-    draw: Draw, pattern: str, yes: bool, scene: Scene, thought: str, **values: object
+    draw: Draw, pattern: str, yes: bool, said: str, scene: Scene, thought: str, **values: object
 ) -> Exchange:
+    # The reason follows: from yes and no alone this was not learned.
     question = dressed(draw, draw.say(pattern, **values))
-    answer = "Yes." if yes else "No."
+    answer = f"{'Yes' if yes else 'No'}, {said}."
     return Exchange("presence", question, answer, thought, Check("yes", yes), [paint(scene, draw)])

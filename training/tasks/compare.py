@@ -67,6 +67,8 @@ def same_shape(draw: Draw) -> Exchange:
                 f"Is [it|the shape|the figure] the same in [both|the two|these] {_PICTURES}?",
                 "[Same shape|Same figure][ or not|]?",
                 "Do the shapes [match|agree]?",
+                "[Is|Do I see|Do I get] the same [shape|figure|form] [both times|in each of them|"
+                "in either one|again]?",
             )
         )
     )
@@ -99,6 +101,8 @@ def has_it(draw: Draw) -> Exchange:
                 f"Where is the {what}, in the first or [in |]the second [picture|image|one]?",
                 f"[First or second|The first or the second]: which [shows|has] the {what}?",
                 f"Is the {what} in [image|picture] 1 or [image|picture] 2?",
+                f"[Find|Look for|Point to|Show me] the {what}[.|:] [Which picture is it in|Is it "
+                "in the first or the second one|First or second|Picture one or two]?",
             )
         )
     )
@@ -208,4 +212,4 @@ def nth(draw: Draw) -> Exchange:
     return _exchange(draw, question, f"It is {colours[at]}.", thought, check, scenes)
 
 
-TWO = ((same_colour, 2.0), (same_shape, 2.0), (has_it, 1.5), (more, 1.2), (digits, 1.5), (nth, 1.2))
+TWO = ((same_colour, 2.0), (same_shape, 2.0), (has_it, 2.0), (more, 1.2), (digits, 1.5), (nth, 1.2))

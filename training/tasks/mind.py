@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from training.chat import Check
-from training.tasks.base import Exchange, brief, dressed
+from training.tasks.base import Exchange, brief, dressed, listed
 from training.words import Draw
 
 _ECHO = (
@@ -106,7 +106,7 @@ def sort(draw: Draw) -> Exchange:
     else:
         words: list[str] = []
         while len(words) < 3:
-            word = draw.word()
+            word = draw.word().lower()
             if word[0] not in {old[0] for old in words}:
                 words.append(word)
         asked = draw.say(draw.pick(_SORT_WORDS), l=", ".join(words))
@@ -157,12 +157,23 @@ _MOST = (
 _LEAST = "[Which|What] [number |]is [the |][smallest|lowest|least|minimum][ of| among| in|]"
 
 
+_EXTREME = (
+    "[Of|From|Among|Given|We have|Take] {l}[,|:] [which|what|which one] is [the |]{s}?",
+    "[Find|Tell me|Give me|Pick|Name|Choose] the {s} [of|among|from] [the numbers |]{l}[.|]",
+    "{l}: [which|which one] is [the |]{s}?",
+)
+
+
 def extreme(draw: Draw) -> Exchange:
     numbers = draw.some(range(100), draw.between(2, 5))
     most = draw.chance(0.5)
     pattern = (_MOST if most else _LEAST) + "[:|] [these|the numbers|] {l}?"
+    if draw.chance(0.4):
+        size = "[largest|biggest|highest|greatest]" if most else "[smallest|lowest|least]"
+        pattern = draw.pick(_EXTREME).replace("{s}", size)
     value = max(numbers) if most else min(numbers)
-    asked = draw.say(pattern, l=", ".join(map(str, numbers)))
+    shown = list(map(str, numbers))
+    asked = draw.say(pattern, l=draw.pick((", ".join(shown), listed(shown))))
     word = "largest" if most else "smallest"
     answer = f"The {word} is {value}."
     return Exchange("extreme", asked, answer, f"Sorted: {', '.join(map(str, sorted(numbers)))}.",
@@ -201,7 +212,7 @@ def words_of(draw: Draw) -> Exchange:
 MIND = (
     (echo, 3.0),
     (several_times, 0.5),
-    (sort, 1.5),
+    (sort, 2.0),
     (sums, 2.5),
     (extreme, 0.8),
     (words_of, 0.8),

@@ -145,18 +145,13 @@ def same_picture(draw: Draw) -> Talk:
     return assemble(draw, "follow_up", [first, second])
 
 
-def _sentence(line: str, value: str) -> str:
-    """With a capital, unless that would change the value."""
-    return line if line.startswith(value) else line[0].upper() + line[1:]
-
-
 def recall_system(draw: Draw) -> Talk:
     told = recall.facts(draw, draw.between(1, 6))
-    lines = [_sentence(fact.told(draw, True), fact.value) for fact in told]
+    lines = [recall.sentence(fact.told(draw, True), fact.value) for fact in told]
     if draw.chance(0.6):
         lines.insert(draw.between(0, len(lines)), _system(draw))
     exchanges = [text_exchange(draw) for _ in range(draw.pick((0, 0, 0, 1, 2)))]
-    asked = draw.some(told, min(len(told), draw.pick((1, 2, 3, 4))))
+    asked = draw.some(told, min(len(told), draw.pick((1, 2, 3, 4, 6))))
     exchanges += [recall.question(draw, fact, "The system prompt") for fact in asked]
     if draw.chance(0.07):
         exchanges.append(recall.unknown(draw))
@@ -180,7 +175,7 @@ def recall_turns(draw: Draw) -> Talk:
         exchanges.append(recall.telling(draw, [fact]))
         while draw.chance(0.35):
             exchanges.append(text_exchange(draw) if draw.chance(0.85) else picture_exchange(draw))
-    asked = draw.some(told, min(len(told), draw.pick((1, 2, 3))))
+    asked = draw.some(told, min(len(told), draw.pick((1, 2, 3, 4))))
     for fact in asked:
         exchanges.append(recall.question(draw, fact, "The user"))
         if draw.chance(0.2):
@@ -225,7 +220,7 @@ def tool_talk(draw: Draw) -> Talk:
 
 def long_talk(draw: Draw, characters: int) -> Talk:
     text, told = long.reading(draw, characters)
-    asked = draw.some(told, min(len(told), 3))
+    asked = draw.some(told, min(len(told), 5))
     questions = [recall.question(draw, fact, "The text") for fact in asked]
     if draw.chance(0.4):
         return assemble(draw, "long", questions, system=[long.heading(draw), text])
@@ -254,16 +249,16 @@ def medium(draw: Draw) -> Talk:
 
 # Shares of conversations. Pictures are short, tools are long.
 KINDS: tuple[tuple[Callable[[Draw], Talk], float], ...] = (
-    (image_one, 26.0),
-    (image_two, 9.0),
+    (image_one, 24.0),
+    (image_two, 11.0),
     (plain_text, 12.0),
-    (several, 5.0),
+    (several, 4.0),
     (same_picture, 1.5),
     (recall_system, 14.0),
-    (recall_turns, 11.0),
+    (recall_turns, 12.0),
     (mannered, 9.0),
     (tool_talk, 20.0),
-    (medium, 3.0),
+    (medium, 5.0),
 )
 _EDGES = list(itertools.accumulate(weight for _, weight in KINDS))
 

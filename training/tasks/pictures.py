@@ -45,6 +45,7 @@ _COLOUR = (
     f"Can you [tell|see|name|say|recognise|recognize] [the|what|which] {COLOUR_WORD} "
     "[of the {what}|the {what} is|the {what} has|this is]?",
     f"[Look at|Check|Examine] [the|this] {PICTURE}. [What|Which] {COLOUR_WORD} is the {{what}}?",
+    f"[And its|Its|The] {COLOUR_WORD}[, please| is|, what is it|, if you can see it]?",
 )
 
 
@@ -68,7 +69,7 @@ def colour(draw: Draw) -> Exchange:
         )  # fmt: skip
     scene, target = mixed(draw, draw.between(2, 4))
     return _asked(
-        draw, "colour", draw.pick(_COLOUR[1:2] + _COLOUR[4:]), target.colour,
+        draw, "colour", draw.pick(_COLOUR[1:2] + _COLOUR[4:-1]), target.colour,
         f"The {target.name} is {target.colour}.",
         f"There is a {target.name} and it is {target.colour}.", paint(scene, draw),
         what=called(draw, target.name),
@@ -86,6 +87,7 @@ _SHAPE = (
     "[Can|Could] you [tell|name|recognise|recognize|identify] [the|this|which|what] shape[ this is"
     "| it is|]?",
     f"[Look at|Check|Examine] [the|this] {PICTURE}: [what|which] shape is it?",
+    "[And its|Its|And the|The] [shape|form][, please| is|, what is it|, if you can see it]?",
 )
 _SHAPE_BY_COLOUR = (
     "[What|Which] [shape|figure|object] is {colour}?",
@@ -117,6 +119,7 @@ _DIGIT = (
     "What does [it|this|the picture|the image|the sign] [say|read]?",
     f"[Can|Could] you read the [digit|number|numeral][ {SHOWN}|]?",
     f"[Look at|Check] [the|this] {PICTURE}. [What|Which] [digit|number] is it?",
+    "[And its|And the|The] [digit|number|numeral][, please| is|, what is it|, if you can see it]?",
     f"There is a [digit|number] {SHOWN}. [Which|What] [one|is it|one is it]?",
 )
 
@@ -276,14 +279,14 @@ def ground(draw: Draw) -> Exchange:
 # For talks that are about something else.
 EASY = ((colour, 2.0), (shape, 2.0), (digit, 2.0), (describe, 1.0), (either, 1.0))
 ONE = (
-    (colour, 4.0),
-    (shape, 4.0),
-    (digit, 5.0),
+    (colour, 3.0),
+    (shape, 3.0),
+    (digit, 4.0),
     (word, 3.0),
     (count, 2.5),
     (position, 1.5),
-    (presence, 2.0),
-    (describe, 1.5),
+    (presence, 4.0),
+    (describe, 2.0),
     (ground, 0.7),
     (either, 1.8),
 )

@@ -74,14 +74,16 @@ class Fact:
                 return draw.say(special[1], o=self.owner, v=value, a=attribute)
             if in_system:
                 return draw.say(special[1], o="the user", v=value, a=attribute)
-            return draw.say(special[0], v=value, a=attribute)
+            return sentence(draw.say(special[0], v=value, a=attribute), value)
         quoted = draw.pick(("{v}", "{v}", "{v}", "'{v}'", '"{v}"')).format(v=value)
         if not self.owner and not in_system:
             if attribute == "name" and draw.chance(0.6):
                 return draw.say(_MY_NAME, v=value)
-            return draw.say(_MINE, a=attribute, v=quoted)
+            mine = _MINE_LAST if draw.chance(_VALUE_FIRST) else _MINE
+            return draw.say(mine, a=attribute, v=quoted)
         whose = self._whose(draw, in_system)
-        return draw.say(_TOLD, w=whose, v=quoted)
+        told = _TOLD_LAST if draw.chance(_VALUE_FIRST) else _TOLD
+        return draw.say(draw.pick(told), w=whose, v=quoted)
 
     def _whose(self, draw: Draw, in_system: bool) -> str:
         if not self.owner:
@@ -119,8 +121,11 @@ class Fact:
 
 
 _PERSON = (
-    "[My {a} is called {v}|My {a} is {v}|I have a {a} called {v}|{v} is my {a}|I have a {a}, {v}].",
-    "[{o}'s {a} is called {v}|{o} has a {a} called {v}|{o} has a {a} named {v}|{v} is {o}'s {a}].",
+    "[|||By the way, |Also, |Well, ][my {a} is called {v}|my {a} is {v}|I have a {a} called {v}|I "
+    "have a {a} named {v}|the name of my {a} is {v}|{v} is my {a}|I have a {a}, {v}][.|.|.|!|;]",
+    "[|||By the way, |Also, |Note: ][{o}'s {a} is called {v}|{o}'s {a} is named {v}|{o} has a {a} "
+    "called {v}|{o} has a {a} named {v}|the {a} of {o} is called {v}|the name of {o}'s {a} is {v}|"
+    "{v} is {o}'s {a}|{v} is the {a} of {o}][.|.|.|!|;]",
     "[Who is my {a}|What is my {a} called|What's the name of my {a}|How is my {a} called|What name "
     "has my {a}|Do you remember my {a}|What did I say about my {a}|Which name does my {a} have]?",
     "[Who is {o}'s {a}|What is {o}'s {a} called|What's the name of {o}'s {a}|What is the {a} of "
@@ -185,6 +190,11 @@ _PEOPLE = frozenset(
 )  # fmt: skip
 
 
+def sentence(line: str, value: str) -> str:
+    """With a capital, unless that would change the value."""
+    return line if line.startswith(value) else line[0].upper() + line[1:]
+
+
 def _wording(attribute: str) -> tuple[str, str, str, str] | None:
     return _PERSON if attribute in _PEOPLE else _WORDINGS.get(attribute)
 
@@ -193,21 +203,30 @@ _MY_NAME = (
     "[My name is|I am|I'm|Call me|You can call me|People call me|They call me|My friends call me|"
     "The name is|This is|I am called|I go by] {v}[.|.|!|, nice to meet you.|, by the way.]"
 )
+# What comes first, the fact or its value, is drawn before the wording: each kind then has the
+# same share on both sides of the split.
 _MINE = (
-    "[My {a} is {v}|{v} is my {a}|For my {a}, use {v}|My {a} happens to be {v}|As for my {a}, it "
-    "is {v}"
-    "|My {a}: {v}|I chose {v} as my {a}|I have {v} as my {a}][.|.|.|, remember that.|, please "
-    "note.|!]"
+    "[My {a} is {v}|My {a} happens to be {v}|As for my {a}, it is {v}|My {a}: {v}|For my {a}, use "
+    "{v}|[Note that|By the way,|Just so you know,|Look,|Remember that|Also,|Well,] my {a} is {v}]"
+    "[.|.|.|.|, remember that.|, please note.|, in case you need it.|!]"
+)
+_MINE_LAST = (
+    "[{v} is my {a}|{v} is now my {a}|I chose {v} as my {a}|I have {v} as my {a}|I use {v} as my "
+    "{a}|{v} will be my {a}|[By the way,|Also,|Well,|So] {v} is my {a}]"
+    "[.|.|.|.|, remember that.|, please note.|, in case you need it.|!]"
 )
 _TOLD = (
-    "[[Note that |Remember: |Remember that |Important: |Fact: |FYI, |Keep in mind that |By the "
-    "way, |"
-    "||||]{w} is {v}|{w}: {v}|{w} = {v}|{v} is {w}|{v} is {w}|{v} is {w}|"
-    "[Note: |Remember: |And |So |Also, |][{v} is {w}|{v}, that is {w}|{v} serves as {w}|{v} became "
-    "{w}]|{v} is {w}, [I think|you know|as you know|they say]|"
-    "{w} was set to {v}|{w} has been changed to {v}"
-    "|[We know that |It is known that |][{w} is|{w} is called|{w} is named] {v}][.|.|.|!|;]"
+    "[Note that |Remember: |Remember that |Important: |Fact: |FYI, |Keep in mind that |By the "
+    "way, |We know that |It is known that |Please note: ||||||][{w} is|{w} is|{w} is called|{w} is "
+    "named|{w} was set to|{w} has been changed to|{w} is now|{w} must be] {v}[.|.|.|!|;]",
+    "[|||Note: |Fact: |Info: |Also: |Remember: |For later: |FYI: ]{w}[:| =| -| ->] {v}[.|.|!|;]",
 )
+_TOLD_LAST = (
+    "[Note: |Remember: |And |So |Also, |FYI, |By the way, |Fact: ||||||][{v} is|{v} is|{v} is now|"
+    "{v} was chosen as|{v} serves as|{v} became|{v}, that is] {w}[.|.|.|.|!|;|, I think.|, you "
+    "know.|, as you know.|, they say.]",
+)
+_VALUE_FIRST = 0.33
 _ASK_NAME = (
     "[What is my name|What's my name|Who am I|Do you know my name|Do you remember my name|How am I "
     "called|What am I called|What did I say my name was|Can you tell me my name|Which name do I "
@@ -217,17 +236,24 @@ _ASK_NAME = (
     "|How do you call me|Could you remind me of my name]?"
 )
 _ASK = (
-    "[What|What's|What is|What was] {w}?",
+    "[What's|What is|What was|What is|Which is|So what is|And what is] {w}[| again| now| called]?",
     "[Do you remember|Do you know|Can you tell me|Could you tell me|Can you recall|Do you still "
-    "know|"
-    "Would you tell me|Can you remind me of|Do you recall] [|what ]{w}[ is|]?",
-    "[Tell me|Give me|Remind me of|Say|State|Name|Recall|Repeat|Look up|Write] {w}[.|, please.|]",
-    "I [forgot|forget|need|lost|don't remember|can't remember|want to know] {w}. [What is it?|"
-    "Help me."
-    "|Can you help?|What was it?|Tell me.|]",
+    "know|Would you tell me|Can you remind me of|Do you recall|Have you got|Can you find|Can you "
+    "give me|May I have|Could I have|Do you have|Can I see|Could you look up] {w}?",
+    "[Do you remember|Do you know|Can you tell me|Could you tell me|Do you still know|Would you "
+    "tell me|Any idea|Can you say|Are you able to tell me|Could you say|Did I mention] what {w} "
+    "[is|was]?",
+    "[Tell me|Give me|Remind me of|Say|State|Name|Recall|Repeat|Look up|Write|Find|Let me have|Let "
+    "me see|Let me know|Show me|Please give me|Get me] {w}[.|, please.|| again.| now.]",
+    "I [forgot|forget|need|lost|don't remember|can't remember|want to know|would like to have|"
+    "have to enter|am looking for|must write down|want to see|could use|have no idea about] {w}[.|"
+    "][| What is it?| Help me.| Can you help?| What was it?| Tell me.]",
+    "[She|He|My friend|The boss|A colleague|The clerk|Everyone] [needs|wants|asks for|wants to "
+    "know|asked about] {w}. [What is it?|What do I say?|What should I write?|Which is it?|]",
     "[What did I say|What was said] about {w}?",
     "{w}[?| is what?|, please?| - what is it?]",
-    "[Which|What] [value|one|word or value] is {w}?",
+    "[Which|What] [value|one|word or value] [is|was] {w}?",
+    "{w}[, what was it| again| once more|, what is it|, do you know it|, which one is it]?",
 )
 
 
@@ -284,11 +310,13 @@ def telling(draw: Draw, told: list[Fact]) -> Exchange:
     return Exchange("told", text, answer, thought, Check("says", [answer.rstrip(".")]))
 
 
+NOT_TOLD = Check("says", ["not told"])
+
+
 def unknown(draw: Draw) -> Exchange:
     """Nobody has said it."""
     fact = facts(draw, 1)[0]
     asked = dressed(draw, fact.asked(draw), lower=False)
     return Exchange(
-        "unknown", asked, "You have not told me that.", "Nothing above says so.",
-        Check("says", ["not told"]),
-    )  # fmt: skip
+        "unknown", asked, "You have not told me that.", "Nothing above says so.", NOT_TOLD
+    )

@@ -16,6 +16,10 @@ _TALK: tuple[tuple[str, str], ...] = (
      "Good morning! How can I help you?"),
     ("[Good evening|Evening][ to you| bot| Tiny| everyone|][!|.|]",
      "Good evening! How can I help you?"),
+    ("[A good|Good|A nice|Happy] [afternoon|noon|Sunday|Monday|day|weekend][, Tiny|, bot| everyone"
+     "| my friend| to all|][!|.|]", "Hello! How can I help you?"),
+    ("[Oh |Well, |And |So |][hi|hello|hey][ you| friend| Tiny| everybody| little one|][!|, nice to "
+     "be here|, I am new here|, here I am|.]", "Hello! How can I help you?"),
     ("[How are you|How are you doing|How is it going|How's it going|How do you do|Are you OK|Are "
      "you "
      "well|You all right|How do you feel|What's up][ today| now|]?", "I am fine, thank you."),
@@ -25,6 +29,9 @@ _TALK: tuple[tuple[str, str], ...] = (
     ("[Bye|Bye bye|I am off|I'm leaving|That was all, bye|Goodbye|See you|See you later|Good "
      "night|Farewell|Take care|I have to go|Until tomorrow]"
      "[!|.|]", "Goodbye!"),
+    ("[OK|Okay|Well|So|Right|All right|Thanks][,|.|!] [bye|goodbye|I am off|I must go|I have to "
+     "leave|good night|see you soon|see you on Monday|until next week|until later|that was all|"
+     "talk to you later][!|.|]", "Goodbye!"),
     ("[Who are you|What are you|And who are you|Who might you be|Who is this|Who am I talking to|"
      "What is your name|What's your name|Introduce yourself|Tell me "
      "who you "

@@ -17,7 +17,8 @@ _TYPES = {"s": "string", "i": "integer", "n": "number", "b": "boolean", "e": "st
 _GENERIC = (
     "name:s:name", "id:i:id", "count:i:small", "color:s:colour", "size:e:small,medium,large",
     "level:i:percent", "tag:s:word", "limit:i:small", "city:s:city", "code:s:code", "label:s:word",
-    "path:s:path", "amount:n:num", "owner:s:name", "mode:e:fast,slow,auto", "price:n:num",
+    "path:s:path", "place:s:street", "person:s:names", "amount:n:num", "owner:s:name",
+    "mode:e:fast,slow,auto", "price:n:num",
     "force:b:true", "verbose:b:true", "year:i:year", "key:s:code", "group:s:word", "items:l:words",
 )  # fmt: skip
 _BOOLEAN = {
@@ -37,6 +38,7 @@ _ROOMS = [
     "studio",
     "attic",
 ]
+_ROADS = words_in("Street Road Lane Avenue Square Hill Court Park Bridge Way Place")
 _LANGUAGES = [
     "French",
     "German",
@@ -108,6 +110,11 @@ def _value(draw: Draw, how: str) -> tuple[Any, str]:
         case "command":
             value = draw.pick(("ls", "cat", "rm", "grep", "echo", "pytest", "git", "make"))
             value += f" {draw.pick(('-l', '-a', '-v', ''))} {draw.word()}".replace("  ", " ")
+        case "street":
+            value = f"{draw.name()} {draw.pick(_ROADS)}"
+            value = f"{draw.between(1, 99)} {value}" if draw.chance(0.3) else value
+        case "names":
+            value = " ".join(draw.name() for _ in range(draw.pick((1, 2, 2))))
         case "room":
             value = draw.pick(_ROOMS) if draw.chance(0.7) else draw.noun()
         case "language":
@@ -193,7 +200,34 @@ class ByHand(Offer):
             if f"{{{key}}}" in request:
                 arguments[key] = value
                 request = request.replace(f"{{{key}}}", said)
-        return Use(self.tool, request, arguments)
+        return Use(self.tool, _politely(draw, request) if draw.chance(0.25) else request, arguments)
+
+
+_POLITE = (
+    "[Please|please|Pls|Can you|can you|Could you|could you|Would you|would you please|I want you "
+    "to|I'd like you to|You should|Go ahead and|Kindly|Now|Just|I need you to|Will you|Be nice "
+    "and|It is time to|We should|Do me a favour and|My wish:|Next,]"
+)
+_GERUND = "[How about|What about|Do you mind|Try|I suggest|I am thinking of|Any chance of]"
+_ORDERS = words_in(
+    "Turn Switch Send Book Open Read Play Call Order Find Check Add Search Show Delete Convert "
+    "Translate Run Set Get Write Look Reserve Track Print Start Create Lock Close Water Feed Pay "
+    "Rent Clean Move Save Buy Remove Change Make Execute List Roll Define Tag Dim Phone Cancel "
+    "Pick Join Deliver Measure Bring"
+)
+_DOUBLED = frozenset(words_in("Set Get Run Tag Dim"))
+
+
+def _politely(draw: Draw, request: str) -> str:
+    """An order as a wish, where the request is an order."""
+    verb, _, rest = request.partition(" ")
+    if verb not in _ORDERS or not rest:
+        return request
+    if draw.chance(0.75):
+        return f"{draw.say(_POLITE)} {verb.lower()} {rest}{draw.pick(('', '', '.', '?'))}"
+    stem = verb.lower().rstrip("e") if verb.endswith("e") else verb.lower()
+    stem += stem[-1] if verb in _DOUBLED else ""
+    return f"{draw.say(_GERUND)} {stem}ing {rest}{draw.pick(('', '?', '?'))}"
 
 
 _GIVEN = (
