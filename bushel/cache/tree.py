@@ -216,12 +216,12 @@ class Tree:
 
     def _make_room(self, size: int, buffers: int) -> bool:
         """Lets nothing go in vain: all but what is pinned could."""
-        pinned = [node.edge for node in self._pinned if node.edge is not None]
-        least = size + sum(edge.nbytes for edge in pinned)
-        least_buffers = buffers + sum(edge.buffers for edge in pinned)
-        if least > self._budget.limit or least_buffers > self._budget.buffer_limit:
+        budget, pinned = self._budget, [it.edge for it in self._pinned if it.edge is not None]
+        if sum(it.nbytes for it in pinned) + size > budget.limit:
             return False
-        return self._budget.make_room(size, buffers)
+        if sum(it.buffers for it in pinned) + buffers > budget.buffer_limit:
+            return False
+        return budget.make_room(size, buffers)
 
     def _root(self, name: str) -> Node:
         if name not in self._roots:
@@ -289,22 +289,17 @@ class Tree:
 
     def rest(self, node: Node, snapshot: Held, sort: str) -> bool:
         """Keep a snapshot at a node; a later one may make earlier ones of its sort needless."""
-        # Someone came back to a place that others went on from, as they may again.
-        again = bool(sort and node.children) and not node.resting
-        if node.snapshot is None and not self._hold(node, snapshot):
-            return False
-        if again:
-            node.sorts |= {"fork"}
+        if node.snapshot is None:
+            # Someone came back to a place that others went on from, as they may again.
+            again = bool(sort and node.children) and not node.resting
+            with self._standing_on(node.line()):
+                if not self._make_room(snapshot.nbytes, snapshot.buffers):
+                    return False
+                self._budget.take(snapshot.nbytes, snapshot.buffers)
+                node.snapshot = snapshot
+            node.sorts |= {"fork"} if again else set()
         self._snapshots.touch(node, self._budget.tick())
         self.mark(node, sort)
-        return True
-
-    def _hold(self, node: Node, snapshot: Held) -> bool:
-        with self._standing_on(node.line()):
-            if not self._make_room(snapshot.nbytes, snapshot.buffers):
-                return False
-            self._budget.take(snapshot.nbytes, snapshot.buffers)
-            node.snapshot = snapshot
         return True
 
     def mark(self, node: Node, sort: str) -> None:

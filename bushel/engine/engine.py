@@ -157,7 +157,7 @@ class Engine:
             running=len(self._batch),
             ready=len(self._ready),
             prefilling=jobs(self._prefilling),
-            waiting=jobs({key: it for key, it in self._waiting.items() if not it.reading}),
+            waiting=jobs({key: it for key, it in self._waiting.items() if it.take_files()}),
             costs=self._stopwatch.costs,
             memory=self.admission.promised(self._admitted()),
         )

@@ -94,17 +94,16 @@ class Prefill:
             sequence = self.sequences[0]
             self.fetch = self.prefixes.ahead(sequence.root, sequence.key, len(sequence.key) - 1)
 
-    @property
-    def reading(self) -> bool:
-        """Whether it has to wait for the disk. What was read is taken in as soon as it is."""
+    def take_files(self) -> bool:
+        """Take in what was read for it; false if it has to wait for more."""
         if self.fetch is None or self.prefixes is None:
-            return False
-        if not self.fetch.done:
             return True
+        if not self.fetch.done:
+            return False
         self.prefixes.arrived(self.fetch)
         self.from_disk, self.fetch = frozenset(self.fetch.loaded), None
         self.look()
-        return False
+        return True
 
     def look(self) -> None:
         """What could be restored now."""
