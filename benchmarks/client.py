@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 
@@ -26,20 +26,25 @@ async def _post(
     return reader, writer
 
 
-async def stream(port: int, body: Mapping[str, Any]) -> list[bytes]:
-    """The data of every chunk of a streamed chat reply, undecoded, without the final [DONE]."""
+async def chunks(port: int, body: Mapping[str, Any]) -> AsyncIterator[bytes]:
+    """The data of every chunk of a streamed chat reply as it arrives, without the final [DONE]."""
     reader, writer = await _post(port, "/v1/chat/completions", {**body, "stream": True})
-    status = await reader.readline()
-    found: list[bytes] = []
+    status, ended = await reader.readline(), False
     while line := await reader.readline():
         if line.startswith(b"data: "):
-            found.append(line[6:])
+            ended = line[6:].strip() == b"[DONE]"
+            if not ended:
+                yield line[6:]
     writer.close()
     if b" 200 " not in status:
         raise Failed(status.decode().strip())
-    if not found or found.pop().strip() != b"[DONE]":
+    if not ended:
         raise Failed("the stream did not end as it should")
-    return found
+
+
+async def stream(port: int, body: Mapping[str, Any]) -> list[bytes]:
+    """All chunks of a streamed chat reply, undecoded."""
+    return [chunk async for chunk in chunks(port, body)]
 
 
 def text_of(chunks: list[bytes]) -> str:

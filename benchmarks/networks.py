@@ -35,7 +35,7 @@ def _llama(hidden: int, layers: int, heads: int, kv: int, mlp: int, vocab: int) 
     }
 
 
-_HYBRID = {
+_HYBRID: dict[str, Any] = {
     "model_type": "qwen3_5",
     "text_config": {
         "model_type": "qwen3_5_text",
@@ -64,11 +64,34 @@ _HYBRID = {
     },
 }
 
+_SMALL_HYBRID = {
+    **_HYBRID,
+    "text_config": {
+        **_HYBRID["text_config"],
+        "hidden_size": 256,
+        "num_hidden_layers": 8,
+        "intermediate_size": 768,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+        "linear_num_value_heads": 8,
+        "linear_num_key_heads": 4,
+        "linear_key_head_dim": 32,
+        "linear_value_head_dim": 32,
+        "vocab_size": 8192,
+        "rope_parameters": {
+            **_HYBRID["text_config"]["rope_parameters"],
+            "mrope_section": [3, 3, 2],
+        },
+    },
+}
+
 CONFIGS: dict[str, dict[str, Any]] = {
     "nano": _llama(64, 2, 2, 2, 128, 4096),  # nothing but overhead
     "20m": _llama(384, 8, 6, 2, 1280, 8192),
     "1b": _llama(2048, 16, 32, 8, 8192, 128256),
     "8b": _llama(4096, 32, 32, 8, 14336, 128256),
+    "hybrid8m": _SMALL_HYBRID,
     "hybrid4b": _HYBRID,
 }
 

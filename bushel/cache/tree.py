@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -197,10 +198,7 @@ class Tree:
 
     @contextlib.contextmanager
     def _standing_on(self, nodes: Iterable[Node]) -> Iterator[set[Node]]:
-        """No edge of these is let go meanwhile; then what nobody needs is, but for what is yielded.
-
-        Their snapshots may go: the change needs none of them.
-        """
+        """No edge of these goes meanwhile, though snapshots may; then what is idle, but `stays`."""
         stays: set[Node] = set()
         self._pinned.update(nodes)
         try:
@@ -312,6 +310,18 @@ class Tree:
                 earlier.sorts -= {sort}
                 if not earlier.sorts and len(earlier.children) < 2:
                     self.drop_snapshot(earlier)
+        if sort == "prompt":
+            self._drop_dead_replies(node.line())
+
+    def _drop_dead_replies(self, line: list[Node]) -> None:
+        """The conversation went on without them, or with other tokens for the same text."""
+        for earlier, following in pairwise(line):
+            for child in list(earlier.children.values()):
+                ends = child.generated and not child.children and child.sorts <= {"reply"}
+                if child is not following and ends:
+                    self.drop_snapshot(child)
+                    if child.edge is not None:
+                        self.unload(child)
 
     def touch(self, node: Node) -> None:
         """All up to here was used."""
@@ -335,7 +345,6 @@ class Tree:
         self._unload_idle(parent)
 
     def _unload(self, node: Node) -> None:
-        assert node.edge is not None
         assert node.parent is not None
         self._empty(node)
         node.parent.loaded -= 1

@@ -14,7 +14,6 @@ MOST = 1.15  # of one copy
 STATES = 4  # besides the grid
 GRID = 512
 REPLY = SamplingParams(max_tokens=16, temperature=0)
-DEAD = pytest.mark.xfail(reason="a reply that no turn goes on from keeps its state")
 ENDLESS = SamplingParams(max_tokens=16, temperature=0, ignore_eos=True)
 
 
@@ -114,7 +113,6 @@ def test_ten_tool_rounds_store_one_copy_of_a_chat(tiny: LLM) -> None:
     assert 0.97 < copies(tiny, tokens) <= MOST
 
 
-@DEAD
 def test_ten_tool_rounds_leave_few_states_of_a_chat(tiny: LLM) -> None:
     """Some of tiny's replies are other tokens when they come back as text."""
     talk(tiny)
@@ -133,7 +131,6 @@ def test_replies_that_come_back_otherwise_cost_their_own_tokens(hybrid: LLM) -> 
     assert 0.97 < copies(hybrid, tokens) <= MOST
 
 
-@DEAD
 def test_replies_that_come_back_otherwise_leave_few_states(hybrid: LLM) -> None:
     run(hybrid, other_end)
     assert besides_grid(hybrid) <= STATES
