@@ -257,7 +257,11 @@ class Prefixes:
         if node is None:
             return
         if self.needs_snapshots and node.snapshot is None:
-            rest = self._rest(state, row, batch, len(key))
+            try:
+                rest = self._rest(state, row, batch, len(key))
+            except Exception:
+                self._tree.unload_idle([node])
+                raise
             made.append(rest.arrays)
             self._tree.rest(node, rest, sort)
         elif node.end == len(key):

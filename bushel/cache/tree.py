@@ -118,6 +118,7 @@ class Tree:
             self.unload, lambda node: node.loaded == 0 and node not in self._pinned
         )
         self._snapshots = budget.queue(self._unload_snapshot)
+        self.tokens = self.edge_bytes = self.snapshot_bytes = 0  # in memory
         self.on_forget: Callable[[str], None] = lambda _: None  # hears of files nobody needs
 
     # -- looking -----------------------------------------------------------------------------
@@ -141,7 +142,7 @@ class Tree:
             if node.parent.children.get(int(node.key[0])) is not node:
                 return False
             node = node.parent
-        return any(root is node for root in self._roots.values())
+        return node in self._names
 
     def nodes(self) -> Iterator[Node]:
         for root in self._roots.values():
@@ -244,6 +245,8 @@ class Tree:
         assert node.parent is not None
         self._budget.take(edge.nbytes, edge.buffers)
         node.edge = edge
+        self.tokens += len(node.key)
+        self.edge_bytes += edge.nbytes
         node.parent.loaded += 1
         self._pinned.add(node)
         self._edges.touch(node, self._budget.tick())
@@ -295,6 +298,7 @@ class Tree:
                     return False
                 self._budget.take(snapshot.nbytes, snapshot.buffers)
                 node.snapshot = snapshot
+                self.snapshot_bytes += snapshot.nbytes
             node.sorts |= {"fork"} if again else set()
         self._snapshots.touch(node, self._budget.tick())
         self.mark(node, sort)
@@ -358,12 +362,15 @@ class Tree:
             self._release_snapshot(node)
         if node.edge is not None:
             self._budget.give(node.edge.nbytes, node.edge.buffers)
+            self.tokens -= len(node.key)
+            self.edge_bytes -= node.edge.nbytes
             self._edges.remove(node)
             node.edge, node.loaded = None, 0
 
     def _release_snapshot(self, node: Node) -> None:
         assert node.snapshot is not None
         self._budget.give(node.snapshot.nbytes, node.snapshot.buffers)
+        self.snapshot_bytes -= node.snapshot.nbytes
         self._snapshots.remove(node)
         node.snapshot = None
         if node.snapshot_file is None:
@@ -479,18 +486,20 @@ class Tree:
 
     @property
     def counts(self) -> dict[str, int]:
-        found = {"nodes": 0, "tokens": 0, "edge_bytes": 0, "snapshots": 0, "snapshot_bytes": 0}
-        for node in self.nodes():
-            found["nodes"] += 1
-            if node.edge is not None:
-                found["tokens"] += len(node.key)
-                found["edge_bytes"] += node.edge.nbytes
-            if node.snapshot is not None:
-                found["snapshots"] += 1
-                found["snapshot_bytes"] += node.snapshot.nbytes
-        return found
+        """Of what is in memory."""
+        return {
+            "nodes": len(self._edges),
+            "tokens": self.tokens,
+            "edge_bytes": self.edge_bytes,
+            "snapshots": len(self._snapshots),
+            "snapshot_bytes": self.snapshot_bytes,
+        }
 
     def check_integrity(self) -> None:
+        edges = [node.edge for node in self.nodes() if node.edge is not None]
+        snapshots = [node.snapshot for node in self.nodes() if node.snapshot is not None]
+        _require(sum(it.nbytes for it in edges) == self.edge_bytes, "edges of other sizes")
+        _require(sum(it.nbytes for it in snapshots) == self.snapshot_bytes, "and snapshots")
         for node in self.nodes():
             parent = node.parent
             assert parent is not None

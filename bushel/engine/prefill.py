@@ -148,16 +148,21 @@ class Prefill:
             self._keep()
 
     def _embedded(self) -> Prompt:
-        """The prompt from where the plan restores it on; a plan that would cut it is changed."""
+        """The prompt from where it is restored on; a plan that does not hold is changed."""
         sequence, prefixes = self.sequences[0], self.prefixes
         features = prefixes.features(sequence.root) if prefixes is not None else None
         while True:
             start = self.reuse.position
             prompt = self.model.embed(sequence.request.prompt, start, features)
-            whole = next((low for low, high in prompt.uncut if low < start < high), None)
-            if whole is None or prefixes is None:
+            if prefixes is None:
                 return prompt
-            self.reuse = prefixes.plan(sequence.root, sequence.key, whole)
+            whole = (low for low, high in prompt.uncut if low < start < high)
+            # What was seen in images may have taken the place of what the plan stood on.
+            again = prefixes.plan(sequence.root, sequence.key, next(whole, start))
+            if again.position == start:
+                self.reuse = replace(self.reuse, nodes=again.nodes)
+                return prompt
+            self.reuse = again
 
     def run(self, tokens: int) -> list[mx.array]:
         """Run about so many more tokens; returns what has to be evaluated for that."""
