@@ -191,8 +191,7 @@ def selected(name: str) -> list[str]:
     if name in CORE or name in EXEMPLARS:
         return found
     if name in VISION:
-        first = "fork" if VISION[name].single else "leaves"
-        return [it for it in (first, "again", found[-1]) if it in found]
+        return ["fork" if VISION[name].single else "again", found[-1]]
     if TEXT[name].equal_chunks:
         return ["churn"]
     return ["again", "fork"] if OPAQUE & set(TEXT[name].kinds) else ["again"]

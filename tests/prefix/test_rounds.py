@@ -49,7 +49,7 @@ def said(seed: int, count: int) -> str:
     return " ".join(f"Shelf {seed} has {(seed * 31 + at * at) % 89} jars." for at in range(count))
 
 
-def talk(llm: LLM, salt: str = "") -> int:
+def talk(llm: LLM) -> int:
     """Through tiny's own template; returns tokens of the whole conversation."""
     turns: list[Any] = [
         {"role": "system", "content": said(0, 90)},
@@ -57,7 +57,7 @@ def talk(llm: LLM, salt: str = "") -> int:
     ]
     tokens = 0
     for at in range(1, ROUNDS + 2):
-        output = llm.generate({"messages": turns, "cache_salt": salt}, REPLY)[0]
+        output = llm.generate({"messages": turns}, REPLY)[0]
         assert output.error is None
         tokens = output.usage.prompt_tokens + output.usage.completion_tokens
         turns += [
@@ -71,11 +71,11 @@ def ids(seed: int, count: int) -> list[int]:
     return [(seed * 131 + at * at * 7 + at) % 500 + 5 for at in range(count)]
 
 
-def run(llm: LLM, rewritten: Callable[[list[int]], list[int]] = list) -> int:
+def run(llm: LLM, rewritten: Callable[[list[int]], list[int]] = list, salt: str = "") -> int:
     """With token ids. rewritten: what the client sends back of a reply."""
     prompt, tokens = ids(0, 1400), 0
     for at in range(1, ROUNDS + 2):
-        output = llm.generate({"prompt_token_ids": prompt}, ENDLESS)[0]
+        output = llm.generate({"prompt_token_ids": prompt, "cache_salt": salt}, ENDLESS)[0]
         assert output.error is None
         tokens = output.usage.prompt_tokens + output.usage.completion_tokens
         reply = list(output.choices[0].token_ids)
@@ -108,14 +108,10 @@ def besides_grid(llm: LLM) -> int:
 
 
 def test_ten_tool_rounds_store_one_copy_of_a_chat(tiny: LLM) -> None:
+    """Some of tiny's replies are other tokens when they come back as text."""
     tokens = talk(tiny)
     assert tokens > 4 * GRID
     assert 0.97 < copies(tiny, tokens) <= MOST
-
-
-def test_ten_tool_rounds_leave_few_states_of_a_chat(tiny: LLM) -> None:
-    """Some of tiny's replies are other tokens when they come back as text."""
-    talk(tiny)
     assert besides_grid(tiny) <= STATES
 
 
@@ -129,17 +125,13 @@ def test_ten_tool_rounds_store_one_copy_of_ids(hybrid: LLM) -> None:
 def test_replies_that_come_back_otherwise_cost_their_own_tokens(hybrid: LLM) -> None:
     tokens = run(hybrid, other_end)
     assert 0.97 < copies(hybrid, tokens) <= MOST
-
-
-def test_replies_that_come_back_otherwise_leave_few_states(hybrid: LLM) -> None:
-    run(hybrid, other_end)
     assert besides_grid(hybrid) <= STATES
 
 
-def test_control_conversations_that_share_nothing_are_stored_apart(tiny: LLM) -> None:
-    tokens = talk(tiny, "one")
-    assert talk(tiny, "two") == tokens
-    assert copies(tiny, tokens) > 1.9
+def test_control_conversations_that_share_nothing_are_stored_apart(hybrid: LLM) -> None:
+    tokens = run(hybrid, salt="one")
+    assert run(hybrid, salt="two") == tokens
+    assert copies(hybrid, tokens) > 1.9
 
 
 def test_control_without_letting_go_states_pile_up(
