@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from bushel.cache import Prefixes
+from bushel.cache.prefix import Prefixes
 from bushel.core import Borders, Prepared, Request, SamplingParams
 from bushel.core.memory import Memory
 from bushel.core.options import EngineOptions

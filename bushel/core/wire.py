@@ -128,7 +128,7 @@ class Started(msgspec.Struct, frozen=True, array_like=True):
     cached: int = 0
     hit: str = ""  # exact, prefix, shorter, fork or disk; empty: nothing was reused
     why: str = ""  # for a person
-    reason: str = ""  # the same in a word: see `cache.prefixes.REASONS`
+    reason: str = ""  # the same in a word: see `cache.prefix.REASONS`
 
 
 class Stepped(Message, frozen=True):

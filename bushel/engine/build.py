@@ -11,8 +11,8 @@ from typing import get_args
 
 import mlx.core as mx
 
-from bushel.cache import Prefixes, cannot_restore
-from bushel.cache.disk import Disk
+from bushel.cache.prefix import Prefixes, cannot_restore
+from bushel.cache.prefix.disk import Disk
 from bushel.core import BushelError, Decoding
 from bushel.core.memory import Memory
 from bushel.core.options import EngineOptions, Order, disk_room

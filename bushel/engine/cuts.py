@@ -23,7 +23,7 @@ FAR = 32
 @dataclass(frozen=True)
 class Cut:
     position: int
-    sort: str  # of the snapshot that is taken there (`cache.tree`)
+    sort: str  # of the snapshot that is taken there (`cache.prefix.tree`)
 
 
 def plan_cuts(

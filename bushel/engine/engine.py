@@ -19,7 +19,8 @@ from typing import Any
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from bushel.cache import Prefixes, key_of, unbatchable
+from bushel.cache import unbatchable
+from bushel.cache.prefix import Prefixes, key_of
 from bushel.core import BushelError, Event, Request, RequestError
 from bushel.core.memory import Memory
 from bushel.core.wire import Started

@@ -16,7 +16,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from bushel.cache import Fetch, Node, Prefixes, Reuse, Snapshot, take_snapshot
+from bushel.cache import Snapshot, take_snapshot
+from bushel.cache.prefix import Fetch, Node, Prefixes, Reuse
 from bushel.core import IntegrityError, RequestError, TokenLogprob
 from bushel.engine.cuts import FAR, Cut, plan_cuts
 from bushel.engine.sampler import logprobs_of

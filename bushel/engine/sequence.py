@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from bushel.cache import Key, Reuse, key_of
+from bushel.cache.prefix import Key, Reuse, key_of
 from bushel.core import Decoding, Event, FinishReason, Request, TokenLogprob
 from bushel.engine.reply import Decode, Reply
 

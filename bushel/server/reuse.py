@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from bushel.server.record import Record
 
 HITS = ("exact", "prefix", "shorter", "fork", "disk")
-# The engine's words (`cache.prefixes.REASONS`), which the front cannot import; a test compares.
+# The engine's words (`cache.prefix.REASONS`), which the front cannot import; a test compares.
 REASONS = ("off", "prompt_logprobs", "unknown", "no_state", "diverged", "not_restored", "other")
 _NOT_ASKED = ("off", "prompt_logprobs")  # nobody looked
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bushel.cache.budget import Budget
-from bushel.cache.tree import Node, Tree
+from bushel.cache.prefix.budget import Budget
+from bushel.cache.prefix.node import Node
+from bushel.cache.prefix.tree import Tree
 
 Tokens = tuple[int, ...]
 Place = tuple[str, Tokens]

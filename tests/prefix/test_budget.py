@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from bushel.cache import budget as module
-from bushel.cache.budget import Budget
+from bushel.cache.prefix import budget as module
+from bushel.cache.prefix.budget import Budget
 from bushel.core import IntegrityError
 
 

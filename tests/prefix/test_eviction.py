@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from bushel.cache.budget import Budget
-from bushel.cache.tree import Node, Tree
+from bushel.cache.prefix.budget import Budget
+from bushel.cache.prefix.node import Node
+from bushel.cache.prefix.tree import Tree
 from tests.prefix.slow import SNAPSHOT, TOKEN, Run, State, key
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from bushel.cache import key_of
+from bushel.cache.prefix import key_of
 from bushel.chat import prepare
 from bushel.core import Media, Prepared
 from bushel.models.vision import VisionModel

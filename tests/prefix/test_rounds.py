@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bushel import LLM, SamplingParams
-from bushel.cache import tree
+from bushel.cache.prefix import tree
 from tests.families import checkpoint_dir
 
 ROUNDS = 10

@@ -22,10 +22,10 @@ import numpy as np
 import pytest
 
 from bushel import LLM, SamplingParams
-from bushel.cache.budget import Budget
-from bushel.cache.path import agree, key_of
+from bushel.cache.prefix.budget import Budget
+from bushel.cache.prefix.path import agree, key_of
+from bushel.cache.prefix.tree import Tree, Walk
 from bushel.cache.recurrent import Recurrent
-from bushel.cache.tree import Tree, Walk
 from bushel.core import BushelError, IntegrityError, Request
 from bushel.llm import Handle
 from tests.families import checkpoint_dir

@@ -22,8 +22,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from bushel.cache.budget import Budget
-from bushel.cache.tree import Node, Place, Tree, Walk
+from bushel.cache.prefix.budget import Budget
+from bushel.cache.prefix.node import Node, Place
+from bushel.cache.prefix.tree import Tree, Walk
 from bushel.core import IntegrityError
 from tests.prefix.slow import (
     Run,

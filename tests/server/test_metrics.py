@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bushel.cache import prefixes
+from bushel.cache import prefix
 from bushel.server.metrics import Metrics
 from bushel.server.record import Record
 from bushel.server.reuse import HITS, REASONS
@@ -208,7 +208,7 @@ def test_a_miss_is_counted_by_its_reason(reason: str) -> None:
 
 
 def test_the_reasons_are_the_engines() -> None:
-    assert (*prefixes.REASONS, "other") == REASONS
+    assert (*prefix.REASONS, "other") == REASONS
 
 
 def cache(**more: Any) -> dict[str, Any]:

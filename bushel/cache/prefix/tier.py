@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 import mlx.core as mx
 import numpy as np
 
-from bushel.cache.disk import Disk, Entry, HostArray, Reading
-from bushel.cache.rest import Rest
-from bushel.cache.slab import Layout, Slab
-from bushel.cache.tree import Node, Place, Tree
+from bushel.cache.prefix.disk import Disk, Entry, HostArray, Reading
+from bushel.cache.prefix.node import Node, Place
+from bushel.cache.prefix.rest import Rest
+from bushel.cache.prefix.slab import Layout, Slab
+from bushel.cache.prefix.tree import Tree
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from bushel.cache.disk.folder import FILE
-from bushel.cache.disk.form import VERSION
+from bushel.cache.prefix.disk.folder import FILE
+from bushel.cache.prefix.disk.form import VERSION
 
 
 def remove_older(cache: Path) -> Iterator[Path]:

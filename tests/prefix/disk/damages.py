@@ -7,9 +7,9 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bushel.cache.disk import Disk, form
-from bushel.cache.disk.form import Header
-from tests.cache.disk.trees import LIMIT, only_folder, put, tokens
+from bushel.cache.prefix.disk import Disk, form
+from bushel.cache.prefix.disk.form import Header
+from tests.prefix.disk.trees import LIMIT, only_folder, put, tokens
 
 Damage = Callable[[Path], object]
 

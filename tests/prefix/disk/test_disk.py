@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bushel.cache.disk import Disk, HostArray
-from bushel.cache.disk.folder import Folder
+from bushel.cache.prefix.disk import Disk, HostArray
+from bushel.cache.prefix.disk.folder import Folder
 from bushel.core import IntegrityError
-from tests.cache.disk.trees import (
+from tests.prefix.disk.trees import (
     BELOW,
     LIMIT,
     NONE,

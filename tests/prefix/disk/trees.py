@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bushel.cache.disk import Disk, Entry, HostArray, Kind, Reading
+from bushel.cache.prefix.disk import Disk, Entry, HostArray, Kind, Reading
 
 SPACE = "some/Model-4bit"
 LIMIT = 1 << 30

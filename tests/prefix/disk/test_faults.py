@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bushel.cache.disk import Disk
-from bushel.cache.disk.folder import Folder
-from tests.cache.disk.trees import (
+from bushel.cache.prefix.disk import Disk
+from bushel.cache.prefix.disk.folder import Folder
+from tests.prefix.disk.trees import (
     LIMIT,
     NONE,
     SPACE,

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 
-from bushel.cache.disk.folder import Folder
-from bushel.cache.disk.form import Unfit
-from bushel.cache.disk.index import Slot
-from bushel.cache.disk.reading import Reading
+from bushel.cache.prefix.disk.folder import Folder
+from bushel.cache.prefix.disk.form import Unfit
+from bushel.cache.prefix.disk.index import Slot
+from bushel.cache.prefix.disk.reading import Reading
 
 # The file may be perfectly good.
 _PASSING = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN}

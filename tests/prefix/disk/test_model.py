@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bushel.cache.disk import Disk, HostArray, Kind, form
-from tests.cache.disk.trees import SPACE, arrays_for, fetch, files, only_folder, plain, tokens
+from bushel.cache.prefix.disk import Disk, HostArray, Kind, form
+from tests.prefix.disk.trees import SPACE, arrays_for, fetch, files, only_folder, plain, tokens
 
 LIMITS = (900, 2500, 5000, 1 << 30)  # an entry has about 600 bytes
 ANY = st.integers(0, 1 << 30)  # which of the entries, modulo their number

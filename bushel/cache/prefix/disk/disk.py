@@ -25,13 +25,13 @@ from pathlib import Path
 
 import numpy as np
 
-from bushel.cache.disk import form
-from bushel.cache.disk.folder import Folder
-from bushel.cache.disk.form import Draft, Entry, HostArray, Kind
-from bushel.cache.disk.index import Index, Slot
-from bushel.cache.disk.older import remove_older
-from bushel.cache.disk.reading import Reading
-from bushel.cache.disk.threads import Lost, Stuck, Threads
+from bushel.cache.prefix.disk import form
+from bushel.cache.prefix.disk.folder import Folder
+from bushel.cache.prefix.disk.form import Draft, Entry, HostArray, Kind
+from bushel.cache.prefix.disk.index import Index, Slot
+from bushel.cache.prefix.disk.older import remove_older
+from bushel.cache.prefix.disk.reading import Reading
+from bushel.cache.prefix.disk.threads import Lost, Stuck, Threads
 from bushel.core import IntegrityError
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bushel.cache.disk.form import HostArray
+from bushel.cache.prefix.disk.form import HostArray
 
 
 @dataclass(eq=False)

@@ -23,7 +23,15 @@ from pathlib import Path
 
 import numpy as np
 
-from bushel.cache.disk.form import VERSION, Draft, Entry, Header, HostArray, Unfit, header_end
+from bushel.cache.prefix.disk.form import (
+    VERSION,
+    Draft,
+    Entry,
+    Header,
+    HostArray,
+    Unfit,
+    header_end,
+)
 from bushel.core import BushelError
 
 _SUFFIX = ".safetensors"

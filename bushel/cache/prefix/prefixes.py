@@ -18,17 +18,18 @@ from typing import Any
 
 import mlx.core as mx
 
-from bushel.cache.budget import Budget
-from bushel.cache.disk import Disk
 from bushel.cache.fixed import Fixed
 from bushel.cache.layer import Layer, LayerSnapshot
 from bushel.cache.opaque import Opaque
-from bushel.cache.path import Key
-from bushel.cache.rest import Rest
-from bushel.cache.shelf import Part, Shelf
-from bushel.cache.slab import Layout, Slab, parts_of
-from bushel.cache.tier import Fetch, Tier
-from bushel.cache.tree import Node, Tree, Walk
+from bushel.cache.prefix.budget import Budget
+from bushel.cache.prefix.disk import Disk
+from bushel.cache.prefix.node import Node
+from bushel.cache.prefix.path import Key
+from bushel.cache.prefix.rest import Rest
+from bushel.cache.prefix.shelf import Part, Shelf
+from bushel.cache.prefix.slab import Layout, Slab, parts_of
+from bushel.cache.prefix.tier import Fetch, Tier
+from bushel.cache.prefix.tree import Tree, Walk
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import safetensors
 
-from bushel.cache.disk import Disk, HostArray
+from bushel.cache.prefix.disk import Disk, HostArray
 from bushel.core import BushelError
-from tests.cache.disk.trees import (
+from tests.prefix.disk.trees import (
     LIMIT,
     SPACE,
     fetch,
@@ -152,7 +152,7 @@ def test_it_needs_no_mlx() -> None:
         "package = types.ModuleType('bushel.cache')\n"
         "package.__path__ = [str(pathlib.Path(bushel.__path__[0]) / 'cache')]\n"
         "sys.modules['bushel.cache'] = package\n"
-        "import bushel.cache.disk\n"
+        "import bushel.cache.prefix.disk\n"
         "sys.exit('mlx.core' in sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", source], check=False).returncode == 0

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bushel.cache.disk import Disk, form
-from tests.cache.disk.damages import (
+from bushel.cache.prefix.disk import Disk, form
+from tests.prefix.disk.damages import (
     DAMAGES,
     SEEN_BY_READS_ALONE,
     SILENT_AT_START,
@@ -23,7 +23,7 @@ from tests.cache.disk.damages import (
     other_content,
     regions,
 )
-from tests.cache.disk.trees import (
+from tests.prefix.disk.trees import (
     BELOW,
     LIMIT,
     SPACE,

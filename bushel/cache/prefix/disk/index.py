@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from bushel.cache.disk.form import Draft, Entry, Kind
+from bushel.cache.prefix.disk.form import Draft, Entry, Kind
 from bushel.core import IntegrityError
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import mlx.core as mx
 
-from bushel.cache.budget import Budget
+from bushel.cache.prefix.budget import Budget
 
 _Record = Mapping[str, mx.array]
 _Name = tuple[str, str]  # salt and digest

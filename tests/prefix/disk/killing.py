@@ -1,6 +1,6 @@
 """A writer that is killed again and again; each time a new process looks at what is left.
 
-    python -m tests.cache.disk.killing FOLDER ROUNDS [careless]
+    python -m tests.prefix.disk.killing FOLDER ROUNDS [careless]
 
 Both are forks of this one, because starting Python costs more than the rest of a round. Prints
 how many rounds there were, in how many a file was half written, and how many entries were
@@ -21,8 +21,17 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from bushel.cache.disk import Disk
-from tests.cache.disk.trees import LIMIT, NONE, SPACE, arrays_for, files, only_folder, right, tokens
+from bushel.cache.prefix.disk import Disk
+from tests.prefix.disk.trees import (
+    LIMIT,
+    NONE,
+    SPACE,
+    arrays_for,
+    files,
+    only_folder,
+    right,
+    tokens,
+)
 
 TIGHT = 4 << 20  # makes room all the time
 LONGEST = 0.06  # seconds from the first write to the kill

@@ -1,7 +1,0 @@
-"""Edges and snapshots of the prefix tree, kept as files that outlive the process (`disk.Disk`)."""
-
-from bushel.cache.disk.disk import Disk, Stats
-from bushel.cache.disk.form import Entry, HostArray, Kind
-from bushel.cache.disk.reading import Reading
-
-__all__ = ["Disk", "Entry", "HostArray", "Kind", "Reading", "Stats"]
