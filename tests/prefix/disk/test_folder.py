@@ -149,9 +149,10 @@ def test_a_thousand_files_are_found_in_well_under_a_second(
 def test_it_needs_no_mlx() -> None:
     source = (
         "import sys, types, pathlib, bushel\n"
-        "package = types.ModuleType('bushel.cache')\n"
-        "package.__path__ = [str(pathlib.Path(bushel.__path__[0]) / 'cache')]\n"
-        "sys.modules['bushel.cache'] = package\n"
+        "cache = pathlib.Path(bushel.__path__[0]) / 'cache'\n"
+        "for name, path in (('cache', cache), ('cache.prefix', cache / 'prefix')):\n"
+        "    package = sys.modules[f'bushel.{name}'] = types.ModuleType(name)\n"
+        "    package.__path__ = [str(path)]\n"
         "import bushel.cache.prefix.disk\n"
         "sys.exit('mlx.core' in sys.modules)\n"
     )
