@@ -58,10 +58,12 @@ def _line(name: str, tokens: int, reused: Sequence[Asked], cold: Sequence[float]
     share = min(it.cached for it in reused) / tokens
     sides = "  ".join(
         f"{statistics.median(it) * 1e3:8.1f} ({min(it) * 1e3:.1f} … {max(it) * 1e3:.1f})"
+        if it
+        else f"{'-':>8}"
         for it in (cold, times)
     )
-    ratio = statistics.median(cold) / statistics.median(times)
-    return f"{name:10} {tokens:7} {share:7.1%}  {sides}  {ratio:6.1f}"
+    ratio = f"{statistics.median(cold) / statistics.median(times):6.1f}" if cold else ""
+    return f"{name:10} {tokens:7} {share:7.1%}  {sides}  {ratio}"
 
 
 HEAD = "           prompt  reused      cold, ms (low … high)    reused, ms (low … high)   ratio"
@@ -75,7 +77,8 @@ def turns(engine: Engine, options: argparse.Namespace) -> None:
     def answer(ids: list[int]) -> Asked:
         reused, colds = seen.setdefault(len(ids), ([], []))
         order = ("cold", "reused") if len(reused) % 2 else ("reused", "cold")
-        for side in order:
+        last = len(ids) >= options.context
+        for side in order if last or not options.brief else ("reused",):
             if side == "reused":
                 reused.append(ask(engine, ids, _REPLY, "turns", system=first // 2))
             else:
@@ -84,12 +87,13 @@ def turns(engine: Engine, options: argparse.Namespace) -> None:
                 colds.append(cold.first)
         return reused[-1]
 
-    for _ in range(options.repeats + 1):
+    for _ in range(1 if options.brief else options.repeats + 1):
         conversation(answer, count, first, step, engine.model.vocab)
         engine.clear_cache()
     print(HEAD)
+    begin = 0 if options.brief else 1
     for turn, (tokens, (reused, colds)) in enumerate(seen.items(), 1):
-        print(_line(f"turn {turn}", tokens, reused[1:], colds[1:]), flush=True)
+        print(_line(f"turn {turn}", tokens, reused[begin:], colds[begin:]), flush=True)
 
 
 def shared(engine: Engine, options: argparse.Namespace) -> None:
@@ -140,6 +144,11 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=8192, help="tokens of the fifth turn")
     parser.add_argument("--shared", type=int, default=30000, help="tokens, also of the ten rounds")
     parser.add_argument("--repeats", type=int, default=4)
+    parser.add_argument(
+        "--brief",
+        action="store_true",
+        help="turns once, cold at the last alone: where a cold prompt takes a quarter of a minute",
+    )
     parser.add_argument("--chunk", type=int, default=EngineOptions.prefill_chunk)
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 8])
     parser.add_argument("--pairs", type=int, default=4, help="of measurements, for decode")
