@@ -9,6 +9,7 @@
              promise), and states besides the grid of long prompts (4)
     decode   tokens a second with the cache on over off, replies ending and others beginning all
              the time (0.98 is the promise)
+    keeping  the same from the other side: what keeping takes of the time
 
 Cold is the same prompt under a salt of its own: it finds nothing, and is kept like any other. The
 two are measured in turns, after a pass of both that is not counted; figures are medians over
@@ -27,11 +28,11 @@ import mlx.core as mx
 
 from benchmarks.engines import Asked, ask, engine_on, per_token, states
 from benchmarks.networks import CONFIGS, make
-from benchmarks.upkeep import upkeep
+from benchmarks.upkeep import keeping, upkeep
 from bushel.core.options import EngineOptions
 from bushel.engine.engine import Engine
 
-PARTS = ("turns", "shared", "rounds", "decode")
+PARTS = ("turns", "shared", "rounds", "decode", "keeping")
 _REPLY = 32  # tokens
 _salts = (f"cold {at}" for at in itertools.count())
 
@@ -167,6 +168,10 @@ def main() -> None:
             print(f"{name}: decode, on over off (low … high), tokens/s on, off")
             for batch in options.batch:
                 print(upkeep(model, batch, options.pairs, options.reply), flush=True)
+        if "keeping" in options.parts:
+            print(f"{name}: keeping what a prompt and a reply have run")
+            for batch in options.batch:
+                print(keeping(model, batch, options.reply), flush=True)
         model.close()
         del model, engine
         mx.clear_cache()

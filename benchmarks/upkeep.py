@@ -6,11 +6,16 @@ import itertools
 import math
 import statistics
 import time
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import patch
 
 import mlx.core as mx
 
 from benchmarks.decode import prompt
 from benchmarks.engines import engine_on, submit
+from bushel.cache import kind_of
+from bushel.cache.prefix import Key, Prefixes
 from bushel.engine.engine import Engine
 from bushel.models import Model
 
@@ -67,3 +72,32 @@ def upkeep(model: Model, batch: int, pairs: int, reply: int) -> str:
     on, off = (statistics.median(it) for it in zip(*speeds, strict=True))
     spread = f"{statistics.median(ratios):.3f} ({min(ratios):.3f} … {max(ratios):.3f})"
     return f"  batch {batch:3}  {spread}  {on:8.0f} {off:8.0f}"
+
+
+def keeping(model: Model, batch: int, reply: int) -> str:
+    """What keeping itself takes, with everything it copies computed before: no overlap counts."""
+    off, on = (
+        Busy(engine_on(model, reuse=reuse, batch=batch, memory=_MEMORY, gap=math.inf), batch, reply)
+        for reuse in (False, True)
+    )
+    spent: list[float] = []
+    keep = Prefixes.keep
+
+    def timed(
+        prefixes: Prefixes, root: str, key: Key, state: Sequence[Any], *rest: Any, **how: Any
+    ) -> None:
+        mx.eval([list(kind_of(layer).arrays(layer)) for layer in state])
+        mx.synchronize()
+        start = time.perf_counter()
+        keep(prefixes, root, key, state, *rest, **how)
+        mx.synchronize()
+        spent.append(time.perf_counter() - start)
+
+    tokens = 3 * batch * reply
+    for side in (off, on):
+        side.run(tokens // 3)
+    without = off.run(tokens)
+    with patch.object(Prefixes, "keep", timed):
+        on.run(tokens)
+    each = statistics.mean(spent) * 1e3
+    return f"  batch {batch:3}  {each:.2f} ms each, {sum(spent) / without:.2%} of the time without"
