@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from PIL import Image
 
-from bushel.chat import prepare
+from bushel.chat.prompt import prepare
 from bushel.core import Decoding, Event, Prepared, Request, SamplingParams, TokenLogprob
 from bushel.core.params import resolve
 from bushel.engine.draw import CANDIDATES

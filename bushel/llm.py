@@ -8,11 +8,12 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
 
-from bushel.chat import prepare, salt_of
+from bushel.chat.prompt import prepare, salt_of
 from bushel.core import (
     BushelError,
     Choice,
@@ -249,6 +250,7 @@ class LLM:
         count = choices(params)
         first = resolve(params, model.defaults, vocab=model.vocab, end_ids=model.tokenizer.end_ids)
         prompt = prepare(model.host, request)
+        first = replace(first, guide=prompt.guide)
         return Request(request_id, prompt, rows_of(first, count), salt_of(request))
 
     def _handle(self, engine: Engine, ready: Request, params: SamplingParams) -> Handle:

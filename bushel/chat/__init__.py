@@ -1,5 +1,4 @@
-"""Conversations and media on their way to the engine."""
+"""Conversations and media on their way to the engine, and replies on their way back.
 
-from bushel.chat.prompt import prepare, salt_of
-
-__all__ = ["prepare", "salt_of"]
+The front imports parts of this package, and no MLX: nothing is imported here.
+"""

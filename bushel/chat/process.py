@@ -64,7 +64,8 @@ def answer(
             host, message.request, opened.rules, keep_headers=opened.keep_headers
         )
         tensors, tail = pack(made.tensors)
-        return Made(message.id, made.ids, tensors, made.media, made.borders), tail
+        found = made.media, made.borders, made.guide, made.opened
+        return Made(message.id, made.ids, tensors, *found), tail
     except Exception as error:  # templates, tokenizers and processors raise anything
         if not isinstance(error, BushelError):
             log.error("request %s could not be prepared", message.id, exc_info=error)

@@ -1,5 +1,6 @@
 """The nouns everything else speaks. Imports nothing of Bushel outside this package."""
 
+from bushel.core.delta import CallBegin, CallEnd, CallPart, Delta, Text, Thought
 from bushel.core.errors import (
     BushelError,
     ContextLengthError,
@@ -9,19 +10,27 @@ from bushel.core.errors import (
     ThreadError,
     told,
 )
+from bushel.core.guide import Budget, Guide
 from bushel.core.output import Choice, Event, FinishReason, Output, TokenLogprob, Usage
 from bushel.core.params import Decoding, GenerationDefaults, SamplingParams
 from bushel.core.request import Borders, Media, Prepared, Request
+from bushel.core.style import Style
 
 __all__ = [
     "Borders",
+    "Budget",
     "BushelError",
+    "CallBegin",
+    "CallEnd",
+    "CallPart",
     "Choice",
     "ContextLengthError",
     "Decoding",
+    "Delta",
     "Event",
     "FinishReason",
     "GenerationDefaults",
+    "Guide",
     "IntegrityError",
     "Media",
     "ModelError",
@@ -30,6 +39,9 @@ __all__ = [
     "Request",
     "RequestError",
     "SamplingParams",
+    "Style",
+    "Text",
+    "Thought",
     "ThreadError",
     "TokenLogprob",
     "Usage",

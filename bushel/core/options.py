@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from bushel.core.params import GenerationDefaults
+from bushel.core.style import Style
 
 Order = Literal["arrival", "shortest"]
 MOST_DISK = 20 * 10**9  # bytes of prefixes on disk, unless someone says otherwise
@@ -57,3 +58,4 @@ class Facts:
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
     tokenizer: str | None = None  # as JSON of the tokenizers library, where it has that form
     template_options: frozenset[str] = frozenset()  # that the chat template reads
+    style: Style = field(default_factory=Style)

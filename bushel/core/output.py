@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-FinishReason = Literal["stop", "length", "abort", "error"]
+from bushel.core.delta import Delta
+
+# "tool_calls" is a reader's finding, where the engine has seen a stop.
+FinishReason = Literal["stop", "length", "tool_calls", "abort", "error"]
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,9 @@ class Event(NamedTuple):
     """What one step added to one choice of one request.
 
     Every choice ends with exactly one event that has a finish reason. The engine speaks ids;
-    `text` is added by whoever receives the event (`engine.reply.Reply`). It is what may be
-    shown: it never contains end tokens, nor anything of a matched stop string.
+    the last three are added by whoever receives the event. `text` (`engine.reply.Reply`) never
+    contains end tokens, nor anything of a matched stop string; `stop` is that string. `deltas`
+    are what the text says, where it is read for that (`chat.reply`).
     """
 
     request_id: str
@@ -41,6 +45,8 @@ class Event(NamedTuple):
     finish_reason: FinishReason | None = None
     error: str | None = None
     code: str | None = None  # of a RequestError; None: the fault is ours
+    stop: str | None = None
+    deltas: tuple[Delta, ...] = ()
 
 
 @dataclass

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bushel.core.errors import RequestError
+from bushel.core.guide import Guide
 
 # mlx-lm's own `generate_step` stops here when nobody says otherwise.
 DEFAULT_MAX_TOKENS = 256
@@ -95,6 +96,8 @@ class Decoding:
     stops: tuple[str, ...]
     logprobs: int | None
     prompt_logprobs: int | None
+    guide: Guide | None = None
+    markers: tuple[tuple[int, str], ...] = ()  # special tokens that are text (`Style.markers`)
 
     @property
     def penalised(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bushel.core.guide import Guide
 from bushel.core.params import Decoding
 
 
@@ -44,6 +45,8 @@ class Prepared:
     tensors: Mapping[str, Any] = field(default_factory=dict)
     media: tuple[Media, ...] = ()  # in order
     borders: Borders = Borders()
+    guide: Guide | None = None  # what the reply is held to
+    opened: bool = False  # it ends inside a thinking block
 
     @property
     def has_media(self) -> bool:

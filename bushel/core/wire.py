@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from bushel.core.errors import BushelError, RequestError
+from bushel.core.guide import Guide
 from bushel.core.options import EngineOptions, Facts
 from bushel.core.output import Event
 from bushel.core.params import Decoding
@@ -216,13 +217,18 @@ class Opened(Message, frozen=True):
 
 
 class Made(Message, frozen=True):
-    """A prepared prompt; its tensors are in the tail. Also the ids of an `Encode`."""
+    """A prepared prompt; its tensors are in the tail. Also the ids of an `Encode`.
+
+    opened: it ends inside a thinking block.
+    """
 
     id: str
     ids: tuple[int, ...]
     tensors: dict[str, Any]
     media: tuple[Media, ...] = ()
     borders: Borders = Borders()
+    guide: Guide | None = None
+    opened: bool = False
 
 
 class Text(Message, frozen=True):

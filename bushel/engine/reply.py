@@ -68,6 +68,7 @@ class StopMatcher:
     def __init__(self, stops: Sequence[str]):
         self._stops = tuple(stops)
         self._held = ""
+        self.met: str | None = None
 
     def add(self, text: str) -> tuple[str, bool]:
         """Text that is safe to show, and whether a stop string has been met."""
@@ -76,9 +77,10 @@ class StopMatcher:
         self._held += text
         places = [(self._held.find(stop), stop) for stop in self._stops]
         # The first one to be complete, so that it does not matter in what pieces text comes.
-        found = [(at + len(stop), at) for at, stop in places if at >= 0]
+        found = [(at + len(stop), at, stop) for at, stop in places if at >= 0]
         if found:
-            shown, self._held = self._held[: min(found)[1]], ""
+            _, at, self.met = min(found)
+            shown, self._held = self._held[:at], ""
             return shown, True
         keep = self._possible_beginning()
         split = len(self._held) - keep
@@ -110,6 +112,7 @@ class Reply:
         self._stops = StopMatcher(decoding.stops)
         self._end_ids = decoding.end_ids
         self._min_tokens = decoding.min_tokens
+        self._markers = dict(decoding.markers)
         self._count = 0
         self._text: list[str] = []
 
@@ -120,6 +123,8 @@ class Reply:
             self.finish()
             return True
         text = self._detokenizer.add(token)
+        if token in self._markers:  # it has no text of its own
+            text = (text or self._detokenizer.finish()) + self._markers[token]
         if self._count < self._min_tokens:
             self._text.append(self._stops.finish() + text)
             return False
@@ -136,6 +141,11 @@ class Reply:
         shown, stopped = self._stops.add(rest)
         self._text.append(shown if stopped else shown + self._stops.finish())
         return stopped
+
+    @property
+    def stop(self) -> str | None:
+        """The stop string that ended it."""
+        return self._stops.met
 
     def take(self) -> str:
         """Text that became safe to show since the last call."""

@@ -21,11 +21,12 @@ import logging
 import time
 import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from bushel.chat.reply.reader import Reader
 from bushel.core import Event, GenerationDefaults, RequestError, SamplingParams
 from bushel.core.options import Facts
 from bushel.core.params import choices, resolve
@@ -79,6 +80,7 @@ class Job:
     stream: bool = False
     timeout: float | None = None
     salt: str = ""  # only jobs of the same salt share what was computed
+    reads: bool = False  # its reply, for thoughts and calls (`core.delta`)
 
 
 class Service:
@@ -302,6 +304,8 @@ class Service:
         if record.cancelled:
             raise errors.cancelled()
         record.prompt_tokens, record.phase = len(made.ids), "queued"
+        if job.reads:
+            decoding = replace(decoding, guide=made.guide, markers=facts.style.markers)
         submit = Submit(
             id=record.id,
             ids=made.ids,
@@ -327,7 +331,7 @@ class Service:
             left = max(0.0, record.arrived + seconds - time.monotonic())
             loop = asyncio.get_running_loop()
             live.deadline = loop.call_later(left, self._abort, live, errors.timed_out(seconds))
-        return Ticket(live, self._vocabulary.decode, self._leave)
+        return Ticket(live, self._vocabulary.decode, self._leave, _reader(job, facts, made))
 
     def _leave(self, live: Live) -> None:
         """Its API reads no more of it."""
@@ -446,6 +450,14 @@ class Service:
             with contextlib.suppress(TimeoutError, ApiError):
                 return await self._questions.status()
         return dict(self.supervisor.status)
+
+
+def _reader(job: Job, facts: Facts, made: Made) -> Callable[[], Reader] | None:
+    if not job.reads:
+        return None
+    functions = [tool["function"] for tool in job.request.get("tools") or ()]
+    offered = {it["name"]: it.get("parameters") or {} for it in functions}
+    return lambda: Reader(facts.style, offered, opened=made.opened)
 
 
 def _checked(check: Any, params: SamplingParams) -> Any:

@@ -8,7 +8,7 @@ too long is disconnected by the connection itself (`server.http`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from starlette.types import Send
 
@@ -80,18 +80,23 @@ class Silence:
         self._timer = self._loop.call_later(left, self._look)
 
 
-async def relay(send: Send, batches: AsyncIterator[bytes], keepalive: float) -> None:
-    """Send every batch as one message; a comment whenever `keepalive` seconds bring none (B54).
+async def relay(
+    send: Send,
+    batches: AsyncIterator[bytes],
+    seconds: float,
+    keepalive: Callable[[], bytes] = lambda: KEEPALIVE,
+) -> None:
+    """Send every batch as one message; a keep-alive whenever `seconds` bring none (B54).
 
     `batches` must not mind when waiting for its next one is cancelled and begun again, which
     an async generator does: it must be an object with a `__anext__` of its own.
     """
-    silence = Silence(keepalive)
+    silence = Silence(seconds)
     try:
         while True:
             payload = await silence.wait(batches)
             if payload != b"":
-                await body(send, KEEPALIVE if payload is None else payload)
+                await body(send, keepalive() if payload is None else payload)
     except StopAsyncIteration:
         return
     finally:

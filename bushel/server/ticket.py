@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
+from bushel.chat.reply.reader import Reader
 from bushel.core import Decoding, Event
 from bushel.core.wire import Submit
 from bushel.engine.reply import Decode, Reply
@@ -80,7 +81,14 @@ class Ticket:
     happened is lost by that.
     """
 
-    def __init__(self, live: Live, decode: Decode, leave: Callable[[Live], None]):
+    def __init__(
+        self,
+        live: Live,
+        decode: Decode,
+        leave: Callable[[Live], None],
+        read: Callable[[], Reader] | None = None,
+    ):
+        """read: makes what reads a choice's text for thoughts and calls."""
         self.id = live.record.id
         self.created = int(time.time())
         self.prompt_ids = live.submit.ids
@@ -88,6 +96,7 @@ class Ticket:
         self._leave = leave
         decoding: Decoding = live.submit.decoding
         self._replies = [Reply(decode, decoding) for _ in range(live.submit.choices)]
+        self._readers = None if read is None else [read() for _ in self._replies]
 
     @property
     def cached_tokens(self) -> int:
@@ -125,15 +134,26 @@ class Ticket:
                 ended = reply.add(token) or ended
         if last.finish_reason is not None and not ended:
             reply.finish()
-        if len(events) == 1:
-            return first._replace(text=reply.take())
-        return first._replace(
-            token_ids=sum((it.token_ids for it in events), ()),
-            text=reply.take(),
-            logprobs=sum((it.logprobs for it in events), ()),
-            prompt_logprobs=sum((it.prompt_logprobs for it in events), ()),
-            finish_reason=last.finish_reason,
-        )
+        whole = first
+        if len(events) > 1:
+            whole = first._replace(
+                token_ids=sum((it.token_ids for it in events), ()),
+                logprobs=sum((it.logprobs for it in events), ()),
+                prompt_logprobs=sum((it.prompt_logprobs for it in events), ()),
+                finish_reason=last.finish_reason,
+            )
+        return self._read(whole._replace(text=reply.take(), stop=reply.stop))
+
+    def _read(self, event: Event) -> Event:
+        if self._readers is None:
+            return event
+        reader = self._readers[event.choice]
+        deltas = reader.feed(event.text) if event.text else []
+        finish = event.finish_reason
+        if finish is not None:
+            deltas += reader.finish()
+            finish = reader.reason(finish)
+        return event._replace(deltas=tuple(deltas), finish_reason=finish)
 
 
 def _by_choice(events: list[Event]) -> list[list[Event]]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bushel.chat import prepare
+from bushel.chat.prompt import prepare
 from bushel.core import Borders, Prepared
 from bushel.models import Preparer
 

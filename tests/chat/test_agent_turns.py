@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bushel.chat import prepare
+from bushel.chat.prompt import prepare
 from bushel.core import Prepared, RequestError
 from bushel.models import Preparer
 from tests.chat.talks import SYSTEM, TOOLS, common, round_of

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken
 
-from bushel.chat import prepare
 from bushel.chat.borders import Ruler, Talk, agreeing
 from bushel.chat.guard import Guard
+from bushel.chat.prompt import prepare
 from bushel.core import Borders, Prepared, RequestError
 from bushel.models import Preparer
 from bushel.models.checkpoint import read_checkpoint

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from bushel.chat import prepare
 from bushel.chat.headers import KNOWN, without_headers
+from bushel.chat.prompt import prepare
 from bushel.models import Preparer
 from tests.chat.templates import templated
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bushel.chat import prepare, salt_of
 from bushel.chat.process import answer
+from bushel.chat.prompt import prepare, salt_of
 from bushel.core import Borders, Media, Prepared, Request, RequestError
 from bushel.core.options import Facts
 from bushel.core.params import SamplingParams, resolve

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bushel.chat import prepare
+from bushel.chat.prompt import prepare
 from bushel.core import Media, Prepared
 from bushel.models.load import open_host
 from bushel.models.pictures import spans_of

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bushel.chat import media, prepare
+from bushel.chat import media
 from bushel.chat.fetch import Fetcher
+from bushel.chat.prompt import prepare
 from bushel.core import RequestError
 from bushel.core.wire import MediaRules
 from bushel.models import Preparer

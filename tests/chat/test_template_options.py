@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from jinja2 import Environment
 
-from bushel.chat import prepare
+from bushel.chat.prompt import prepare
 from bushel.core import RequestError
 from bushel.models import Preparer
 from bushel.models.checkpoint import read_checkpoint

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from bushel import LLM
-from bushel.chat import prepare
 from bushel.chat.guard import _MARKS
+from bushel.chat.prompt import prepare
 from bushel.models import Preparer
 from tests.llm.asking import chat, image, text
 

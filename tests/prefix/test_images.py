@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from bushel.cache.prefix import key_of
-from bushel.chat import prepare
+from bushel.chat.prompt import prepare
 from bushel.core import Media, Prepared
 from bushel.models.vision import VisionModel
 from tests.families.checkpoint import CORPUS

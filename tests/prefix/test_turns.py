@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bushel.chat import prepare
+from bushel.chat.prompt import prepare
 from bushel.core import Borders, Prepared
 from tests.chat.talks import SYSTEM, TOOLS, round_of
 from tests.chat.templates import ALL, templated

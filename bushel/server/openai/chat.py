@@ -9,15 +9,17 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from bushel.core import Event, TokenLogprob
+from bushel.server import sse
 from bushel.server.answer import Answer
 from bushel.server.body import JsonRoute
 from bushel.server.openai.errors import documented
 from bushel.server.openai.logprobs import chat_entries
 from bushel.server.openai.params import chat_params, check_amount, note_ignored, note_unknown, salt
-from bushel.server.openai.reply import Reply
 from bushel.server.openai.schema import ChatRequest
 from bushel.server.openai.shapes import ChatCompletion, streamed
+from bushel.server.openai.stream import Chunked
 from bushel.server.openai.totals import Totals
+from bushel.server.reply import Reply
 from bushel.server.service import Job
 
 if TYPE_CHECKING:
@@ -85,7 +87,7 @@ class _Folded(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class ChatWriter:
+class ChatWriter(Chunked):
     """Chunks are put together from parts that are encoded once per request.
 
     | head | index | "delta": ... | "logprobs": ... | "finish_reason": ... | tail |
@@ -121,7 +123,7 @@ class ChatWriter:
         return b"".join(chunks)
 
     def end(self) -> bytes:
-        return self._totals.last(self._head)
+        return self._totals.last(self._head) + sse.DONE
 
     def _entries(self, event: Event) -> bytes:
         if not self._logprobs:

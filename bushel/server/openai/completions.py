@@ -10,6 +10,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from bushel.core import Event
+from bushel.server import sse
 from bushel.server.answer import Answer
 from bushel.server.body import JsonRoute
 from bushel.server.openai.errors import documented
@@ -21,10 +22,11 @@ from bushel.server.openai.params import (
     note_unknown,
     salt,
 )
-from bushel.server.openai.reply import Reply
 from bushel.server.openai.schema import CompletionRequest
 from bushel.server.openai.shapes import Completion, streamed
+from bushel.server.openai.stream import Chunked
 from bushel.server.openai.totals import Totals
+from bushel.server.reply import Reply
 from bushel.server.service import Job
 
 if TYPE_CHECKING:
@@ -114,7 +116,7 @@ class _Part(msgspec.Struct):
         }
 
 
-class CompletionWriter:
+class CompletionWriter(Chunked):
     """echoed: the prompts' texts, where they are to come first."""
 
     def __init__(
@@ -196,7 +198,7 @@ class CompletionWriter:
         return form % (self._head, choice, text, logprobs, finish, self._totals.tail())
 
     def end(self) -> bytes:
-        return self._totals.last(self._head)
+        return self._totals.last(self._head) + sse.DONE
 
     # -- a whole reply ---------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from bushel.core import Event
 from bushel.server import sse
 from bushel.server.answer import Answer
 from bushel.server.errors import ApiError
-from bushel.server.openai.errors import error_bytes, internal_error
+from bushel.server.openai.errors import internal_error
 from bushel.server.presence import ClientGone, present
 from bushel.server.service import Job
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class Writer(Protocol):
-    """One API's form of one reply. Either the first three are called, or the last two."""
+    """One API's form of one reply. Either `fold` and `whole` are called, or the others."""
 
     def begin(self) -> bytes:
         """What a stream starts with."""
@@ -37,7 +37,13 @@ class Writer(Protocol):
         """The chunks for some events; may be empty."""
 
     def end(self) -> bytes:
-        """What follows the last event, without the end mark."""
+        """What follows the last event, to the end of the stream."""
+
+    def keepalive(self) -> bytes:
+        """What is sent when there is nothing to say, in a form that its clients accept (B54)."""
+
+    def failed(self, error: ApiError) -> bytes:
+        """What ends a stream that fails, so that nobody takes it for a success (B48a)."""
 
     def fold(self, events: Sequence[Event]) -> None:
         """Keep events for `whole`."""
@@ -70,12 +76,15 @@ class Reply(Response):
         writer: Callable[[Answer], Awaitable[Writer]],
         *,
         stream: bool,
+        refused: Callable[[ApiError], bytes | None] | None = None,
     ):
+        """refused: the whole stream of a request that is refused, where the API has such."""
         super().__init__()
         self._service = service
         self._jobs = jobs
         self._writer = writer
         self._stream = stream
+        self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -98,28 +107,31 @@ class Reply(Response):
         await response(scope, receive, send)
 
     async def _send_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started = False
+        writer: Writer | None = None
         try:
             async with present(receive), Answer(self._service, self._jobs) as answer:
                 scope["state"]["request_id"] = answer.id
-                writer = await self._writer(answer)
+                made = await self._writer(answer)
                 await sse.start(send, {**sse.HEADERS, "x-request-id": answer.id})
-                started = True
+                writer = made
                 await sse.body(send, writer.begin())
-                keepalive = self._service.options.keepalive_seconds
-                await sse.relay(send, Batches(answer, writer), keepalive)
-                last = writer.end() + sse.DONE
-        except ApiError as error:
-            if not started:
-                raise
-            last = sse.data(error_bytes(error))
+                seconds = self._service.options.keepalive_seconds
+                await sse.relay(send, Batches(answer, writer), seconds, writer.keepalive)
+                last = writer.end()
         except ClientGone:
             raise
+        except ApiError as error:
+            told = self._refused(error) if writer is None and self._refused else None
+            if told is None and writer is None:
+                raise
+            if told is not None:
+                await sse.start(send, sse.HEADERS)
+            last = told if told is not None else writer.failed(error)  # type: ignore[union-attr]
         except Exception:
-            if not started:
+            if writer is None:
                 raise
             request_id = scope["state"]["request_id"]
             logger.exception("Request %s failed while streaming.", request_id)
-            last = sse.data(error_bytes(internal_error(request_id)))
+            last = writer.failed(internal_error(request_id))
         # Nothing runs any more: a client that goes now loses nothing and aborts nothing.
         await sse.body(send, last, more=False)

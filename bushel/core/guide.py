@@ -1,0 +1,28 @@
+"""What a reply is held to while it is written, beyond its sampling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Thoughts end after so many tokens: then the row is made to say `closing`, and goes on.
+
+    opened: the prompt ends inside a thinking block. Otherwise thoughts begin with `opening`, and
+    a reply that does not begin so has none.
+    """
+
+    tokens: int
+    opened: bool
+    opening: str
+    ending: str
+    closing: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Guide:
+    """grammar: llguidance's, as the text of a Lark grammar, for the whole reply."""
+
+    grammar: str | None = None
+    budget: Budget | None = None

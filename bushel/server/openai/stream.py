@@ -1,0 +1,17 @@
+"""What the streams of chunks have in common."""
+
+from __future__ import annotations
+
+from bushel.server import sse
+from bushel.server.errors import ApiError
+from bushel.server.openai.errors import error_bytes
+
+
+class Chunked:
+    """Part of a `server.reply.Writer`."""
+
+    def keepalive(self) -> bytes:
+        return sse.KEEPALIVE
+
+    def failed(self, error: ApiError) -> bytes:
+        return sse.data(error_bytes(error))
