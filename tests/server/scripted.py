@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import httpx
 import uvloop
 
-from bushel.core import Event
+from bushel.core import Event, Text
 from bushel.core.options import EngineOptions, Facts
 from bushel.server.app import create_app
 from bushel.server.errors import ApiError, unavailable
@@ -33,8 +33,9 @@ PATIENCE = 20.0  # seconds until a test that hangs is ended
 def said(
     text: str = "", choice: int = 0, finish: Any = None, *, tokens: int | None = None, **more: Any
 ) -> Event:
-    """One event; a token per character unless told otherwise."""
+    """One event; a token per character unless told otherwise, and all of it text."""
     ids = tuple(map(ord, text)) if tokens is None else (0,) * tokens
+    more.setdefault("deltas", (Text(text),) if text else ())
     return Event("", choice, ids, text, finish_reason=finish, **more)
 
 

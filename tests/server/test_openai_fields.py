@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -104,16 +103,122 @@ def test_hints_and_empty_fields_are_taken(harmless: dict[str, Any]) -> None:
     assert chat(Service(), **harmless).status_code == 200
 
 
-def test_a_template_option_arrives_and_reasoning_effort_where_the_template_knows_it() -> None:
+def test_a_template_option_arrives() -> None:
     service = Service()
-    chat(service, chat_template_kwargs={"enable_thinking": False}, reasoning_effort="low")
-    known = frozenset(["reasoning_effort"])
-    service.facts = replace(service.facts, template_options=known)
-    chat(service, chat_template_kwargs={"enable_thinking": False}, reasoning_effort="low")
-    assert [job.request["chat_template_kwargs"] for job in service.jobs] == [
-        {"enable_thinking": False},
-        {"enable_thinking": False, "reasoning_effort": "low"},
+    chat(service, chat_template_kwargs={"enable_thinking": False})
+    assert service.jobs[0].request["chat_template_kwargs"] == {"enable_thinking": False}
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ({"reasoning_effort": "low"}, {"effort": "low"}),
+        ({"reasoning_effort": "none"}, {"enabled": False}),
+        ({"enable_thinking": True, "thinking_budget": 9}, {"enabled": True, "budget": 9}),
+        ({"reasoning": {"effort": "high", "max_tokens": 5}}, {"effort": "high", "budget": 5}),
+        ({"reasoning": {"enabled": False}}, {"enabled": False}),
+        ({"thinking": {"type": "disabled"}}, {"enabled": False}),
+        (
+            {"thinking": {"type": "enabled", "budget_tokens": 7}},
+            {"enabled": True, "budget": 7},
+        ),
+    ],
+    ids=str,
+)
+def test_thinking_is_asked_for_in_many_ways(said: dict[str, Any], meant: dict[str, Any]) -> None:
+    service = Service()
+    assert chat(service, **said).status_code == 200
+    assert service.jobs[0].request["thinking"] == meant
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ({"response_format": {"type": "json_object"}}, {"json_object": True}),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}},
+            {"json_schema": SCHEMA},
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}},
+            {"json_object": True},
+        ),
+        ({"guided_json": SCHEMA}, {"json_schema": SCHEMA}),
+        ({"guided_json": '{"type": "string"}'}, {"json_schema": {"type": "string"}}),
+        ({"guided_regex": "a+"}, {"regex": "a+"}),
+        ({"guided_choice": ["a", "b"]}, {"choice": ["a", "b"]}),
+        ({"guided_grammar": 'start: "a"'}, {"lark": 'start: "a"'}),
+        ({"structured_outputs": {"json": SCHEMA}}, {"json_schema": SCHEMA}),
+        ({"structured_outputs": {"regex": "a+"}}, {"regex": "a+"}),
+    ],
+    ids=str,
+)
+def test_an_answer_can_be_held_to_a_form(said: dict[str, Any], meant: dict[str, Any]) -> None:
+    service = Service()
+    assert chat(service, **said).status_code == 200
+    assert service.jobs[0].request["shape"] == meant
+
+
+def test_an_answer_is_held_to_one_form_only() -> None:
+    found = error(chat(Service(), guided_regex="a", guided_choice=["a"]))
+    assert "one form only" in found["message"]
+
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+OTHER = {"type": "function", "function": {"name": "g", "description": "Does.", "strict": True}}
+NO_ARGUMENTS = {"type": "object", "properties": {}}
+
+
+def told(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name}}
+
+
+def test_tools_reach_the_model() -> None:
+    service = Service()
+    assert chat(service, tools=[TOOL, OTHER], parallel_tool_calls=False).status_code == 200
+    request = service.jobs[0].request
+    assert request["tools"] == [
+        TOOL,
+        {"type": "function", "function": {**OTHER["function"], "parameters": NO_ARGUMENTS}},  # type: ignore[dict-item]
     ]
+    assert request["parallel"] is False
+    assert "tool_choice" not in request
+
+
+@pytest.mark.parametrize(
+    ("choice", "names", "meant"),
+    [
+        ("auto", ["f", "g"], "auto"),
+        ("required", ["f", "g"], "required"),
+        (told("g"), ["f", "g"], {"name": "g"}),
+        ({"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [told("f")]}},
+         ["f"], "auto"),
+        ({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [told("g")]}},
+         ["g"], "required"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_tool_choice_is_passed_on(choice: Any, names: list[str], meant: Any) -> None:
+    service = Service()
+    assert chat(service, tools=[TOOL, OTHER], tool_choice=choice).status_code == 200
+    request = service.jobs[0].request
+    assert [it["function"]["name"] for it in request["tools"]] == names
+    assert request["tool_choice"] == meant
+
+
+def test_no_tools_are_offered_where_none_may_be_called() -> None:
+    service = Service()
+    assert chat(service, tools=[TOOL], tool_choice="none").status_code == 200
+    assert "tools" not in service.jobs[0].request
+
+
+def test_tools_that_only_another_server_can_run_are_left_out() -> None:
+    service = Service()
+    assert chat(service, tools=[{"type": "web_search"}, TOOL]).status_code == 200
+    assert service.jobs[0].request["tools"] == [TOOL]
 
 
 def test_a_reply_can_continue_the_last_message() -> None:
@@ -137,15 +242,17 @@ def test_an_unknown_key_is_ignored_and_logged_once(caplog: pytest.LogCaptureFixt
 
 # -- refused by name ---------------------------------------------------------------------------
 
-TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
 REFUSED: list[tuple[str, Any]] = [
-    ("tools", [TOOL]),
+    ("tools", [{"type": "function"}]),
+    ("tools", [TOOL, {"type": "function", "function": {"name": "a b"}}]),
+    ("tools", [{"type": "function", "function": {"name": "f", "parameters": []}}]),
     ("tool_choice", "required"),
+    ("tool_choice", "sometimes"),
     ("tool_choice", {"type": "function", "function": {"name": "f"}}),
     ("functions", [{"name": "f"}]),
     ("function_call", "auto"),
-    ("response_format", {"type": "json_object"}),
-    ("response_format", {"type": "json_schema", "json_schema": {}}),
+    ("response_format", {"type": "xml"}),
+    ("response_format", {"type": "json_schema"}),
     ("modalities", ["text", "audio"]),
     ("audio", {"voice": "alloy", "format": "mp3"}),
     ("prediction", {"type": "content", "content": "x"}),
@@ -155,9 +262,9 @@ REFUSED: list[tuple[str, Any]] = [
     ("service_tier", "priority"),
     ("chat_template", "{{ messages }}"),
     ("documents", [{"text": "x"}]),
-    ("guided_json", {"type": "object"}),
-    ("guided_regex", "a+"),
-    ("structured_outputs", {"json": {}}),
+    ("guided_json", "no JSON"),
+    ("guided_regex", 5),
+    ("structured_outputs", {"choice": "a"}),
     ("use_beam_search", True),
     ("bad_words", ["x"]),
     ("allowed_token_ids", [1]),
@@ -344,8 +451,7 @@ def test_a_malformed_message_is_a_400_that_says_where(messages: Any, place: str)
     assert found["message"].startswith(place)
 
 
-def test_messages_pass_as_they_are_but_developer_is_system() -> None:
-    """B11."""
+def test_messages_pass_as_they_are_but_for_older_forms() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     messages = [
         {"role": "developer", "content": "Be brief."},
@@ -356,13 +462,41 @@ def test_messages_pass_as_they_are_but_developer_is_system() -> None:
         },
         {"role": "assistant", "content": None, "tool_calls": [call], "reasoning_content": "hm"},
         {"role": "tool", "tool_call_id": "1", "content": "5"},
-        {"role": "assistant", "tool_calls": [call]},
-        {"role": "function", "name": "f", "content": "5"},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+        {"role": "assistant", "function_call": call["function"], "reasoning": "hm"},
+        {"role": "function", "name": "f", "content": None},
     ]
     service = Service()
     assert chat(service, messages=messages).status_code == 200
-    expected = [{"role": "system", "content": "Be brief."}, *messages[1:]]
-    assert service.jobs[0].request["messages"] == expected
+    older = {**call, "id": "call_function"}
+    assert service.jobs[0].request["messages"] == [
+        *messages[:4],
+        {"role": "assistant", "content": [{"type": "text", "text": "No."}]},
+        {"role": "assistant", "tool_calls": [older], "reasoning_content": "hm"},
+        {"role": "tool", "name": "f", "tool_call_id": "call_function", "content": ""},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message", "place"),
+    [
+        ({"role": "assistant", "tool_calls": {}}, "tool_calls"),
+        ({"role": "assistant", "tool_calls": [{"id": "1"}]}, "tool_calls[0]"),
+        (
+            {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 5}}]},
+            "tool_calls[0].function.arguments",
+        ),
+        ({"role": "assistant", "content": "", "reasoning_content": 5}, "reasoning_content"),
+        ({"role": "user", "content": []}, "content"),
+        ({"role": "user", "content": ["a"]}, "content[0]"),
+        ({"role": "user", "content": [{"type": "smell"}]}, "content[0].type"),
+    ],
+    ids=str,
+)
+def test_a_malformed_part_is_named(message: dict[str, Any], place: str) -> None:
+    """B17."""
+    found = error(chat(Service(), messages=[{"role": "user", "content": "Hi"}, message]))
+    assert found["param"] == f"messages[1].{place}"
 
 
 # -- names and the rest ------------------------------------------------------------------------

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from bushel.core import Event, TokenLogprob
+from bushel.core import CallBegin, CallPart, Delta, Event, Text, Thought, TokenLogprob
 from bushel.server import sse
 from bushel.server.answer import Answer
 from bushel.server.body import JsonRoute
+from bushel.server.openai.conversation import conversation_of
 from bushel.server.openai.errors import documented
 from bushel.server.openai.logprobs import chat_entries
-from bushel.server.openai.params import chat_params, check_amount, note_ignored, note_unknown, salt
+from bushel.server.openai.params import chat_params, check_amount, note_unknown, salt
 from bushel.server.openai.schema import ChatRequest
 from bushel.server.openai.shapes import ChatCompletion, streamed
 from bushel.server.openai.stream import Chunked
@@ -46,7 +48,7 @@ def chat_routes(service: Service) -> APIRouter:
         params = chat_params(body)
         check_amount(service, 1, params)
         job = Job(
-            request=_prompt(service, body),
+            request=conversation_of(body),
             params=params,
             model=model,
             api="chat",
@@ -54,6 +56,7 @@ def chat_routes(service: Service) -> APIRouter:
             stream=bool(body.stream),
             timeout=body.timeout,
             salt=salt(service, request.headers, body),
+            reads=True,
         )
 
         async def writer(answer: Answer) -> ChatWriter:
@@ -64,27 +67,63 @@ def chat_routes(service: Service) -> APIRouter:
     return routes
 
 
-def _prompt(service: Service, body: ChatRequest) -> dict[str, Any]:
-    options = dict(body.chat_template_kwargs or {})
-    if body.add_generation_prompt is not None:
-        options["add_generation_prompt"] = body.add_generation_prompt
-    if body.continue_final_message is not None:
-        options["continue_final_message"] = body.continue_final_message
-    if body.reasoning_effort is not None:
-        known = service.facts.template_options if service.facts else ()
-        if "reasoning_effort" in known:
-            options.setdefault("reasoning_effort", body.reasoning_effort)
-        else:
-            note_ignored("reasoning_effort", "the model's template does not know it")
-    return {"messages": body.messages, "chat_template_kwargs": options}
+class _Call(msgspec.Struct):
+    id: str
+    name: str
+    arguments: list[str] = []
+
+    def told(self) -> dict[str, Any]:
+        function = {"name": self.name, "arguments": "".join(self.arguments)}
+        return {"id": self.id, "type": "function", "function": function}
 
 
 class _Folded(msgspec.Struct):
     """One choice so far. The texts stay apart, since joining them each time costs their square."""
 
     texts: list[str] = []
+    thoughts: list[str] = []
+    calls: list[_Call] = []
     logprobs: list[TokenLogprob] = []
     finish_reason: str | None = None
+
+    def add(self, delta: Delta) -> None:
+        if isinstance(delta, Text):
+            self.texts.append(delta.text)
+        elif isinstance(delta, Thought):
+            self.thoughts.append(delta.text)
+        elif isinstance(delta, CallBegin):
+            self.calls.append(_Call(_new_id(), delta.name))
+        elif isinstance(delta, CallPart):
+            self.calls[-1].arguments.append(delta.json)
+
+    def message(self) -> dict[str, Any]:
+        said: dict[str, Any] = {"role": "assistant", "refusal": None}
+        said["content"] = "".join(self.texts) if self.texts or not self.calls else None
+        if self.thoughts:
+            said["reasoning_content"] = said["reasoning"] = "".join(self.thoughts)
+        if self.calls:
+            said["tool_calls"] = [call.told() for call in self.calls]
+        return said
+
+
+def _new_id() -> str:
+    return f"call_{uuid.uuid4().hex[:24]}"
+
+
+def _delta(delta: Delta) -> bytes:
+    """As a chunk's `delta`; empty for what chunks do not tell."""
+    if isinstance(delta, Text):
+        return b'{"content":' + _encode(delta.text) + b"}"
+    if isinstance(delta, Thought):  # clients read one of two names
+        text = _encode(delta.text)
+        return b'{"reasoning_content":' + text + b',"reasoning":' + text + b"}"
+    if isinstance(delta, CallBegin):
+        begun = {"index": delta.index, **_Call(_new_id(), delta.name).told()}
+        return _encode({"tool_calls": [begun]})
+    if isinstance(delta, CallPart):
+        part = {"index": delta.index, "function": {"arguments": delta.json}}
+        return _encode({"tool_calls": [part]})
+    return b""
 
 
 class ChatWriter(Chunked):
@@ -114,9 +153,14 @@ class ChatWriter(Chunked):
         for event in events:
             self._totals.tokens += len(event.token_ids)
             head = self._indexed[event.choice]
-            if event.text or event.logprobs:
-                chunks += (head, b'{"content":', _encode(event.text), b'},"logprobs":')
-                chunks += (self._entries(event), b',"finish_reason":null}]', self._totals.tail())
+            said = [it for it in map(_delta, event.deltas) if it]
+            if not said and self._logprobs and event.logprobs:
+                said = [b'{"content":""}']  # their text is still being held back
+            entries = self._entries(event)
+            for delta in said:
+                chunks += (head, delta, b',"logprobs":', entries)
+                chunks += (b',"finish_reason":null}]', self._totals.tail())
+                entries = b"null"
             if event.finish_reason is not None:
                 chunks += (head, b'{},"logprobs":null,"finish_reason":"')
                 chunks += (event.finish_reason.encode(), b'"}]', self._totals.tail())
@@ -136,7 +180,8 @@ class ChatWriter(Chunked):
     def fold(self, events: Sequence[Event]) -> None:
         for event in events:
             choice = self._folded[event.choice]
-            choice.texts.append(event.text)
+            for delta in event.deltas:
+                choice.add(delta)
             choice.logprobs.extend(event.logprobs)
             choice.finish_reason = event.finish_reason or choice.finish_reason
             self._totals.tokens += len(event.token_ids)
@@ -154,7 +199,7 @@ class ChatWriter(Chunked):
             logprobs = {"content": entries, "refusal": None}
         return {
             "index": at,
-            "message": {"role": "assistant", "content": "".join(choice.texts), "refusal": None},
+            "message": choice.message(),
             "logprobs": logprobs,
             "finish_reason": choice.finish_reason,
         }

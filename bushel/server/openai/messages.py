@@ -14,11 +14,14 @@ from pydantic_core import PydanticCustomError
 MOST_MESSAGES = 16384
 MOST_PARTS = 4096
 
-# A reply may have been tool calls alone; from anyone else silence is a mistake.
-_MAY_BE_SILENT = ("assistant", "function")
-_MUST_SPEAK = ("system", "developer", "user", "tool")
+# A reply may have been calls alone, and a tool may return nothing; from anyone else silence is a
+# mistake.
+_MAY_BE_SILENT = ("assistant", "function", "tool")
+_MUST_SPEAK = ("system", "developer", "user")
 _ROLES = (*_MUST_SPEAK, *_MAY_BE_SILENT)
-_PARTS = ("text", "image_url", "video_url")
+_PARTS = ("text", "refusal", "image_url", "video_url")
+_TEXTS = ("text", "refusal")
+_THOUGHTS = ("reasoning_content", "reasoning")
 
 
 def wrong(where: str, rule: str) -> PydanticCustomError:
@@ -47,8 +50,25 @@ def _message(where: str, message: Any) -> dict[str, Any]:
         _check_parts(f"{where}.content", content)
     elif not isinstance(content, str):
         raise wrong(f"{where}.content", "must be a string or a list of parts")
-    # B11
-    return {**message, "role": "system"} if role == "developer" else message
+    if message.get("tool_calls") is not None:
+        _check_calls(f"{where}.tool_calls", message["tool_calls"])
+    for name in _THOUGHTS:
+        if not isinstance(message.get(name, ""), str | None):
+            raise wrong(f"{where}.{name}", "must be a string")
+    return message
+
+
+def _check_calls(where: str, calls: Any) -> None:
+    if not isinstance(calls, list) or len(calls) > MOST_PARTS:
+        raise wrong(where, f"must be a list of at most {MOST_PARTS} calls")
+    for at, call in enumerate(calls):
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise wrong(f"{where}[{at}]", "must be an object with a function that has a name")
+        if not isinstance(function.get("arguments", ""), str | dict | None):
+            raise wrong(f"{where}[{at}].function.arguments", "must be a string of JSON")
+        if not isinstance(call.get("id", ""), str | None):
+            raise wrong(f"{where}[{at}].id", "must be a string")
 
 
 def _check_parts(where: str, parts: list[Any]) -> None:
@@ -65,7 +85,7 @@ def _check_parts(where: str, parts: list[Any]) -> None:
 
 
 def _check_value(where: str, kind: str, value: Any) -> None:
-    if kind == "text":
+    if kind in _TEXTS:
         if not isinstance(value, str):
             raise wrong(where, "must be a string")
         return

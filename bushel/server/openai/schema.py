@@ -32,6 +32,7 @@ from bushel.server.openai.fields import (
     Unsupported,
 )
 from bushel.server.openai.messages import Messages
+from bushel.server.openai.tools import ResponseFormat, StructuredOutputs, ToolChoice, Tools
 
 Flag = Annotated[bool, Field(strict=True)]
 Hint = Annotated[str, Field(strict=True)]
@@ -45,6 +46,25 @@ class StreamOptions(BaseModel):
 
 class TextFormat(BaseModel):
     type: Literal["text"]
+
+
+class Reasoning(BaseModel):
+    """As OpenRouter's clients ask for it."""
+
+    effort: Hint | None = None
+    max_tokens: TokensOrNone | None = None
+    enabled: Flag | None = None
+    exclude: Literal[False] | None = None
+
+
+class ThinkingSwitch(BaseModel):
+    """As clients of several hosted models ask for it."""
+
+    type: Literal["enabled", "disabled", "auto", "adaptive"]
+    budget_tokens: TokensOrNone | None = None
+
+
+Alternatives = Annotated[list[Hint], Field(min_length=1, max_length=1024)]
 
 
 class Sampling(BaseModel):
@@ -82,16 +102,10 @@ class Sampling(BaseModel):
     prompt_cache_retention: Hint | None = None
     safety_identifier: Hint | None = None
 
-    response_format: TextFormat | None = None
     allowed_token_ids: Unsupported = None
     bad_words: Unsupported = None
-    guided_choice: Unsupported = None
-    guided_grammar: Unsupported = None
-    guided_json: Unsupported = None
-    guided_regex: Unsupported = None
     include_stop_str_in_output: Unsupported = None
     prompt_logprobs: Unsupported = None
-    structured_outputs: Unsupported = None
     truncate_prompt_tokens: Unsupported = None
     use_beam_search: Unsupported = None
 
@@ -127,10 +141,23 @@ class ChatRequest(Sampling):
     chat_template_kwargs: TemplateOptions | None = None
     add_generation_prompt: Flag | None = None
     continue_final_message: Flag | None = None
-    reasoning_effort: Hint | None = None  # obeyed by templates that know it
-    parallel_tool_calls: Flag | None = None  # a hint: there are no tools
+    tools: Tools | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: Flag | None = None
+    response_format: ResponseFormat | None = None
+    guided_choice: Alternatives | None = None
+    guided_grammar: Hint | None = None
+    guided_json: dict[str, Any] | Hint | None = None
+    guided_regex: Hint | None = None
+    structured_outputs: StructuredOutputs | None = None
 
-    tool_choice: Literal["none", "auto"] | None = None
+    # Obeyed by models that can: several spellings of the same wish.
+    reasoning_effort: Hint | None = None
+    reasoning: Reasoning | None = None
+    thinking: ThinkingSwitch | None = None
+    enable_thinking: Flag | None = None
+    thinking_budget: TokensOrNone | None = None
+
     modalities: list[Literal["text"]] | None = None
     verbosity: Literal["medium"] | None = None
     audio: Unsupported = None
@@ -141,7 +168,6 @@ class ChatRequest(Sampling):
     functions: Unsupported = None
     moderation: Unsupported = None
     prediction: Unsupported = None
-    tools: Unsupported = None
     web_search_options: Unsupported = None
 
     @property
@@ -158,3 +184,9 @@ class CompletionRequest(Sampling):
     best_of: Choices | None = None
     add_special_tokens: Literal[True] | None = None
     suffix: Unsupported = None
+    response_format: TextFormat | None = None
+    guided_choice: Unsupported = None
+    guided_grammar: Unsupported = None
+    guided_json: Unsupported = None
+    guided_regex: Unsupported = None
+    structured_outputs: Unsupported = None
