@@ -13,7 +13,7 @@ have the same tokens, and only the few words behind it are tokenized and compare
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from bushel.chat.turns import Arguments
 from bushel.core import Borders, Media, Prepared, RequestError
 from bushel.models import Preparer
 from bushel.models.tokenizer import Tokenizer
@@ -29,26 +30,35 @@ from bushel.models.tokenizer import Tokenizer
 # What is said in the renderings: nothing that a template could take for anything else.
 _SAID = ("7f3a", "Q9c1")
 _CALL = "a1b2c3d4e"  # of nine letters and digits, as some templates demand
-_THOUGHTS = ("reasoning_content", "reasoning")  # what clients and templates call them
+_THOUGHTS = "reasoning_content"
 # Nearer borders are one: each is a cut of its own, and the planner would merge them.
 _NEAR = 32
 _LOOK_BACK = 4096  # characters, for the last control token; then eight times as far
 
-LEADING = ("system", "developer")
 Turn = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Talk:
-    """A conversation as the template is given it: control strings are marked in all of it."""
+    """A conversation, and how it is written for the template.
+
+    turns: as `chat.turns` has them. tools, options: as the template is given them, with control
+    strings marked. write: from turns to what the template is given. read: from what it rendered
+    to the prompt.
+    """
 
     tokenizer: Tokenizer
     turns: Sequence[Turn]
     tools: Sequence[Any] | None
     options: Mapping[str, Any]
+    write: Callable[[Sequence[Turn]], Sequence[Turn]] = list
+    read: Callable[[str], str] = str
 
     def render(self) -> str:
-        return self.tokenizer.render(self.turns, tools=self.tools, **self.options)
+        return self._rendered(self.turns, self.options)
+
+    def _rendered(self, turns: Sequence[Turn], options: Mapping[str, Any]) -> str:
+        return self.read(self.tokenizer.render(self.write(turns), tools=self.tools, **options))
 
     @property
     def is_open(self) -> bool:
@@ -63,7 +73,7 @@ class Talk:
     def other_user(self) -> str | None:
         """The same beginning, another question; None if nothing is at the beginning."""
         roles = [turn.get("role") for turn in self.turns]
-        lead = len(list(takewhile(LEADING.__contains__, roles)))
+        lead = len(list(takewhile("system".__eq__, roles)))
         if not lead and not self.tools:
             return None
         rest = self.turns[lead].get("content") if lead < len(self.turns) else None
@@ -82,7 +92,7 @@ class Talk:
         call = {
             "id": _CALL,
             "type": "function",
-            "function": {"name": self._tool, "arguments": {"a": _SAID[0]}},
+            "function": {"name": self._tool, "arguments": Arguments({"a": _SAID[0]}, None)},
         }
         result = {"role": "tool", "tool_call_id": _CALL, "name": self._tool, "content": _SAID[1]}
         return self._other([*self.turns, {**self._reply(""), "tool_calls": [call]}, result])
@@ -92,8 +102,9 @@ class Talk:
 
     def _reply(self, said: str) -> Turn:
         """With thoughts, if the client has sent those of earlier replies."""
-        names = [name for name in _THOUGHTS if any(turn.get(name) for turn in self.turns)]
-        return {"role": "assistant", "content": said, **dict.fromkeys(names, _SAID[1])}
+        thinks = any(turn.get(_THOUGHTS) for turn in self.turns)
+        thoughts = {_THOUGHTS: _SAID[1]} if thinks else {}
+        return {"role": "assistant", "content": said, **thoughts}
 
     @property
     def _tool(self) -> str:
@@ -107,7 +118,7 @@ class Talk:
         said = {**self.options, **options}
         said.pop("continue_final_message", None)
         try:
-            return self.tokenizer.render(turns, tools=self.tools, **said)
+            return self._rendered(turns, said)
         except RequestError:  # a template need not take what we make up
             return None
 

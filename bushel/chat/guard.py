@@ -39,7 +39,7 @@ class Guard:
         if isinstance(value, str):
             return self._pattern.sub(lambda found: found[0][0] + self.mark + found[0][1:], value)
         if isinstance(value, Mapping):
-            return {key: self.apply(it) for key, it in value.items()}
+            return {self.apply(key): self.apply(it) for key, it in value.items()}
         if isinstance(value, list | tuple):
             return [self.apply(it) for it in value]
         return value
@@ -49,7 +49,8 @@ def _texts(value: Any) -> Iterable[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for it in value.values():
+        for key, it in value.items():
+            yield from _texts(key)
             yield from _texts(it)
     elif isinstance(value, list | tuple):
         for it in value:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
-from bushel.chat.borders import LEADING
+_LEADING = ("system", "developer")
 
 # Name, and where it has been seen.
 KNOWN = {
@@ -29,7 +29,7 @@ def without_headers(turns: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
     One that consists of nothing else is left out.
     """
-    lead = len(list(takewhile(lambda turn: turn.get("role") in LEADING, turns)))
+    lead = len(list(takewhile(lambda turn: turn.get("role") in _LEADING, turns)))
     kept = [_stripped(turn) for turn in turns[:lead]]
     said = [now for now, turn in zip(kept, turns, strict=False) if now is turn or now["content"]]
     return [*said, *turns[lead:]] or list(turns)

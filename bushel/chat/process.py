@@ -12,10 +12,12 @@ import logging
 import signal
 import sys
 
-from bushel.chat.prompt import prepare
+from bushel.chat.manner import style_of
+from bushel.chat.probe import abilities_of
+from bushel.chat.prompt import PLAIN, prepare
 from bushel.core import BushelError, Prepared
 from bushel.core.link import Link
-from bushel.core.options import Facts
+from bushel.core.options import Facts, Manner
 from bushel.core.wire import (
     Decode,
     Encode,
@@ -36,7 +38,7 @@ from bushel.models.preparer import Preparer
 log = logging.getLogger(__name__)
 
 
-def facts_of(host: Preparer) -> Facts:
+def facts_of(host: Preparer, manner: Manner = PLAIN) -> Facts:
     return Facts(
         name=host.name,
         path=str(host.path),
@@ -46,6 +48,7 @@ def facts_of(host: Preparer) -> Facts:
         defaults=host.defaults,
         tokenizer=host.tokenizer.as_json(),
         template_options=host.tokenizer.options,
+        style=style_of(host, manner),
     )
 
 
@@ -60,9 +63,7 @@ def answer(
             special = message.add_special_tokens
             ids = host.tokenizer.encode(message.text, add_special_tokens=special)
             return Made(message.id, tuple(ids), {}), []
-        made: Prepared = prepare(
-            host, message.request, opened.rules, keep_headers=opened.keep_headers
-        )
+        made: Prepared = prepare(host, message.request, opened.rules, manner=opened.manner)
         tensors, tail = pack(made.tensors)
         found = made.media, made.borders, made.guide, made.opened
         return Made(message.id, made.ids, tensors, *found), tail
@@ -79,10 +80,12 @@ def main(descriptor: int) -> int:
     assert isinstance(first, Open)
     try:
         host = open_host(first.model, trust_remote_code=first.trust_remote_code)
+        facts = facts_of(host, first.manner)
+        abilities_of(host.tokenizer)  # before the first request waits for it
     except BushelError as error:
         link.send(Failed(str(error)))
         return 2
-    link.send(Opened(facts_of(host)))
+    link.send(Opened(facts))
     while True:
         message, _ = link.wait()
         if not isinstance(message, Open):

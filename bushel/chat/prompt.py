@@ -1,4 +1,6 @@
-"""From what a caller sends (ids, a string, or messages) to a `Prepared` prompt.
+"""From what a caller sends (ids, a string, or a conversation) to a `Prepared` prompt.
+
+    messages ─ turns.py ─> one form ─ normal.py ─> the template's ─ guard.py ─> rendered ─> ids
 
 Templates and processors see one form of content: parts of type text, image and video, in
 order, with the pictures beside the text.
@@ -7,18 +9,26 @@ order, with the pictures beside the text.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bushel.chat.borders import Talk, find_borders
+from bushel.chat.grammar import guide_of
 from bushel.chat.guard import Guard
 from bushel.chat.headers import without_headers
+from bushel.chat.manner import style_of
 from bushel.chat.media import OWN, Intake
-from bushel.core import ContextLengthError, Prepared, RequestError
+from bushel.chat.normal import normalise, pictures_of, require_places, tools_for
+from bushel.chat.probe import abilities_of
+from bushel.chat.reply.pick import opened
+from bushel.chat.turns import Reading
+from bushel.core import ContextLengthError, Prepared, RequestError, Style
+from bushel.core.options import Manner
 from bushel.core.params import MAX_SALT
 from bushel.core.wire import MediaRules
 from bushel.models import Preparer
 
+PLAIN = Manner()
 _FORMS = ("prompt_token_ids", "prompt", "messages")
 # Options of the rendering itself: every template may be asked for them.
 _SWITCHES = ("add_generation_prompt", "continue_final_message")
@@ -31,13 +41,12 @@ def prepare(
     request: Mapping[str, Any],
     rules: MediaRules = OWN,
     *,
-    keep_headers: bool = False,
+    manner: Manner = PLAIN,
 ) -> Prepared:
     """Raises RequestError for anything that cannot be served as it was sent (B48).
 
     `rules` say where its media may come from: scripts open their own files, a server none
-    unless it was told to. A URL in a text is text. keep_headers: leave in the system prompt what
-    clients put before it (`chat.headers`).
+    unless it was told to. A URL in a text is text.
     """
     if not isinstance(request, Mapping):
         raise RequestError(f"A request is a mapping, not {type(request).__name__}.")
@@ -45,9 +54,11 @@ def prepare(
     if len(given) != 1:
         raise RequestError(f"A request needs exactly one of {', '.join(_FORMS)}.")
     if given[0] == "messages":
-        prepared = _from_messages(host, request, rules, keep_headers)
+        prepared = _from_messages(host, request, rules, manner)
     else:
         prepared = (_from_ids if given[0] == "prompt_token_ids" else _from_text)(host, request)
+        guide = guide_of(Style(), request, opened=False, host=host)
+        prepared = replace(prepared, guide=guide)
     if not prepared.ids:
         raise RequestError("The prompt is empty: it needs at least one token.", param=given[0])
     if host.context is not None and len(prepared.ids) >= host.context:
@@ -85,23 +96,87 @@ def _from_text(host: Preparer, request: Mapping[str, Any]) -> Prepared:
 
 
 def _from_messages(
-    host: Preparer, request: Mapping[str, Any], rules: MediaRules, keep_headers: bool
+    host: Preparer, request: Mapping[str, Any], rules: MediaRules, manner: Manner
 ) -> Prepared:
-    messages = request["messages"]
-    if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
-        raise RequestError("messages must be a list with at least one message.", param="messages")
-    options = _options(host, request)
-    media = Intake(rules)
-    turns = [_message(at, message, media) for at, message in enumerate(messages)]
-    if not keep_headers:
-        turns = without_headers(turns)
-    tools = request.get("tools")
-    guard = Guard((turns, tools, options), host.tokenizer.controls)
-    talk = Talk(host.tokenizer, *map(guard.apply, (turns, tools, options)))
-    text = talk.render()
+    options = _options(host, request)  # before any media is fetched
+    said = read(host, request, options, rules, manner)
+    text = said.talk.render()
     _require_room(host, text, "messages")
-    prepared = host.prepare(text, media.items, guard.mark)
-    return replace(prepared, borders=find_borders(host, talk, text, prepared, guard.mark))
+    prepared = host.prepare(text, said.media, said.mark)
+    style = style_of(host, manner)
+    thinks = opened(style, text)
+    return replace(
+        prepared,
+        borders=find_borders(host, said.talk, text, prepared, said.mark),
+        opened=thinks,
+        guide=guide_of(style, request, opened=thinks, host=host),
+    )
+
+
+@dataclass(frozen=True)
+class Said:
+    """A conversation that is ready to be rendered."""
+
+    talk: Talk
+    media: list[Any]  # in the order of their places
+    mark: str  # inside control strings that clients wrote
+
+
+def read(
+    host: Preparer,
+    request: Mapping[str, Any],
+    options: Mapping[str, Any],
+    rules: MediaRules = OWN,
+    manner: Manner = PLAIN,
+) -> Said:
+    can = abilities_of(host.tokenizer)
+    tools = _tools(request.get("tools"))
+    media = Intake(rules)
+    reading = Reading(request["messages"], tools, media)
+    require_places(reading.turns, tools, can)
+    turns = reading.turns if manner.keep_headers else without_headers(reading.turns)
+    told = tools_for(tools, reading.referred, can)
+
+    def normal(turns: Sequence[Any]) -> list[Any]:
+        return normalise(turns, can, hoist=manner.hoist, tools=bool(told))
+
+    written = normal(turns)
+    guard = Guard((written, told, options), host.tokenizer.controls)
+    talk = Talk(
+        host.tokenizer,
+        turns,
+        guard.apply(told),
+        guard.apply(options),
+        write=lambda turns: guard.apply(normal(turns)),
+        read=reading.numbers.restored,
+    )
+    return Said(talk, [media.items[at] for at in pictures_of(written)], guard.mark)
+
+
+def _asked(thinking: Any) -> Mapping[str, Any]:
+    if thinking is not None and not isinstance(thinking, Mapping):
+        raise RequestError("thinking must be an object.", param="thinking")
+    return thinking or {}
+
+
+def _tools(given: Any) -> list[Any]:
+    """In one form: some callers leave out that a tool is a function."""
+    if given is None:
+        return []
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise RequestError("tools must be a list.", param="tools")
+    return [_tool(f"tools[{at}]", tool) for at, tool in enumerate(given)]
+
+
+def _tool(where: str, tool: Any) -> Any:
+    if callable(tool):  # a script's own function, which transformers describes
+        return tool
+    function = tool.get("function", tool) if isinstance(tool, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise RequestError(
+            f"{where} must be an object with a function that has a name.", param="tools"
+        )
+    return tool if function is not tool else {"type": "function", "function": dict(function)}
 
 
 def _require_room(host: Preparer, text: str, param: str) -> None:
@@ -120,14 +195,16 @@ def _options(host: Preparer, request: Mapping[str, Any]) -> dict[str, Any]:
     given = request.get("chat_template_kwargs") or {}
     if not isinstance(given, Mapping):
         raise RequestError("chat_template_kwargs must be an object.", param="chat_template_kwargs")
-    options = {}
+    can = abilities_of(host.tokenizer)
+    options = can.thinking(_asked(request.get("thinking")))
     for name, value in given.items():
         named = f"chat_template_kwargs: {name!r:.60}"
         if name in _SWITCHES:
             if not isinstance(value, bool):
                 raise RequestError(f"{named} must be true or false.", param="chat_template_kwargs")
         elif name not in host.tokenizer.options:
-            if name in _THINKING and not value:
+            if name in _THINKING and (can.switch is not None or not value):
+                options |= can.thinking({"enabled": bool(value)})
                 continue
             raise RequestError(
                 f"{named} is not an option of this model's chat template.",
@@ -137,29 +214,3 @@ def _options(host: Preparer, request: Mapping[str, Any]) -> dict[str, Any]:
     if options.get("continue_final_message"):
         options.setdefault("add_generation_prompt", False)
     return options
-
-
-def _message(at: int, message: Any, media: Intake) -> dict[str, Any]:
-    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-        raise RequestError(f"messages[{at}] must be an object with a role.", param="messages")
-    content = message.get("content")
-    if content is None or isinstance(content, str):
-        return dict(message)
-    if not isinstance(content, Sequence) or not content:
-        raise RequestError(
-            f"messages[{at}].content must be text or a list of parts.", param="messages"
-        )
-    parts = [_part(f"messages[{at}].content[{n}]", part, media) for n, part in enumerate(content)]
-    if all(part["type"] == "text" for part in parts):
-        return {**message, "content": "\n".join(part["text"] for part in parts)}
-    return {**message, "content": parts}
-
-
-def _part(where: str, part: Any, media: Intake) -> dict[str, Any]:
-    kind = part.get("type") if isinstance(part, Mapping) else None
-    if kind == "text" and isinstance(part.get("text"), str):
-        return {"type": "text", "text": part["text"]}
-    if kind in ("image_url", "video_url"):
-        media.take(where, kind, part.get(kind))
-        return {"type": kind.removesuffix("_url")}
-    raise RequestError(f"{where} is not a text, image_url or video_url part.", param="messages")

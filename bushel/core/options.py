@@ -47,6 +47,21 @@ class EngineOptions:
 
 
 @dataclass(frozen=True)
+class Manner:
+    """How conversations are written for a model, and how its replies are read.
+
+    keep_headers: leave what clients put before their system prompts. hoist: system messages in the
+    middle of a conversation go to its top. tools, thinking: names of `chat.reply`'s forms that are
+    used instead of those found from the model.
+    """
+
+    keep_headers: bool = False
+    hoist: bool = False
+    tools: str | None = None
+    thinking: str | None = None
+
+
+@dataclass(frozen=True)
 class Facts:
     """What must be known of a model to check a request and to write its reply."""
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from bushel.core.errors import BushelError, RequestError
 from bushel.core.guide import Guide
-from bushel.core.options import EngineOptions, Facts
+from bushel.core.options import EngineOptions, Facts, Manner
 from bushel.core.output import Event
 from bushel.core.params import Decoding
 from bushel.core.request import Borders, Media
@@ -188,7 +188,7 @@ class Open(Message, frozen=True):
     model: str
     trust_remote_code: bool
     rules: MediaRules
-    keep_headers: bool = False  # of clients, in system prompts
+    manner: Manner = Manner()
 
 
 class Prepare(Message, frozen=True):

@@ -3,6 +3,9 @@
     launch()   builds and starts step t+1 from step t's tokens, which are still on the device
     Step       what step t will have chosen; reading it waits for step t only
 
+Where rows are held to a guide, step t is read between the two halves of launch(): while the
+forward pass runs, and before tokens are chosen.
+
 A row that ends was already part of the step in flight: that step's token for it is ignored.
 """
 
@@ -15,6 +18,7 @@ import mlx.core as mx
 
 from bushel.cache import Rows
 from bushel.core import IntegrityError, TokenLogprob
+from bushel.engine.guide import Guided, Masks
 from bushel.engine.prefill import Ready
 from bushel.engine.sampler import Sampled, Sampler
 from bushel.engine.sequence import Phase, Sequence
@@ -35,6 +39,14 @@ class Step:
         return list(zip(self.sequences, tokens, logprobs, strict=True))
 
 
+@dataclass(frozen=True)
+class Run:
+    """A forward pass on its way, and what led to it."""
+
+    inputs: mx.array  # [B]
+    logits: mx.array  # [B, V]
+
+
 class DecodeBatch:
     def __init__(self, model: Model):
         self._model = model
@@ -42,6 +54,7 @@ class DecodeBatch:
         self.sequences: list[Sequence] = []
         self._sampler = Sampler(model.vocab)
         self._deltas: list[int] = []
+        self._guided = False  # whether any row is
         self._next: mx.array | None = None  # [B] tokens to run
         self._launches = 0
 
@@ -56,6 +69,7 @@ class DecodeBatch:
         self._next = token if self._next is None else mx.concatenate([self._next, token])
         self._deltas.append(ready.prompt.delta)
         self.sequences.append(sequence)
+        self._guided = self._guided or sequence.guided is not None
         sequence.launched = len(sequence.tokens)
         sequence.phase = Phase.DECODE
 
@@ -67,6 +81,7 @@ class DecodeBatch:
         self._sampler.leave(keep)
         self._deltas = [self._deltas[row] for row in keep]
         self.sequences = [self.sequences[row] for row in keep]
+        self._guided = any(sequence.guided is not None for sequence in self.sequences)
         if not keep:
             self._next = None
         elif self._next is not None:
@@ -77,17 +92,37 @@ class DecodeBatch:
         rows = enumerate(self.sequences)
         return [(row, it) for row, it in rows if it.done or it.launched >= it.limit]
 
+    @property
+    def guides(self) -> list[Guided | None]:
+        """By row, of those whose next token may be held to something; empty if none is."""
+        if not self._guided:
+            return []
+        guides = [
+            it.guided if it.guided is not None and it.guided.holds(it.launched) else None
+            for it in self.sequences
+        ]
+        return guides if any(guides) else []
+
     def launch(self) -> Step | None:
-        """Start the next step for every row."""
-        if self._next is None:
-            return None
+        """Start the next step for every row, where none is held to anything."""
+        return None if self._next is None else self.choose(self.forward())
+
+    def forward(self) -> Run:
+        """Run the newest token of every row; `choose` must follow."""
+        assert self._next is not None
         inputs = self._next
         pairs = zip(self.rows.positions, self._deltas, strict=True)
         where = [index + delta for index, delta in pairs]
         logits = self._model.forward(inputs[:, None], where, self.rows.layers)[:, -1]
-        indices = [sequence.launched for sequence in self.sequences]
         self.rows.advance()
-        sampled = self._sampler.sample(logits, inputs, indices, self.rows.positions)
+        return Run(inputs, logits)
+
+    def choose(self, run: Run, masks: Masks | None = None) -> Step:
+        """Start to choose every row's token."""
+        indices = [sequence.launched for sequence in self.sequences]
+        sampled = self._sampler.sample(
+            run.logits, run.inputs, indices, self.rows.positions, masks=masks
+        )
         self._launches += 1
         settle = self.rows.settle() if self._launches % _SETTLE_EVERY == 0 else []
         mx.async_eval(*sampled.arrays(), *settle)
@@ -106,3 +141,5 @@ class DecodeBatch:
             run = len(sequence.request.prompt.ids) - 1 + sequence.launched
             if position != run:
                 raise IntegrityError(f"a row at {position} whose sequence has run {run}")
+            if sequence.guided is not None:
+                sequence.guided.check_integrity(sequence.tokens)

@@ -218,6 +218,20 @@ def penalise(
     return x - frequency * counts - mx.where(said, presence, 0)
 
 
+_BITS = mx.arange(32, dtype=mx.uint32)
+
+
+def hold(x: mx.array, words: mx.array, slots: mx.array) -> mx.array:
+    """Logits [B, V] without the tokens that row i's mask, words[slots[i]], has no bit for.
+
+    Every row goes through it: on a CPU that is a fifth of what taking rows out and putting them
+    back costs, on a GPU two kernels instead of four.
+    """
+    bits = (words[slots][:, :, None] >> _BITS) & 1
+    allowed = bits.reshape(x.shape[0], -1)[:, : x.shape[1]]
+    return mx.where(allowed == 0, _NEGATIVE, x)
+
+
 _GOLDEN = 0x9E3779B97F4A7C15
 
 

@@ -21,12 +21,15 @@ from mlx.utils import tree_flatten
 
 from bushel.cache import unbatchable
 from bushel.cache.prefix import Prefixes, key_of
-from bushel.core import BushelError, Event, Request, RequestError
+from bushel.core import BushelError, Event, Request
 from bushel.core.memory import Memory
 from bushel.core.wire import Started
+from bushel.engine import measure
 from bushel.engine.admission import Admission
 from bushel.engine.costs import Stopwatch
 from bushel.engine.decode import DecodeBatch, Step
+from bushel.engine.guide import Masks
+from bushel.engine.guides import Guides
 from bushel.engine.prefill import Prefill, Ready
 from bushel.engine.schedule import Chunk, Job, Plan, Policy, State, Work, schedule
 from bushel.engine.sequence import Phase, Sequence
@@ -37,7 +40,7 @@ log = logging.getLogger(__name__)
 # Batched steps that fail in a row, with every row fine alone, before batching is given up.
 _JOINT_FAULTS = 2
 _GO_ON, _NOTHING = Plan(decode=True), Plan()
-_DISK_WAIT = 0.01  # seconds until the next look at what has been read
+_SHORT_WAIT = 0.01  # seconds until the next look at what has been read or compiled
 # Steps that fail with this sequence in them before it is ended, whoever is to blame.
 _MOST_FAULTS = 8
 
@@ -70,6 +73,7 @@ class Engine:
         self._prefilling: dict[int, Prefill] = {}
         self._ready: list[Ready] = []
         self._batch = DecodeBatch(model)
+        self.guides = Guides(model)
         self._pending: Step | None = None
         self._marker: mx.array | None = None  # evaluated when the last chunk is
         self._joint_faults = 0
@@ -111,7 +115,11 @@ class Engine:
         self._admit(plan, start)
         self._join(plan.join)
         pending, self._pending = self._pending, None
-        fault = self._launch() if plan.decode else None
+        fault: Exception | None = None
+        if plan.decode and self._batch.guides:
+            fault, pending = self._launch_guided(pending), None
+        elif plan.decode:
+            fault = self._launch()
         tokens = sum(self._run_chunk(chunk) for chunk in plan.chunks)
         self._emit(pending)
         if fault is not None:
@@ -134,9 +142,15 @@ class Engine:
         if not (self._waiting or self._prefilling or self._ready):
             return _GO_ON  # what `schedule` says to running rows alone
         plan = schedule(self._state(now), self.policy)
-        if plan == _NOTHING and self._pending is None and self.prefixes is not None:
-            self.prefixes.wait(_DISK_WAIT)  # all that is left to do needs something read
+        if plan == _NOTHING and self._pending is None:
+            self._wait()
         return plan
+
+    def _wait(self) -> None:
+        """All that is left to do needs something compiled or read."""
+        compiling = self.guides.wait(self._waiting.values(), _SHORT_WAIT)
+        if not compiling and self.prefixes is not None:
+            self.prefixes.wait(_SHORT_WAIT)
 
     def _state(self, now: float) -> State:
         def jobs(found: dict[int, Prefill]) -> tuple[Job, ...]:
@@ -158,10 +172,20 @@ class Engine:
             running=len(self._batch),
             ready=len(self._ready),
             prefilling=jobs(self._prefilling),
-            waiting=jobs({key: it for key, it in self._waiting.items() if it.take_files()}),
+            waiting=jobs({key: it for key, it in self._waiting.items() if self._complete(it)}),
             costs=self._stopwatch.costs,
             memory=self.admission.promised(self._admitted()),
         )
+
+    def _complete(self, job: Prefill) -> bool:
+        """Whether what was read and compiled for it is there."""
+        there = job.take_files()
+        try:
+            return self.guides.complete(job) and there
+        except Exception as error:  # its grammar cannot be compiled
+            for sequence in job.sequences:
+                self._fail(sequence, error)
+            return False
 
     def _admitted(self) -> Iterable[Sequence]:
         for job in self._prefilling.values():
@@ -175,6 +199,7 @@ class Engine:
         if not again:
             job.prefixes, job.every = self.prefixes, self._snapshot_every
             job.arrive()
+            self.guides.begin(job)
         (self._prefilling if again else self._waiting)[order] = job
 
     def _admit(self, plan: Plan, now: float) -> None:
@@ -238,10 +263,39 @@ class Engine:
             self._pending = self._batch.launch()
         except Exception as error:  # a batched step failed: see `_rebuild`
             return error
+        self._launched()
+        return None
+
+    def _launch_guided(self, pending: Step | None) -> Exception | None:
+        """The same where rows are held to a guide: reads `pending` while the model runs."""
+        batch = self._batch
+        try:
+            run = batch.forward()
+            mx.async_eval(run.logits)
+        except Exception as error:  # as above; what was computed before it is still good
+            self._emit(pending)
+            return error
+        self._emit(pending)
+        if self._batch is not batch:  # that could not be read: all rows start again
+            return None
+        try:
+            self._pending = batch.choose(run, self._masks(batch))
+        except Exception as error:
+            return error
+        self._launched()
+        return None
+
+    def _masks(self, batch: DecodeBatch) -> Masks | None:
+        """What its rows may say next; one whose guide fails ends."""
+        masks, failed = self.guides.masks(batch)
+        for sequence, error in failed:
+            self._fail(sequence, error)
+        return masks
+
+    def _launched(self) -> None:
         self.max_decode_batch = max(self.max_decode_batch, len(self._batch))
         if len(self._batch) > 1:
             self._joint_faults = 0
-        return None
 
     def _run_chunk(self, chunk: Chunk) -> int:
         """Run a piece of one prompt; returns how many tokens that was."""
@@ -250,7 +304,7 @@ class Engine:
         try:
             if job.prompt is None:
                 job.begin()
-                self._report(job)
+                self._started.extend(job.started())
                 before = job.done
             self._start(job.run(chunk.tokens))
             job.last_served = self._clock()
@@ -262,17 +316,6 @@ class Engine:
             for sequence in job.sequences:
                 self._fail(sequence, error)
         return job.done - before
-
-    def _report(self, job: Prefill) -> None:
-        if job.rebuilt:
-            return
-        reuse = job.reuse
-        request_id = job.sequences[0].request.id
-        self._started.append(
-            Started(request_id, reuse.position, reuse.hit, reuse.why, reuse.reason)
-        )
-        for sequence in job.sequences:
-            sequence.reuse = dataclasses.replace(reuse, nodes=())
 
     def _start(self, states: list[Any]) -> None:
         """Evaluate a chunk in the background, at most one chunk ahead of the device.
@@ -336,10 +379,7 @@ class Engine:
             return
         if not isinstance(error, BushelError):
             log.error("request %s failed", sequence.request.id, exc_info=error)
-        known = isinstance(error, BushelError)
-        message = str(error) if known else f"{type(error).__name__}: {error}"
-        code = error.code if isinstance(error, RequestError) else None
-        self._events.append(sequence.end("error", message, code))
+        self._events.append(sequence.fail(error))
         self._someone_ended = True
 
     def _rebuild(self, error: Exception, unread: Step | None = None) -> None:
@@ -369,8 +409,9 @@ class Engine:
         sequence, alone = ready.sequence, DecodeBatch(self.model)
         try:
             alone.join(ready)
-            step = alone.launch()
-            if step is not None:
+            masks = self._masks(alone)
+            step = alone.choose(alone.forward(), masks)
+            if not sequence.done:
                 self._events.extend(sequence.add(token, found) for _, token, found in step.read())
         except Exception as error:  # nobody else was there
             self._fail(sequence, error)
@@ -416,29 +457,12 @@ class Engine:
             "lane_reason": self.single_because,
             "max_decode_batch": self.max_decode_batch,
             "memory": {
-                "active_bytes": mx.get_active_memory(),
-                "peak_bytes": mx.get_peak_memory(),
-                "cache_bytes": mx.get_cache_memory(),
+                **measure.in_use(),
                 "state_bytes": self._batch.rows.nbytes,
                 "state_buffers": self._batch.rows.buffers,
                 **self.admission.status(self._admitted()),
             },
-            "requests": [
-                {
-                    "id": it.request.id,
-                    "choice": it.choice,
-                    "phase": str(it.phase),
-                    "prompt_tokens": len(it.request.prompt.ids),
-                    "prefilled_tokens": begun.get(
-                        it, 0 if not it.tokens else len(it.request.prompt.ids)
-                    ),
-                    "completion_tokens": len(it.tokens),
-                    "cached_tokens": it.reuse.position,
-                    "hit": it.reuse.hit,
-                    "why": it.reuse.why,
-                }
-                for it in sequences
-            ],
+            "requests": [it.report(begun.get(it)) for it in sequences],
             "cache": self.cache_stats(),
         }
 
@@ -466,6 +490,7 @@ class Engine:
         self._prefilling.clear()
         self._ready, self._batch = [], DecodeBatch(self.model)
         self._pending = self._marker = None
+        self.guides.close()
         if self.prefixes is not None:
             self.prefixes.close()
         self.model.close()

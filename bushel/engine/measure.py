@@ -64,3 +64,12 @@ def memory_limit() -> int:
 
 def buffer_limit() -> int:
     return _METAL_BUFFERS if mx.metal.is_available() else 1 << 62
+
+
+def in_use() -> dict[str, int]:
+    """Bytes that MLX holds, and has held at most."""
+    return {
+        "active_bytes": mx.get_active_memory(),
+        "peak_bytes": mx.get_peak_memory(),
+        "cache_bytes": mx.get_cache_memory(),
+    }

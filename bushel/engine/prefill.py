@@ -11,14 +11,17 @@ one computes is kept where a later one may need it (`cuts`).
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import mlx.core as mx
+from llguidance import LLMatcher
 
 from bushel.cache import Snapshot, take_snapshot
 from bushel.cache.prefix import Fetch, Node, Prefixes, Reuse
 from bushel.core import IntegrityError, RequestError, TokenLogprob
+from bushel.core.wire import Started
 from bushel.engine.cuts import FAR, Cut, plan_cuts
 from bushel.engine.sampler import logprobs_of
 from bushel.engine.sequence import Phase, Sequence
@@ -64,6 +67,7 @@ class Prefill:
     done: int = 0  # tokens run, or restored
     reuse: Reuse = field(default_factory=Reuse)  # what is, or could be, restored
     fetch: Fetch | None = None  # what is read from disk for it; it waits for that
+    compiling: Future[list[LLMatcher]] | None = None  # its grammar; it waits for that too
     from_disk: frozenset[Node] = frozenset()  # what was
     kept: int = 0  # tokens whose state is kept
     cuts: tuple[Cut, ...] = ()  # ahead
@@ -148,6 +152,16 @@ class Prefill:
             )
             self._keep()
 
+    def started(self) -> list[Started]:
+        """What is to be told when it has begun: nothing if it was told before a fault."""
+        if self.rebuilt:
+            return []
+        reuse = self.reuse
+        for sequence in self.sequences:
+            sequence.reuse = replace(reuse, nodes=())
+        id = self.sequences[0].request.id
+        return [Started(id, reuse.position, reuse.hit, reuse.why, reuse.reason)]
+
     def _embedded(self) -> Prompt:
         """The prompt from where it is restored on; a plan that does not hold is changed."""
         sequence, prefixes = self.sequences[0], self.prefixes
@@ -209,6 +223,8 @@ class Prefill:
 
     def leave(self) -> None:
         """Given up before its end: what has been run may serve the next try (B38)."""
+        if self.compiling is not None:
+            self.compiling.cancel()
         if self.prefixes is not None and not self.replay and self.done - self.kept >= FAR:
             self._keep_as("grid")
 

@@ -143,6 +143,7 @@ def main(descriptor: int) -> int:
     except BushelError as error:
         link.send(Failed(str(error)))
         return 2
+    engine.guides.warm()
     gc.freeze()  # what a loaded model consists of need not be looked at again
     process = Process(engine, link)
     link.send(Ready(process.status))

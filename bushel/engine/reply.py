@@ -45,6 +45,11 @@ class Detokenizer:
     def finish(self) -> str:
         return self._take(self._unseen())
 
+    @property
+    def mid_character(self) -> bool:
+        """Whether the last tokens are a beginning of something that has no text yet."""
+        return len(self._ids) > self._shown
+
     def _unseen(self) -> str:
         return self._decode(self._ids)[len(self._before) :]
 
@@ -141,6 +146,10 @@ class Reply:
         shown, stopped = self._stops.add(rest)
         self._text.append(shown if stopped else shown + self._stops.finish())
         return stopped
+
+    @property
+    def mid_character(self) -> bool:
+        return self._detokenizer.mid_character
 
     @property
     def stop(self) -> str | None:

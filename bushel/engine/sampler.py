@@ -16,6 +16,7 @@ import numpy as np
 from bushel.core import Decoding, TokenLogprob
 from bushel.engine import draw, kernel
 from bushel.engine.grouped import Grouped
+from bushel.engine.guide import Masks
 
 Logprobs = tuple[mx.array, mx.array, mx.array]  # chosen, values of the best, ids of the best
 
@@ -51,6 +52,13 @@ def logprobs_of(logits: mx.array, tokens: mx.array, count: int) -> Logprobs:
     chosen = (mx.take_along_axis(logits, tokens[:, None], axis=-1) - norm)[:, 0]
     values, ids = draw.top(logits, max(count, 1))
     return chosen, values - norm, ids
+
+
+_hold = mx.compile(draw.hold)
+
+
+def _held(logits: mx.array, masks: Masks) -> mx.array:
+    return _hold(logits, mx.array(masks.words), mx.array(masks.slots))
 
 
 # Steps of uniform numbers made at once: 25 small numpy calls, spread over so many steps.
@@ -105,16 +113,22 @@ class Sampler:
         self._arrange()
 
     def sample(
-        self, logits: mx.array, inputs: mx.array, indices: Sequence[int], positions: Sequence[int]
+        self,
+        logits: mx.array,
+        inputs: mx.array,
+        indices: Sequence[int],
+        positions: Sequence[int],
+        masks: Masks | None = None,
     ) -> Sampled:
-        """Tokens for logits [B, V].
+        """Tokens for logits [B, V], of those that `masks` allow.
 
         `inputs` [B] are the tokens that led to them; row i's new token is number indices[i] of
         its reply and stands at positions[i] of its sequence.
         """
         bias = self._bias_at(indices) if self._biased else None
         u = self._uniforms(positions) if self._random else None
-        tokens = self.chooser.tokens(logits, bias, inputs, indices, u)
+        allowed = logits if masks is None else _held(logits, masks)
+        tokens = self.chooser.tokens(allowed, bias, inputs, indices, u)
         return Sampled(tokens, [self._logprobs(asked, logits, tokens) for asked in self._asked])
 
     def _logprobs(

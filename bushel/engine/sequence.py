@@ -9,11 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
 from bushel.cache.prefix import Key, Reuse, key_of
-from bushel.core import Decoding, Event, FinishReason, Request, TokenLogprob
+from bushel.core import (
+    BushelError,
+    Decoding,
+    Event,
+    FinishReason,
+    Request,
+    RequestError,
+    TokenLogprob,
+)
+from bushel.engine.guide import Guided
 from bushel.engine.reply import Decode, Reply
 
 
@@ -40,6 +50,7 @@ class Sequence:
     faults: int = 0
     failed: bool = False
     reuse: Reuse = field(default_factory=Reuse)  # of its prompt
+    guided: Guided | None = None  # what it may say; there before it decodes
 
     @classmethod
     def start(
@@ -88,8 +99,30 @@ class Sequence:
             finish = "stop" if self.reply is not None and self.reply.finish() else "length"
         if finish is not None:
             self.phase = Phase.DONE
+        elif self.guided is not None:
+            self.guided.follow(self.tokens)
         found = () if logprob is None else (logprob,)
         return Event(self.request.id, self.choice, (token,), "", found, (), finish)
+
+    def report(self, prefilled: int | None) -> dict[str, Any]:
+        """For whoever asks how it is doing; prefilled: tokens, while its prompt runs."""
+        prompt = len(self.request.prompt.ids)
+        return {
+            "id": self.request.id,
+            "choice": self.choice,
+            "phase": str(self.phase),
+            "prompt_tokens": prompt,
+            "prefilled_tokens": (prompt if self.tokens else 0) if prefilled is None else prefilled,
+            "completion_tokens": len(self.tokens),
+            "cached_tokens": self.reuse.position,
+            "hit": self.reuse.hit,
+            "why": self.reuse.why,
+        }
+
+    def fail(self, error: Exception) -> Event:
+        known = isinstance(error, BushelError)
+        message = str(error) if known else f"{type(error).__name__}: {error}"
+        return self.end("error", message, error.code if isinstance(error, RequestError) else None)
 
     def end(self, reason: FinishReason, error: str | None = None, code: str | None = None) -> Event:
         """End without a token: abort, or an error."""

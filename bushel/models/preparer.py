@@ -29,6 +29,7 @@ class Preparer:
         self.name = checkpoint.path.name
         self.path = checkpoint.path
         self.tokenizer = tokenizer
+        self.config = checkpoint.config
         self.defaults = GenerationDefaults.from_config(checkpoint.generation)
         self.context = checkpoint.context  # longest prompt + reply, if the config tells
         self.vocab = vocab

@@ -110,10 +110,13 @@ class Tokenizer:
         tools: Sequence[Any] | None = None,
         **options: Any,
     ) -> str:
-        """The conversation as the model's own template writes it; its complaint is the user's."""
+        """The conversation as the model's own template writes it; its complaint is the user's.
+
+        Some templates differ between no tools and none of them.
+        """
         options.setdefault("add_generation_prompt", True)
         try:
-            text = self._render(list(messages), tools=tools or None, tokenize=False, **options)
+            text = self._render(list(messages), tools=tools, tokenize=False, **options)
         except Exception as error:  # templates are programs: anything may come out of them
             raise RequestError(
                 f"The model's chat template refused the messages: {told(error)}",
@@ -121,14 +124,25 @@ class Tokenizer:
             ) from error
         return str(text)
 
+    @property
+    def template(self) -> str:
+        """What the chat template says: of several, that for conversations with tools."""
+        found = self._templates
+        return str(found.get("tool_use") or found.get("default") or next(iter(found.values()), ""))
+
+    @property
+    def _templates(self) -> Mapping[str, Any]:
+        """By their names."""
+        written = getattr(getattr(self._render, "__self__", self.hf), "chat_template", None)
+        found = written if isinstance(written, Mapping) else {"default": written}
+        return {name: it for name, it in found.items() if it}
+
     def _find_options(self) -> frozenset[str]:
         """Names that the template reads and that a request may give it (B15)."""
-        written = getattr(getattr(self._render, "__self__", self.hf), "chat_template", None)
-        templates = written.values() if isinstance(written, Mapping) else [written]
         used: set[str] = set()
-        for template in templates:
+        for template in self._templates.values():
             try:
-                tree = Environment(extensions=_EXTENSIONS).parse(template or "")
+                tree = Environment(extensions=_EXTENSIONS).parse(template)
             except TemplateError:  # it will say so when it is used
                 continue
             used |= meta.find_undeclared_variables(tree)

@@ -17,14 +17,16 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bushel.server.errors import ApiError
-from bushel.server.openai.errors import error_response
 from bushel.server.options import ServerOptions
+from bushel.server.refusals import refusal
 
 _OPEN = frozenset({"/health"})
+# Where some clients look whether anyone is there, by HEAD and without a key.
+_PROBED = frozenset({"/", "/api/hello"})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHODS = "GET, POST, DELETE, OPTIONS"
 _HOST = re.compile(r"(?:\[(?P<six>[^\[\]]+)\]|(?P<name>[^\s:/\\?#@\[\]]+))(?::[0-9]{1,5})?")
-_EXPOSED = "x-request-id, retry-after"
+_EXPOSED = "x-request-id, request-id, retry-after"
 
 
 class Keys:
@@ -137,9 +139,7 @@ class Origins:
     def preflight(self, headers: Headers) -> Response:
         origin = headers.get("origin", "")
         if not self.allows(origin):
-            return error_response(
-                ApiError(403, "That origin is not allowed.", code="origin_not_allowed")
-            )
+            raise ApiError(403, "That origin is not allowed.", code="origin_not_allowed")
         answer = {
             **self.headers(origin),
             "access-control-allow-methods": _METHODS,
@@ -187,7 +187,7 @@ class Access:
                 return await self._origins.preflight(headers)(scope, receive, send)
             self._check(scope, headers)
         except ApiError as error:
-            return await error_response(error)(scope, receive, reply)
+            return await refusal(scope, error)(scope, receive, reply)
         await self._app(scope, receive, reply)
 
     def _with_cors(self, origin: str | None, send: Send) -> Send:
@@ -204,6 +204,7 @@ class Access:
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         self._origins.check(scope["method"], headers)
-        if self._keys and scope["path"] not in _OPEN:
+        path, method = scope["path"], scope["method"]
+        if self._keys and path not in _OPEN and not (method == "HEAD" and path in _PROBED):
             self._keys.check(headers)
         _check_type(scope["method"], headers)

@@ -135,7 +135,7 @@ def admin_routes(service: Service) -> APIRouter:
     )
     async def cancel(request_id: RequestId) -> Cancelled:
         # Replies carry the id behind their API's prefix.
-        plain = request_id.removeprefix("chatcmpl-").removeprefix("cmpl-")
+        plain = request_id.rpartition("-")[2].rpartition("_")[2]
         if not service.cancel(plain):
             raise ApiError(404, "No such request is running.", code="request_not_found")
         return Cancelled(id=plain, cancelled=True)

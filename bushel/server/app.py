@@ -16,11 +16,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bushel.server.access import Access
 from bushel.server.admin import admin_routes
+from bushel.server.anthropic.routes import message_routes
 from bushel.server.errors import ApiError
 from bushel.server.openai.chat import chat_routes
 from bushel.server.openai.completions import completion_routes
-from bushel.server.openai.errors import error_response, internal_error
+from bushel.server.openai.errors import internal_error
 from bushel.server.openai.models import model_routes
+from bushel.server.refusals import refusal, speaks_anthropic
+from bushel.server.responses.routes import response_routes
 
 if TYPE_CHECKING:
     from bushel.server.service import Service
@@ -40,8 +43,9 @@ def create_app(service: Service) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.limits = service.options.limits
-    for routes in (chat_routes, completion_routes, model_routes, admin_routes):
+    for routes in (chat_routes, completion_routes, message_routes, model_routes, admin_routes):
         app.include_router(routes(service))
+    app.include_router(response_routes(service))
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _no_route)
@@ -69,9 +73,12 @@ class Named:
             nonlocal started
             if not started and message["type"] == "http.response.start":
                 started = True
-                headers = message.setdefault("headers", [])
-                if not any(name == b"x-request-id" for name, _ in headers):
-                    message["headers"] = [*headers, (b"x-request-id", state["request_id"].encode())]
+                headers, name = message.setdefault("headers", []), state["request_id"].encode()
+                if not any(key == b"x-request-id" for key, _ in headers):
+                    headers = [*headers, (b"x-request-id", name)]
+                if speaks_anthropic(scope):
+                    headers = [*headers, (b"request-id", name)]
+                message["headers"] = headers
             await send(message)
 
         try:
@@ -80,12 +87,13 @@ class Named:
             if started:  # nothing left but to cut the connection, so that it looks like no success
                 raise
             logger.exception("Request %s failed.", state["request_id"])
-            await error_response(internal_error(state["request_id"]))(scope, receive, named)
+            error = internal_error(state["request_id"])
+            await refusal(scope, error)(scope, receive, named)
 
 
 async def _api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
-    return error_response(error)
+    return refusal(request.scope, error)
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
@@ -96,13 +104,14 @@ async def _no_route(request: Request, error: Exception) -> Response:
         405: ("This address does not support that method.", "method_not_allowed"),
     }
     message, code = said.get(error.status_code, ("The request cannot be answered.", None))
-    return error_response(ApiError(error.status_code, message, code=code), error.headers)
+    said_so = ApiError(error.status_code, message, code=code)
+    return refusal(request.scope, said_so, error.headers)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
     """A field of the wrong type or size is a 400 that names it, as OpenAI's is."""
     assert isinstance(error, RequestValidationError)
-    return error_response(explained(error.errors()))
+    return refusal(request.scope, explained(error.errors()))
 
 
 def explained(errors: Sequence[Any]) -> ApiError:

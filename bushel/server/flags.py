@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bushel.core import BushelError, GenerationDefaults
-from bushel.core.options import MOST_DISK, EngineOptions, disk_room
+from bushel.core.options import MOST_DISK, EngineOptions, Manner, disk_room
 from bushel.core.wire import MediaRules
 from bushel.server import spellings
 from bushel.server.logs import LEVELS
@@ -30,6 +30,7 @@ _DTYPES = {
 }
 _BITS = {"8": 8, "4": 4}
 _ORDERS = {"arrival": "arrival", "fcfs": "arrival", "shortest": "shortest", "sjf": "shortest"}
+_SYSTEM = {"fold": False, "hoist": True}
 _SIZE = re.compile(r"([0-9]*\.?[0-9]+) ?([KMGT]i?B|)", re.IGNORECASE)
 _UNITS = {
     **{"": 10**9, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12},
@@ -275,7 +276,18 @@ def _process_flags(group: Group) -> None:
     _flag(group, "--workers", "server.workers", type=_whole(1, 64), metavar="N",
           help="processes that template, tokenize and decode images "
           f"(default: {server.workers})")
-    _flag(group, "--keep-client-headers", "server.keep_headers", action="store_true",
+
+
+def _chat_flags(group: Group) -> None:
+    _flag(group, "--system-messages", "manner.hoist", type=_one_of(_SYSTEM), metavar="{fold,hoist}",
+          help="where the template takes none in the middle of a conversation: fold them into the "
+          "turn beside them, or hoist them all to the top, which changes every token behind it "
+          "(default: fold)")
+    _flag(group, "--tool-format", "manner.tools", metavar="NAME",
+          help="how the model writes calls (default: as its template tells)")
+    _flag(group, "--thinking-format", "manner.thinking", metavar="NAME",
+          help="how the model writes thoughts (default: as its template tells)")
+    _flag(group, "--keep-client-headers", "manner.keep_headers", action="store_true",
           help="leave lines about the client itself, such as billing headers, in system prompts; "
           "they keep conversations from sharing what was computed")
 
@@ -336,6 +348,7 @@ def add(commands: Any) -> argparse.ArgumentParser:
         ("load and memory", _load_flags),
         ("reuse of what prompts have in common", _cache_flags),
         ("time and processes", _process_flags),
+        ("conversations and replies", _chat_flags),
         (
             "where a request does not say (default: as the model's generation config)",
             _sampling_flags,
@@ -448,6 +461,7 @@ def _build(given: Mapping[str, Any], environment: Mapping[str, str]) -> ServerOp
         defaults=GenerationDefaults(**part("defaults")),
         media=MediaRules(domains=domains, **part("media")),
         limits=Limits(**part("limits")),
+        manner=Manner(**part("manner")),
         **part("server"),
     )
 

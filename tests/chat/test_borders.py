@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken
 
-from bushel.chat.borders import Ruler, Talk, agreeing
-from bushel.chat.guard import Guard
-from bushel.chat.prompt import prepare
+from bushel.chat.borders import Ruler, agreeing
+from bushel.chat.prompt import prepare, read
 from bushel.core import Borders, Prepared, RequestError
 from bushel.models import Preparer
 from bushel.models.checkpoint import read_checkpoint
@@ -129,18 +128,15 @@ def conversations(draw: st.DrawFn) -> dict[str, Any]:
 
 def measured(host: Preparer, request: dict[str, Any]) -> Iterator[tuple[int, int, Prepared]]:
     """What the ruler says of every other rendering, and what tokenizing all of it says."""
-    turns, tools = request["messages"], request.get("tools")
-    options = request.get("chat_template_kwargs", {})
-    guard = Guard((turns, tools, options), host.tokenizer.controls)
-    talk = Talk(host.tokenizer, *map(guard.apply, (turns, tools, options)))
-    text = talk.render()
-    prompt = host.prepare(text, [], guard.mark)
-    ruler = Ruler(host, text, prompt.ids, guard.mark)
+    said = read(host, request, request.get("chat_template_kwargs", {}))
+    talk, text = said.talk, said.talk.render()
+    prompt = host.prepare(text, [], said.mark)
+    ruler = Ruler(host, text, prompt.ids, said.mark)
     for other in (talk.other_user(), talk.next_round(), talk.next_question(), talk.unanswered()):
         if other is not None:
             kept = ruler.kept(other)
             assert kept is not None
-            yield kept.tokens, common(prompt.ids, host.encode(other, guard.mark)), prompt
+            yield kept.tokens, common(prompt.ids, host.encode(other, said.mark)), prompt
 
 
 # The model that comes with Bushel, and a tokenizer that is not a fast one.

@@ -6,6 +6,7 @@ import pytest
 
 from bushel.chat.headers import KNOWN, without_headers
 from bushel.chat.prompt import prepare
+from bushel.core.options import Manner
 from bushel.models import Preparer
 from tests.chat.templates import templated
 
@@ -22,7 +23,7 @@ def system(*texts: str, role: str = "system") -> dict[str, Any]:
 
 
 def ids(host: Preparer, *turns: Any, keep: bool = False) -> tuple[int, ...]:
-    return prepare(host, {"messages": [*turns, QUESTION]}, keep_headers=keep).ids
+    return prepare(host, {"messages": [*turns, QUESTION]}, manner=Manner(keep_headers=keep)).ids
 
 
 @pytest.fixture(scope="module")

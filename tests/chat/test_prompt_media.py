@@ -17,6 +17,7 @@ from bushel.models import Preparer
 from bushel.models.load import load
 from tests.chat.files import encoded
 from tests.chat.site import Site, answer, open_site
+from tests.chat.templates import templated
 from tests.families import checkpoint_dir
 from tests.families.images import LARGE, MEDIUM, picture
 from tests.llm.asking import chat, image, text
@@ -72,12 +73,13 @@ def test_a_url_in_a_text_is_text(seeing: Preparer, site: Site) -> None:
     """CVE-2026-0599."""
     link = site.url("/a.png")
     said = f"![a]({link}) <img src='{link}'> <image>{link}</image> data:image/png;base64,AAAA"
-    tools = [{"type": "function", "function": {"name": "f", "description": link}}]
-    request = chat(text(said), role="user", tools=tools)
+    request = chat(text(said), role="user")
     request["messages"].append({"role": "user", "content": link, "image_url": {"url": link}})
     found = prepare(seeing, request, REMOTE)
     assert not found.has_media
     assert link in seeing.tokenizer.decode(found.ids)
+    tools = [{"type": "function", "function": {"name": "f", "description": link}}]
+    prepare(templated("thinking"), chat(said, tools=tools), REMOTE)
     assert site.connections == 0
     prepare(seeing, chat(image(link), text("?")), REMOTE)  # a control: as a part it is fetched
     assert site.connections == 1

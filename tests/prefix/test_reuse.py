@@ -7,11 +7,13 @@ every count of cached tokens with what the model was seen to compute (`serve.Ser
 import pytest
 
 from bushel.core import Borders, Prepared
-from tests.families.text import CORE, TEXT
+from tests.families.text import TEXT
 from tests.families.vision import VISION
 
 from .serve import EVERY, Serving, families, words
 
+# One for each mix of kinds; `tests.parity` repeats a prompt on every family.
+SOME = ("llama", "llama_sliding", "qwen3_5", "falcon_h1", "deepseek_v3")
 SYSTEM, QUESTION, OTHER, LONGER = words(90, 1), words(40, 2), words(40, 3), words(60, 4)
 TAIL = words(6, 5)  # a generation prompt
 
@@ -30,7 +32,7 @@ def needs_snapshots(serving: Serving) -> bool:
     return engine.prefixes.needs_snapshots
 
 
-@pytest.fixture(params=families((*TEXT.values(), *VISION.values()), CORE))
+@pytest.fixture(params=families((*TEXT.values(), *VISION.values()), SOME))
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

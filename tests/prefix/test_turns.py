@@ -24,7 +24,7 @@ from .serve import EVERY, Serving
 TEMPLATES = [
     name
     for name in (
-        *("plain", "thinking", "Qwen3.5-4B"),
+        *("calling", "thinking", "Qwen3.5-4B"),
         *(("Qwen3-Coder", "openai-gpt-oss-120b", "GLM-4.6") if EVERY else ()),
     )
     if name in ALL
@@ -67,7 +67,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("name", "template"), PAIRS)
 def test_a_turn_computes_its_new_messages_alone(name: str, template: str) -> None:
-    thoughts = THOUGHTS if template != "plain" else ""
+    thoughts = THOUGHTS if template != "calling" else ""
     with Serving(name) as serving:
         for at, (prompt, new, asks) in enumerate(played(template, thoughts)):
             computed = len(prompt.ids) - serving.ask(prompt).cached
@@ -97,10 +97,10 @@ def test_a_typical_conversation_reuses_nearly_all(name: str) -> None:
     """B34: 96 % and more of turns two to five, with an agent's long instructions."""
     turns: list[Any] = [{"role": "system", "content": CORPUS * 2}, {"role": "user", "content": "?"}]
     with Serving(name, prefill_chunk=512) as serving:
-        serving.ask(prompts("plain", turns))
+        serving.ask(prompts("calling", turns))
         for at in range(4):
             turns += round_of("", CORPUS[30 * at : 30 * at + 20], at)
-            prompt = prompts("plain", turns)
+            prompt = prompts("calling", turns)
             assert serving.ask(prompt).cached >= 0.96 * len(prompt.ids)
 
 

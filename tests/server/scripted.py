@@ -65,6 +65,7 @@ class Ticket:
         self.created = 1_700_000_000
         self.prompt_ids = service.ids(job.request)
         self.cached_tokens = service.cached
+        self.stored_tokens = len(self.prompt_ids) - 1 - service.cached
         self._steps = list(steps)
         self.reads = 0
         self.left: str | None = None  # how its block was left
@@ -86,10 +87,11 @@ class Ticket:
                 await step.wait()
                 self._steps.pop(0)
                 continue
+            if not isinstance(step, Exception):
+                await asyncio.sleep(0)  # whoever waits may be cancelled; nothing is lost by that
             self._steps.pop(0)
             if isinstance(step, Exception):
                 raise step
-            await asyncio.sleep(0)
             return step
         raise StopAsyncIteration
 

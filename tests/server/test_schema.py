@@ -46,7 +46,7 @@ def shortened(body: Any) -> Any:
         body["model"] = "bushel:tiny"
     if isinstance(body.get("chat_template_kwargs"), dict) and len(str(body)) % 4:
         del body["chat_template_kwargs"]
-    for name in ("max_tokens", "max_completion_tokens", "min_tokens"):
+    for name in ("max_tokens", "max_completion_tokens", "max_output_tokens", "min_tokens"):
         if type(body.get(name)) in (int, float) and body[name] > 3:
             body[name] = 3
     if "messages" in body or "prompt" in body:
@@ -55,6 +55,10 @@ def shortened(body: Any) -> Any:
             body["max_tokens"] = 3
         if type(body.get("n")) in (int, float) and 4 < body["n"] <= 128:
             body["n"] = 4
+    if "input" in body:
+        body.setdefault("stream", len(str(body)) % 2 == 0)
+        if body.get("max_output_tokens") is None:
+            body["max_output_tokens"] = 3
     return body
 
 
@@ -105,7 +109,8 @@ def test_every_answer_is_one_that_the_document_promises(tiny: Server) -> None:
     assert problems == {}
     assert len(seen) >= 2 * 13
     # Or the document allows what the server does not, or too little was wrong with the rest.
-    for path in ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"):
+    asked_for = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
+    for path in (*asked_for, "/tokenize", "/detokenize"):
         assert seen[f"POST {path} positive"][200] > 0
         assert seen[f"POST {path} negative"][400] > EXAMPLES / 2
     assert settled(tiny)["health"] == "ok"

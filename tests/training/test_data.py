@@ -14,10 +14,9 @@ from training.chat import encode, render, text_of
 from training.config import IM_END, IMAGE_PAD, SPECIAL, Sizes
 from training.evaluate import cases
 from training.pack import Packer, Shape, maker
-from training.questions import QUESTIONS
+from training.questions import QUESTIONS, SECOND
 from training.scene import KINDS, Picture
 from training.score import ends_with, right, well_thought
-from training.second import SECOND
 from training.tasks import mix, recall, talk, toolbox
 from training.tasks.catalogue import CLOSE
 from training.tokens import pieces, read_tokenizer, worn_tokenizer

@@ -54,6 +54,12 @@ class Format(ABC):
     starts: ClassVar[tuple[str, ...]]
     # Whether a section can only begin where nothing but white space was said before.
     leading: ClassVar[bool] = False
+    # Of the starts of a leading format, those that may stand anywhere all the same.
+    anywhere: ClassVar[tuple[str, ...]] = ()
+    # Strings by which a template is known to use the format.
+    signs: ClassVar[tuple[str, ...]] = ()
+    # What it writes besides its starts that may be special tokens of a model.
+    markup: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def section(self, start: str, offered: Offered, first: int) -> Section: ...

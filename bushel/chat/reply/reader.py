@@ -1,9 +1,26 @@
-"""One choice's text, to deltas."""
+"""One choice's text, to deltas.
+
+    talking ──opening──> thinking ──ending──> talking ──start──> section ──done──> talking …
+
+White space beside markup is layout: one newline behind an opening and before an ending, all of it
+between thoughts and text, and what stands between text and a call or between calls. Everything
+else is said exactly as it was generated.
+
+Thoughts that mention a call are thoughts. Models that go over to calling without ending their
+thoughts are understood in two cases: the call begins with a special token, which nobody writes
+in passing; or the reply ends with it, so that it cannot have been a draft. A reply that ends
+inside its thoughts has said nothing else.
+"""
 
 from __future__ import annotations
 
-from bushel.chat.reply.format import Offered
-from bushel.core import Delta, FinishReason, Style, Text
+from bushel.chat.reply.draft import Draft
+from bushel.chat.reply.format import Offered, Section
+from bushel.chat.reply.formats import GENERIC
+from bushel.chat.reply.harmony import Harmony
+from bushel.chat.reply.sights import sights
+from bushel.chat.reply.thinking import HARMONY
+from bushel.core import CallBegin, CallEnd, CallPart, Delta, FinishReason, Style, Text, Thought
 
 
 class Reader:
@@ -14,14 +31,212 @@ class Reader:
 
     def __init__(self, style: Style, offered: Offered, *, opened: bool = False):
         self.calls = 0  # that were begun
+        self._complete = 0  # of them
+        self._offered = offered
+        whole = style.thinking == HARMONY.name
+        offers = offered if style.tools else {}
+        self._harmony = Harmony(offers, opened=opened) if whole else None
+        self._sights = sights(style, bool(offered))
+        self._thinking = opened and bool(self._sights.ends)
+        self._newline = self._thinking  # one may follow that is not part of the thoughts
+        self._pause = ""  # a newline of thoughts that the ending drops
+        self._quiet = bool(self._sights.first.markers)  # nothing was said since thoughts or a call
+        self._fresh = False  # white space that comes is layout
+        self._space = ""  # white space that is dropped if a call follows
+        self._left = ""  # fed, and not read yet
+        self._section: Section | None = None
+        self._tried: str | None = None  # what it was fed while another format may be tried
+        self._draft: Draft | None = None
+        self._ended = False
+        self._out: list[Delta] = []
 
     def feed(self, text: str) -> list[Delta]:
-        return [Text(text)] if text else []
+        if self._harmony:
+            return self._counted(self._harmony.feed(text)) if text else []
+        self._left += text
+        while self._left and self._step():
+            pass
+        return self._taken()
 
     def finish(self) -> list[Delta]:
         """No more text comes."""
-        return []
+        if self._harmony:
+            return self._counted(self._harmony.finish())
+        self._ended = True
+        while self._left or self._section or self._draft:
+            self._step()
+        if self._thinking:
+            self._put(Thought(self._pause))
+        elif not self._fresh and not (self._quiet and self.calls):
+            self._put(Text(self._space))
+        return self._taken()
 
     def reason(self, finish: FinishReason) -> FinishReason:
         """Why the reply ended, as an API tells it: with calls, that it made calls."""
-        return finish
+        return "tool_calls" if finish == "stop" and self._complete else finish
+
+    def _step(self) -> bool:
+        """Reads some of what is left; False if that takes more text."""
+        if self._section:
+            return self._read(self._section)
+        if self._draft:
+            return self._weigh(self._draft)
+        if self._thinking:
+            return self._ponder()
+        return self._begin() if self._quiet else self._talk()
+
+    # -- talking --
+
+    def _begin(self) -> bool:
+        """Where nothing was said: white space, and then a marker or text."""
+        words = self._left.lstrip()
+        if not self._fresh:
+            self._space += self._left[: len(self._left) - len(words)]
+        self._left = words
+        marker = self._sights.first.here(words, ended=self._ended) if words else None
+        if marker:
+            self._enter(marker)
+        self._quiet = self._quiet and marker != ""
+        return marker is not None
+
+    def _talk(self) -> bool:
+        at, marker = self._sights.later.find(self._left, ended=self._ended)
+        self._say(self._left[:at])
+        self._left = self._left[at:]
+        if marker:
+            self._enter(marker)
+        return bool(marker)
+
+    def _say(self, text: str) -> None:
+        text = text.lstrip() if self._fresh else text
+        if not text:
+            return
+        self._fresh = self._quiet = False
+        text = self._space + text
+        words = text.rstrip() if self._sights.formats else text
+        self._space = text[len(words) :]
+        self._put(Text(words))
+
+    def _enter(self, marker: str) -> None:
+        """A marker that was found at the beginning of what is left."""
+        self._left = self._left[len(marker) :]
+        if marker in self._sights.begins:
+            self._thinking = self._newline = True
+            self._space = "" if self._quiet else self._space
+        elif format := self._sights.format(marker):
+            self._section = format.section(marker, self._offered, self.calls)
+            again = format is not GENERIC and marker in GENERIC.starts
+            self._tried = "" if again else None
+        elif marker not in self._sights.dropped:  # it only says that text comes
+            self._fresh = True
+            self._space = "" if self._quiet else self._space
+
+    # -- calls --
+
+    def _read(self, section: Section) -> bool:
+        text, self._left = self._left, ""
+        deltas = section.feed(text) if text else []
+        if self._ended and not section.done:
+            deltas += section.finish()
+        if self._tried is not None:
+            self._tried += text
+            if deltas and isinstance(deltas[0], Text):
+                self._section = GENERIC.section(section.start, self._offered, self.calls)
+                self._left, self._tried = self._tried, None
+                return True
+            self._tried = None if deltas else self._tried
+        for delta in deltas:
+            self._pass(delta)
+        if section.done or self._ended:
+            self._section, self._left = None, section.rest
+        return True
+
+    def _pass(self, delta: Delta) -> None:
+        if isinstance(delta, Text):
+            self._say(delta.text)
+            return
+        if isinstance(delta, CallBegin):
+            self._space, self._fresh, self._quiet = "", False, True
+        self._counted([delta])
+        self._put(delta)
+
+    def _counted(self, deltas: list[Delta]) -> list[Delta]:
+        for delta in deltas:
+            self.calls += isinstance(delta, CallBegin)
+            self._complete += isinstance(delta, CallEnd) and delta.complete
+        return deltas
+
+    # -- thinking --
+
+    def _ponder(self) -> bool:
+        at, marker = self._sights.inside.find(self._left, ended=self._ended)
+        self._think(self._left[:at])
+        self._left = self._left[at:]
+        if not marker:
+            return False
+        if marker in self._sights.ends:
+            self._left = self._left[len(marker) :]
+            self._conclude()
+        elif marker in self._sights.certain:
+            self._conclude()
+            self._enter(marker)
+        else:
+            self._left = self._left[len(marker) :]
+            format = self._sights.format(marker)
+            if format and not self._ended:
+                self._draft = Draft(format, marker, self._offered, self.calls)
+            elif format:
+                self._think(marker)
+        return True
+
+    def _think(self, text: str) -> None:
+        if not text:
+            return
+        text = text[1:] if self._newline and text[0] == "\n" else text
+        self._newline = False
+        text = self._pause + text
+        self._pause = "\n" if text.endswith("\n") else ""
+        self._put(Thought(text[: len(text) - len(self._pause)]))
+
+    def _conclude(self) -> None:
+        self._thinking, self._pause = False, ""
+        self._quiet = self._fresh = True
+
+    def _weigh(self, draft: Draft) -> bool:
+        text, self._left = self._left, ""
+        meant = draft.feed(text) and (not self._ended or draft.finish())
+        if meant and not self._ended:
+            return True
+        self._draft = None
+        if meant:
+            self._conclude()
+            for delta in draft.deltas:
+                self._pass(delta)
+        else:
+            self._think(draft.marker)
+            self._left = draft.raw
+        return True
+
+    # -- deltas --
+
+    def _put(self, delta: Delta) -> None:
+        """Joins what belongs together, and leaves out what says nothing."""
+        last = self._out[-1] if self._out else None
+        if isinstance(delta, Text):
+            if isinstance(last, Text):
+                self._out[-1] = Text(last.text + delta.text)
+            elif delta.text:
+                self._out.append(delta)
+        elif isinstance(delta, Thought):
+            if isinstance(last, Thought):
+                self._out[-1] = Thought(last.text + delta.text)
+            elif delta.text:
+                self._out.append(delta)
+        elif isinstance(delta, CallPart) and isinstance(last, CallPart):
+            self._out[-1] = CallPart(last.index, last.json + delta.json)
+        else:
+            self._out.append(delta)
+
+    def _taken(self) -> list[Delta]:
+        taken, self._out = self._out, []
+        return taken

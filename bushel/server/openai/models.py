@@ -1,8 +1,12 @@
-"""`GET /v1/models`: every name a request may use, and how long a context may be."""
+"""`GET /v1/models`: every name a request may use, and how long a context may be.
+
+OpenAI's clients and Anthropic's ask at the same address, so a model is what both expect of one.
+"""
 
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Path
@@ -24,11 +28,21 @@ class Model(BaseModel):
     owned_by: str = "bushel"
     root: str
     max_model_len: int | None
+    type: Literal["model"] = "model"
+    display_name: str
+    created_at: datetime
+    lifecycle: Literal["active"] = "active"
+    max_input_tokens: int | None
 
 
 class ModelList(BaseModel):
+    """All of them, whatever part was asked for."""
+
     object: Literal["list"] = "list"
     data: list[Model]
+    has_more: Literal[False] = False
+    first_id: str
+    last_id: str
 
 
 def model_routes(service: Service) -> APIRouter:
@@ -37,11 +51,21 @@ def model_routes(service: Service) -> APIRouter:
 
     def model(name: str) -> Model:
         context = service.facts.context if service.facts else None
-        return Model(id=name, created=created, root=service.names.main, max_model_len=context)
+        return Model(
+            id=name,
+            created=created,
+            root=service.names.main,
+            max_model_len=context,
+            display_name=name,
+            created_at=datetime.fromtimestamp(created, UTC),
+            max_input_tokens=context,
+        )
 
     @routes.get("/v1/models", responses=documented(), summary="The models that are served")
     async def models() -> ModelList:
-        return ModelList(data=[model(name) for name in service.names.all])
+        names = service.names.all
+        data = [model(name) for name in names]
+        return ModelList(data=data, first_id=names[0], last_id=names[-1])
 
     missing: dict[int | str, dict[str, Any]] = documented(more={404: "No such model."})
 

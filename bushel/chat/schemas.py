@@ -1,0 +1,46 @@
+"""Schemas of tools for templates that need every property to say what it is.
+
+JSON schema lets almost everything out. Most templates print what is there; some print signatures
+of it, and raise or run in circles where a type or a description is missing, or a type is several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array"}
+_CHOICES = ("anyOf", "oneOf", "allOf")
+
+
+def complete(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """The same tool, with a description and parameters, all of which have one type."""
+    function = {"description": "", "parameters": {}, **tool["function"]}
+    return {**tool, "function": {**function, "parameters": _complete(function["parameters"])}}
+
+
+def _complete(schema: Any) -> dict[str, Any]:
+    given = dict(schema) if isinstance(schema, Mapping) else {}
+    made = {"description": "", **given, "type": _type(given)}
+    if made["type"] == "object":
+        made.setdefault("additionalProperties", {})
+        properties = made.get("properties")
+        named = properties.items() if isinstance(properties, Mapping) else ()
+        made["properties"] = {name: _complete(it) for name, it in named}
+    if made["type"] == "array":
+        made["items"] = _complete(made.get("items"))
+    return made
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    said = schema.get("type")
+    kinds = [said] if isinstance(said, str) else said if isinstance(said, list) else []
+    for choice in _CHOICES:
+        options = schema.get(choice)
+        for it in options if isinstance(options, list) else ():
+            kinds = [*kinds, _type(it)] if isinstance(it, Mapping) else kinds
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    kinds = [*kinds, *(_KINDS.get(type(it)) for it in values if isinstance(values, list))]
+    kinds += ["object"] * ("properties" in schema) + ["array"] * ("items" in schema)
+    # One that may also be null is of the other type.
+    return next((it for it in kinds if isinstance(it, str) and it != "null"), "string")

@@ -1,0 +1,176 @@
+"""What guided rows may say next, worked out on the host while the device runs the model.
+
+    device   | forward pass of step t+1 ......... |
+    host     | read step t, follow | masks | sample step t+1
+
+A row is guided by a grammar, by a budget for its thoughts, or both. A mask is one bit for each
+token, in words of 32; only guided rows have one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from llguidance import LLExecutor, LLMatcher
+
+from bushel.core import Decoding, IntegrityError, RequestError
+from bushel.engine.grammar import said_by
+from bushel.engine.reply import Decode
+from bushel.engine.thoughts import Thoughts
+
+_MOST_THREADS = 8  # for masks, of which one takes 0.02 to 0.2 ms
+
+
+class Guided:
+    """One row's guide, and how far the row has come. Follows the tokens that have been read."""
+
+    def __init__(self, decoding: Decoding, decode: Decode, matcher: LLMatcher | None):
+        guide = decoding.guide
+        budget = guide.budget if guide is not None else None
+        self.decoding = decoding
+        self.matcher = matcher  # None: no grammar
+        self.forced: int | None = None  # the one token that may come next
+        self._thoughts = None if budget is None else Thoughts(budget, decode, decoding)
+        self._taken = 0  # tokens of the reply
+        self.follow(())
+
+    def holds(self, index: int) -> bool:
+        """Whether it may matter at this place of the reply, as far as its tokens are known."""
+        free = self._thoughts is None or self._thoughts.free(index)
+        return self.matcher is not None or not free
+
+    def follow(self, tokens: Sequence[int]) -> None:
+        """Take what it has said since the last call; RequestError if it cannot be followed."""
+        for token in tokens[self._taken :]:
+            self._taken += 1
+            if self.matcher is not None and not self.matcher.consume_token(token):
+                raise self._lost()
+            if self._thoughts is None:
+                continue
+            if self.forced is not None:
+                self._thoughts.close()
+            else:
+                self._thoughts.add(token)
+            self.forced = None
+        self.forced = self._next_forced()
+
+    def _next_forced(self) -> int | None:
+        forced = () if self._thoughts is None else self._thoughts.forced
+        if not forced:
+            return None
+        # In the middle of a character the grammar lets nothing else begin.
+        if self.matcher is not None and not self.matcher.validate_tokens([forced[0]]):
+            return None
+        return forced[0]
+
+    def allow(self, words: np.ndarray, ends: Sequence[int]) -> None:
+        """Make `words` [W] what may come next; with a grammar, they hold its mask already.
+
+        ends: the model's own end tokens, which are in the grammar's mask where it may end.
+        """
+        if self.forced is not None:
+            words[:] = 0
+            _set(words, (self.forced,))
+            return
+        row, matcher = self.decoding, self.matcher
+        if matcher is None:
+            words[:] = 0xFFFFFFFF
+        elif matcher.is_error():
+            raise self._lost()
+        elif matcher.is_accepting():
+            _clear(words, ends)
+            _set(words, row.end_ids)
+        if self._taken < row.min_tokens:
+            _clear(words, row.banned_early)
+        if not words.any():
+            raise RequestError(
+                "The reply can neither go on nor end: its grammar is complete, and min_tokens or "
+                "ignore_eos forbid every token that could end it.",
+                code="invalid_grammar",
+            )
+
+    def _lost(self) -> RequestError:
+        assert self.matcher is not None
+        return RequestError(
+            f"The reply cannot be held to its schema or grammar: {said_by(self.matcher)}",
+            code="invalid_grammar",
+        )
+
+    def check_integrity(self, tokens: Sequence[int]) -> None:
+        if self._taken > len(tokens):
+            raise IntegrityError(f"a guide at token {self._taken} of {len(tokens)}")
+
+
+def _places(tokens: Sequence[int] | frozenset[int]) -> Iterator[tuple[int, np.uint32]]:
+    for token in tokens:
+        yield token // 32, np.uint32(1 << token % 32)
+
+
+def _set(words: np.ndarray, tokens: Sequence[int] | frozenset[int]) -> None:
+    for at, bit in _places(tokens):
+        words[at] |= bit
+
+
+def _clear(words: np.ndarray, tokens: Sequence[int] | frozenset[int]) -> None:
+    for at, bit in _places(tokens):
+        words[at] &= ~bit
+
+
+@dataclass(frozen=True)
+class Masks:
+    """Of some rows of a batch: words[slots[row]] is that row's; the last one allows everything."""
+
+    slots: list[int]
+    words: np.ndarray  # [G + 1, W] uint32
+
+
+Failures = list[tuple[int, Exception]]
+
+
+class Masker:
+    """Owned by one engine."""
+
+    def __init__(self, vocab: int, known: int, ends: frozenset[int]):
+        """known: tokens that the tokenizer has, which may be more than the model's."""
+        self._ends = sorted(end for end in ends if end < vocab)
+        bits = np.arange(-(-max(vocab, known) // 32) * 32) < vocab
+        self._valid = np.packbits(bits, bitorder="little").view(np.uint32)
+        self._executor: LLExecutor | None = None
+
+    def make(self, guides: Sequence[Guided | None]) -> tuple[Masks | None, Failures]:
+        """For a batch whose tokens have all been read; None: the row is free.
+
+        A row that fails is named with its error, and has no mask.
+        """
+        held = [(at, it) for at, it in enumerate(guides) if it is not None]
+        if not held:
+            return None, []
+        words = np.full((len(held) + 1, len(self._valid)), 0xFFFFFFFF, np.uint32)
+        self._compute([it for _, it in held], words)
+        words &= self._valid
+        slots, failed = [len(held)] * len(guides), Failures()
+        for slot, (at, guided) in enumerate(held):
+            try:
+                guided.allow(words[slot], self._ends)
+                slots[at] = slot
+            except Exception as error:  # a matcher's fault is its row's
+                failed.append((at, error))
+        return Masks(slots, words), failed
+
+    def _compute(self, guides: list[Guided], words: np.ndarray) -> None:
+        """The grammars' masks, in parallel where there are several."""
+        pairs = [
+            (it.matcher, slot)
+            for slot, it in enumerate(guides)
+            if it.matcher is not None and it.forced is None
+        ]
+        if not pairs:
+            return
+        if self._executor is None:
+            self._executor = LLExecutor(min(_MOST_THREADS, os.cpu_count() or 1))
+        self._executor.unsafe_compute_mask_ptr(
+            pairs, words.ctypes.data, words.strides[0], len(words)
+        )

@@ -1,0 +1,41 @@
+"""An error in the form of the API that was called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.responses import Response
+from starlette.types import Scope
+
+from bushel.server.anthropic import errors as anthropic
+from bushel.server.errors import ApiError
+from bushel.server.openai import errors as openai
+
+_MESSAGES = "/v1/messages"
+_MODELS = "/v1/models"
+
+
+def speaks_anthropic(scope: Scope) -> bool:
+    """Both kinds of clients ask for models; those of one kind say so."""
+    path: str = scope["path"]
+    if path.startswith(_MODELS):
+        return any(name == b"anthropic-version" for name, _ in scope["headers"])
+    return path.startswith(_MESSAGES)
+
+
+def refusal(scope: Scope, error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
+    if not speaks_anthropic(scope):
+        return openai.error_response(error, headers)
+    return Response(
+        anthropic.error_bytes(error, scope.get("state", {}).get("request_id")),
+        status_code=error.status,
+        headers={**openai.error_headers(error), **(headers or {})},
+        media_type="application/json",
+    )
+
+
+def refusal_bytes(url: bytes, error: ApiError) -> bytes:
+    """The body alone, where no more of a request is known than its address, if that."""
+    if url.startswith(_MESSAGES.encode()):
+        return anthropic.error_bytes(error)
+    return openai.error_bytes(error)

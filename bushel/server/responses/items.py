@@ -1,0 +1,81 @@
+"""A request's input as a list of items: each with a type and an id, references resolved."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bushel.server.errors import ApiError
+from bushel.server.responses.wrong import wrong
+
+Item = dict[str, Any]
+# The item of an id, if it is known.
+Find = Callable[[str], Item | None]
+
+MOST_ITEMS = 16384
+_PREFIXES = {
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "cto",
+}
+
+
+def new_id(kind: str) -> str:
+    return f"{_PREFIXES.get(kind, 'item')}_{uuid.uuid4().hex}"
+
+
+def items_of(said: Any, find: Find) -> list[Item]:
+    """Of a body's `input`; what an item says is looked at later."""
+    if isinstance(said, str):
+        return [_named({"role": "user", "content": said}, "message")]
+    if not isinstance(said, list):
+        raise wrong("input", "must be a string or a list of items")
+    if len(said) > MOST_ITEMS:
+        raise wrong("input", f"must be at most {MOST_ITEMS} items")
+    return [_item(f"input[{at}]", item, find) for at, item in enumerate(said)]
+
+
+def _item(where: str, item: Any, find: Find) -> Item:
+    if not isinstance(item, dict):
+        raise wrong(where, "must be an object")
+    kind = item.get("type")
+    if kind is None:
+        kind = "message" if "role" in item else "item_reference" if "id" in item else None
+    if not isinstance(kind, str):
+        raise wrong(f"{where}.type", "must say what kind of item it is")
+    return _referenced(where, item, find) if kind == "item_reference" else _named(item, kind)
+
+
+def _named(item: Mapping[str, Any], kind: str) -> Item:
+    own = item.get("id")
+    return {**item, "type": kind, "id": own if isinstance(own, str) and own else new_id(kind)}
+
+
+def _referenced(where: str, item: Item, find: Find) -> Item:
+    name = item.get("id")
+    if not isinstance(name, str):
+        raise wrong(f"{where}.id", "must be a string")
+    found = find(name)
+    if found is None:
+        raise ApiError(
+            404,
+            f"{where} refers to the item {name[:100]!r}, which is not kept here. Items are kept in "
+            "memory for a while, unless the request says store: false, and lost when the server "
+            "restarts. Send the item itself.",
+            code="item_not_found",
+            param=f"{where}.id",
+        )
+    return found
+
+
+def shown(item: Item) -> Item:
+    """As clients get it back: content is always a list of parts."""
+    said = item.get("content")
+    if item["type"] != "message" or not isinstance(said, str):
+        return item
+    kind = "output_text" if item.get("role") == "assistant" else "input_text"
+    return {"status": "completed", **item, "content": [{"type": kind, "text": said}]}

@@ -1,0 +1,109 @@
+"""A reply's items, and the events by which they are told as they grow.
+
+deltas ─> Output ─> say("response.output_text.delta", {...}) …
+              └───> items: what the reply is made of when it has ended
+
+A reply that is not streamed is the same, with nobody to listen.
+"""
+
+from __future__ import annotations
+
+from bushel.core import Event
+from bushel.core.delta import CallBegin, CallEnd, CallPart, Text, Thought
+from bushel.server.responses.growing import (
+    Call,
+    CustomCall,
+    Entries,
+    Growing,
+    Message,
+    Reasoning,
+    Say,
+    Status,
+    Telling,
+)
+from bushel.server.responses.items import Item
+from bushel.server.responses.tools import Offers
+
+
+class Output:
+    """Takes a reply's events in order, then its `end`."""
+
+    def __init__(self, say: Say, offers: Offers, telling: Telling):
+        self._say = say
+        self._offers = offers
+        self._telling = telling
+        self._all: list[Growing] = []
+        self._open: Growing | None = None
+        self._space = ""  # what was said of an item that has nothing else yet
+        self._entries: Entries = []  # of tokens that are not text yet
+
+    @property
+    def items(self) -> list[Item]:
+        return [growing.item() for growing in self._all]
+
+    def take(self, event: Event, entries: Entries) -> None:
+        """entries: the log-probabilities of those of its tokens that are shown."""
+        self._entries += entries
+        for delta in event.deltas:
+            if isinstance(delta, Text):
+                self._text(delta.text)
+                continue
+            self._entries = []
+            if isinstance(delta, Thought):
+                self._thought(delta.text)
+            elif isinstance(delta, CallBegin):
+                self._space = ""
+                offer = self._offers[delta.name]
+                kind = Call if offer.kind == "function" else CustomCall
+                self._begin(kind(self._say, len(self._all), offer))
+            elif isinstance(delta, CallPart):
+                assert self._open is not None
+                self._open.add(delta.json)
+            elif isinstance(delta, CallEnd):
+                self._end("completed" if delta.complete else "incomplete")
+
+    def end(self, *, cut: bool) -> None:
+        """cut: the reply ended by its limit (B24)."""
+        if not self._all:
+            self._begin(Message(self._say, 0))
+        self._end("incomplete" if cut else "completed")
+
+    def lose(self) -> None:
+        """The reply ends here, and nobody needs to be told of its items."""
+        if self._open is not None:
+            self._open.status, self._open = "incomplete", None
+
+    def _text(self, text: str) -> None:
+        if not isinstance(self._open, Message):
+            # White space between thoughts and a call is no message.
+            if not (text := self._more_than_space(text)):
+                return
+            self._begin(Message(self._say, len(self._all)))
+        entries, self._entries = self._entries, []
+        assert isinstance(self._open, Message)
+        self._open.add(text, entries)
+
+    def _thought(self, text: str) -> None:
+        if not isinstance(self._open, Reasoning):
+            if not (text := self._more_than_space(text)):
+                return
+            self._begin(Reasoning(self._say, len(self._all), self._telling))
+        assert self._open is not None
+        self._open.add(text)
+
+    def _more_than_space(self, text: str) -> str:
+        """All that waits, if an item can begin with it; else it goes on waiting."""
+        text = self._space + text
+        self._space = "" if text.strip() else text
+        return "" if self._space else text
+
+    def _begin(self, item: Growing) -> None:
+        self._end("completed")
+        self._open = item
+        self._all.append(item)
+        item.begin()
+
+    def _end(self, status: Status) -> None:
+        if self._open is not None:
+            self._open.end(status)
+            self._open = None

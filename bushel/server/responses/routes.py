@@ -1,0 +1,230 @@
+"""`/v1/responses`: to make a response, and to look at those that are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
+
+from bushel.server.access import sent_key
+from bushel.server.answer import Answer
+from bushel.server.body import JsonRoute
+from bushel.server.errors import ApiError
+from bushel.server.openai.errors import documented
+from bushel.server.openai.params import note_ignored, note_unknown, salt
+from bushel.server.reply import Reply
+from bushel.server.responses.conversation import understood
+from bushel.server.responses.envelope import Envelope, refused
+from bushel.server.responses.items import Item, shown
+from bushel.server.responses.params import response_params
+from bushel.server.responses.schema import ResponsesRequest
+from bushel.server.responses.shapes import Deleted, ItemList, ResponseObject, streamed
+from bushel.server.responses.store import Encoded, Kept, Store, encoded, no_previous, no_response
+from bushel.server.responses.writer import ResponseWriter
+from bushel.server.responses.wrong import unsupported, wrong
+from bushel.server.service import Job
+
+if TYPE_CHECKING:
+    from bushel.server.service import Service
+
+_REPLY_TOKENS = 4096  # as in `openai.chat`
+_PREFIX = "resp_"
+# Encoding or decoding 1 MB takes about 2 ms, as long as the event loop should be busy.
+_LARGE = 1 << 20
+T = TypeVar("T")
+ResponseId = Annotated[str, Path(min_length=1, max_length=256)]
+_MISSING = {404: "The response is not kept."}
+
+
+def owner_of(headers: Headers) -> str:
+    """Whose responses these are: a key's, covered."""
+    return hashlib.sha256(sent_key(headers)).hexdigest()
+
+
+def response_routes(service: Service) -> APIRouter:
+    routes = APIRouter(route_class=JsonRoute)
+    store = Store()
+    errors = documented(body=True, work=True, more={404: "No such model, or an item is not kept."})
+
+    @routes.post(
+        "/v1/responses",
+        response_model=ResponseObject,
+        responses={200: streamed(), **errors},
+        summary="A model's response to input items",
+    )
+    async def create(body: ResponsesRequest, request: Request) -> Response:
+        return await _create(service, store, body, request)
+
+    @routes.get("/v1/responses", include_in_schema=False)
+    async def probe(request: Request) -> Response:
+        """Codex tries a WebSocket first; this status, and no other, makes it go on at once."""
+        if request.headers.get("upgrade", "").lower() == "websocket":
+            raise ApiError(426, "There are no WebSockets here: POST it.", code="upgrade_required")
+        raise HTTPException(405, headers={"allow": "POST"})
+
+    _kept_routes(routes, store)
+    return routes
+
+
+# -- a new response -----------------------------------------------------------------------------
+
+
+async def _create(
+    service: Service, store: Store, body: ResponsesRequest, request: Request
+) -> Response:
+    note_unknown(body)
+    if body.truncation == "auto":
+        note_ignored("truncation: auto", "conversations that are too long are refused")
+    model = service.names.resolve(body.model)
+    owner, own_salt = owner_of(request.headers), body.cache_salt or ""
+    earlier = _earlier(store, owner, own_salt, body.previous_response_id)
+    before = await _aside(
+        lambda: [it.item() for it in earlier], sum(len(it.json) for it in earlier)
+    )
+    talk = understood(body.said(), before, lambda name: store.item(owner, own_salt, name))
+    sent = request.headers.get("content-length", "")
+    own = await _aside(
+        lambda: encoded(talk.items if body.kept else ()), int(sent) if sent.isdecimal() else _LARGE
+    )
+    stream = bool(body.stream)
+    job = Job(
+        request=dict(talk.conversation),
+        params=response_params(body),
+        model=model,
+        api="responses",
+        reply_tokens=_REPLY_TOKENS,
+        stream=stream,
+        timeout=body.timeout,
+        salt=salt(service, request.headers, body),  # type: ignore[arg-type]
+        reads=True,
+    )
+
+    async def writer(answer: Answer) -> ResponseWriter:
+        name = f"{_PREFIX}{answer.id}"
+
+        def keep(payload: bytes, output: list[Item]) -> None:
+            store.keep(Kept(name, owner, own_salt, payload, earlier, own, encoded(output)))
+
+        envelope = Envelope(name, answer.created, body, model)
+        wanted = keep if body.kept else None
+        return ResponseWriter(service, answer, envelope, body, talk.offers, wanted)
+
+    def told(error: ApiError) -> bytes | None:
+        name = f"{_PREFIX}{uuid.uuid4().hex}"
+        return refused(Envelope(name, int(time.time()), body, model), error)
+
+    return _Reply(service, [job], writer, stream=stream, refused=told)
+
+
+async def _aside(work: Callable[[], T], size: int) -> T:
+    """What takes long for so many bytes is done in a thread."""
+    return work() if size < _LARGE else await asyncio.to_thread(work)
+
+
+class _Reply(Reply):
+    """Turns are made from the input; who is told what is wrong with one knows it by that name."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        except ApiError as error:
+            if error.param == "messages":
+                error.param = "input"
+            raise
+
+
+def _earlier(store: Store, owner: str, own_salt: str, name: str | None) -> tuple[Encoded, ...]:
+    if name is None:
+        return ()
+    kept = store.get(owner, name)
+    if kept is None or kept.salt != own_salt:
+        raise no_previous(name)
+    return kept.conversation
+
+
+# -- responses that are kept --------------------------------------------------------------------
+
+
+def _kept_routes(routes: APIRouter, store: Store) -> None:
+    errors = documented(more=_MISSING)
+
+    def kept(request: Request, name: str) -> Kept:
+        found = store.get(owner_of(request.headers), name)
+        if found is None:
+            raise no_response(name)
+        return found
+
+    @routes.get(
+        "/v1/responses/{response_id}",
+        response_model=ResponseObject,
+        responses=errors,
+        summary="A response that is kept",
+    )
+    async def retrieve(response_id: ResponseId, request: Request, stream: bool = False) -> Response:
+        found = kept(request, response_id)
+        if stream:
+            raise unsupported("stream", "is not supported for a response that has ended")
+        return Response(found.payload, media_type="application/json")
+
+    @routes.delete(
+        "/v1/responses/{response_id}", responses=errors, summary="Keep a response no longer"
+    )
+    async def delete(response_id: ResponseId, request: Request) -> Deleted:
+        if not store.drop(owner_of(request.headers), response_id):
+            raise no_response(response_id)
+        return Deleted(id=response_id)
+
+    @routes.post(
+        "/v1/responses/{response_id}/cancel",
+        response_model=ResponseObject,
+        responses=documented(body=True, more=_MISSING),
+        summary="Refused: there are no background responses",
+    )
+    async def cancel(response_id: ResponseId, request: Request) -> Response:
+        kept(request, response_id)
+        raise ApiError(
+            400,
+            "Only background responses can be cancelled, and there are none here. A response ends "
+            "when its client closes the connection.",
+            code="not_cancellable",
+        )
+
+    @routes.get(
+        "/v1/responses/{response_id}/input_items",
+        responses=errors,
+        summary="What a response was made from",
+    )
+    async def input_items(
+        response_id: ResponseId,
+        request: Request,
+        limit: Annotated[int, Query(ge=1, le=100)] = 20,
+        order: Literal["asc", "desc"] = "desc",
+        after: str | None = None,
+    ) -> ItemList:
+        found = kept(request, response_id)
+        items = [*found.earlier, *found.own]
+        if order == "desc":
+            items.reverse()
+        if after is not None:
+            names = [it.id for it in items]
+            if after not in names:
+                raise wrong("after", "is not the id of one of the items")
+            items = items[names.index(after) + 1 :]
+        return _page(items[:limit], more=len(items) > limit)
+
+
+def _page(items: list[Encoded], *, more: bool) -> ItemList:
+    return ItemList(
+        data=[shown(it.item()) for it in items],
+        first_id=items[0].id if items else None,
+        last_id=items[-1].id if items else None,
+        has_more=more,
+    )

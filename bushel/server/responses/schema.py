@@ -1,0 +1,159 @@
+"""What a Responses request may say: obeyed, a hint, or refused by name, as in `openai.schema`.
+
+Input, tools and what may be called are outlined here and read by `conversation.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
+
+from bushel.server.openai.fields import (
+    Factor,
+    LogitBias,
+    Penalty,
+    Salt,
+    Seconds,
+    Seed,
+    Share,
+    Stops,
+    Temperature,
+    TemplateOptions,
+    TokenIds,
+    Tokens,
+    TokensOrNone,
+    TopK,
+    TopLogprobs,
+    Unsupported,
+)
+from bushel.server.openai.schema import Flag, Hint, StreamOptions
+from bushel.server.responses.outline import CHOICE, INPUT, TOOLS
+
+LOGPROBS = "message.output_text.logprobs"
+ENCRYPTED = "reasoning.encrypted_content"
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+Input = Annotated[Any, PlainValidator(_as_it_is), WithJsonSchema(INPUT)]
+Tools = Annotated[Any, PlainValidator(_as_it_is), WithJsonSchema(TOOLS)]
+Choice = Annotated[Any, PlainValidator(_as_it_is), WithJsonSchema(CHOICE)]
+
+
+class PlainText(BaseModel):
+    type: Literal["text"]
+
+
+class JsonObject(BaseModel):
+    type: Literal["json_object"]
+
+
+class JsonSchema(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal["json_schema"]
+    name: Hint | None = None
+    schema_: dict[str, Any] = Field(alias="schema")
+    strict: Flag | None = None
+
+
+class TextOptions(BaseModel):
+    format: Annotated[PlainText | JsonObject | JsonSchema, Field(discriminator="type")] | None = (
+        None
+    )
+    verbosity: Hint | None = None  # a hint
+
+
+class ReasoningOptions(BaseModel):
+    """summary: thoughts are told as a summary, which is what many clients show."""
+
+    effort: Hint | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None  # its older name
+
+
+class ResponsesRequest(BaseModel):
+    # To go on from another response it may be left out, which says little by itself.
+    model_config = ConfigDict(extra="allow", json_schema_extra={"required": ["input"]})
+
+    model: Hint | None = None
+    input: Input = None
+    instructions: Hint | None = None
+    previous_response_id: Hint | None = None
+    store: Flag | None = None
+    stream: Flag | None = None
+    stream_options: StreamOptions | None = None
+    include: list[Hint] | None = None
+
+    tools: Tools = None
+    tool_choice: Choice = None
+    parallel_tool_calls: Flag | None = None
+    text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
+    chat_template_kwargs: TemplateOptions | None = None
+
+    max_output_tokens: Tokens | None = None
+    temperature: Temperature | None = None
+    top_p: Share | None = None
+    top_k: TopK | None = None
+    min_p: Share | None = None
+    seed: Seed | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Factor | None = None
+    logit_bias: LogitBias | None = None
+    stop: Stops | None = None
+    stop_token_ids: TokenIds | None = None
+    min_tokens: TokensOrNone | None = None
+    ignore_eos: Flag | None = None
+    top_logprobs: TopLogprobs | None = None
+    timeout: Seconds | None = None
+    cache_salt: Salt | None = None
+
+    user: Hint | None = None
+    metadata: dict[str, Any] | None = None
+    max_tool_calls: TokensOrNone | None = None  # of tools that the server itself would run
+    service_tier: Hint | None = None
+    prompt_cache_key: Hint | None = None
+    prompt_cache_options: dict[str, Any] | None = None
+    prompt_cache_retention: Hint | None = None
+    safety_identifier: Hint | None = None
+    client_metadata: dict[str, Any] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+
+    background: Unsupported = None
+    conversation: Unsupported = None
+    moderation: Unsupported = None
+    n: Unsupported = None
+    prompt: Unsupported = None
+    response_format: Unsupported = None
+
+    @property
+    def kept(self) -> bool:
+        return self.store is not False
+
+    @property
+    def summarised(self) -> bool:
+        said = self.reasoning
+        return said is not None and (said.summary or said.generate_summary) is not None
+
+    @property
+    def encrypted(self) -> bool:
+        return ENCRYPTED in (self.include or ())
+
+    @property
+    def logprobs(self) -> int | None:
+        """How many of the likeliest tokens come with each one; None: nothing is told of them."""
+        wanted = self.top_logprobs or LOGPROBS in (self.include or ())
+        return (self.top_logprobs or 0) if wanted else None
+
+    def said(self) -> dict[str, Any]:
+        """As the client wrote it; what is inside of input and tools is shared, not copied."""
+        found = dict(vars(self))
+        for name in ("text", "reasoning"):
+            part: BaseModel | None = found[name]
+            found[name] = part and part.model_dump(by_alias=True, exclude_unset=True)
+        return found

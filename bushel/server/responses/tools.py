@@ -1,0 +1,151 @@
+"""The tools of a request: what the model is offered, and what the client calls each of them.
+
+A model knows functions only, by flat names. A custom tool (free text) is offered as a function of
+one string; a tool inside a namespace under a name that holds both. Tools that OpenAI's servers
+run themselves (web search and the like) do not exist here and are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bushel.core.conversation import Tool, ToolFunction
+from bushel.server.openai.params import note_ignored
+from bushel.server.responses.items import Item
+from bushel.server.responses.wrong import wrong
+
+MOST_TOOLS = 4096
+# As in `openai.tools`.
+NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
+# The namespace that functions are in when nobody names one.
+_DEFAULT = "functions"
+# Items that bring tools along.
+BRINGING = ("additional_tools", "tool_search_output")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """tool: as the model sees it. name, namespace: as the client does."""
+
+    tool: Tool
+    kind: Literal["function", "custom"]
+    name: str
+    namespace: str | None
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What an item says of the tool it calls."""
+        named = {"name": self.name}
+        return named if self.namespace is None else {**named, "namespace": self.namespace}
+
+
+# By the names that the model uses.
+Offers = dict[str, Offer]
+
+
+def flat_name(name: str, namespace: Any) -> str:
+    """One tool's name is the same in every turn, whatever other tools there are."""
+    if not isinstance(namespace, str) or namespace in ("", _DEFAULT):
+        return name
+    return f"{namespace}__{name}"
+
+
+def offers_of(tools: Any, items: Iterable[Item]) -> Offers:
+    """Of a body's `tools` and of what its items bring; of two with one name the first counts."""
+    found: Offers = {}
+    _gather("tools", tools, None, found)
+    for item in items:
+        if item["type"] in BRINGING:
+            _gather(f"{item['type']}.tools", item.get("tools"), None, found)
+    return found
+
+
+def _gather(where: str, tools: Any, namespace: str | None, found: Offers) -> None:
+    if tools is None:
+        return
+    if not isinstance(tools, list) or len(tools) > MOST_TOOLS:
+        raise wrong(where, f"must be a list of at most {MOST_TOOLS} tools")
+    for at, tool in enumerate(tools):
+        here = f"{where}[{at}]"
+        if not isinstance(tool, dict) or not isinstance(tool.get("type"), str):
+            raise wrong(here, "must be an object with a type")
+        if tool["type"] == "namespace" and namespace is None:
+            _gather(f"{here}.tools", tool.get("tools"), _name(here, tool), found)
+        elif tool["type"] in ("function", "custom"):
+            offer = _offer(here, tool, namespace)
+            found.setdefault(offer.tool["function"]["name"], offer)
+        else:
+            note_ignored(f"tools: {tool['type']}", "such tools are not run here")
+
+
+def _name(where: str, tool: Mapping[str, Any]) -> str:
+    name = tool.get("name")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise wrong(f"{where}.name", "must be 1 to 128 letters, digits, or any of _ - . : /")
+    return name
+
+
+def _offer(where: str, tool: Mapping[str, Any], namespace: str | None) -> Offer:
+    name = _name(where, tool)
+    description, parameters = tool.get("description"), tool.get("parameters")
+    if description is not None and not isinstance(description, str):
+        raise wrong(f"{where}.description", "must be a string")
+    if parameters is not None and not isinstance(parameters, dict):
+        raise wrong(f"{where}.parameters", "must be a JSON schema")
+    function: ToolFunction = {"name": flat_name(name, namespace)}
+    if description:
+        function["description"] = description
+    if tool["type"] == "custom":
+        function["parameters"] = _one_text(tool.get("format"))
+        return Offer({"type": "function", "function": function}, "custom", name, namespace)
+    function["parameters"] = parameters or {"type": "object", "properties": {}}
+    if tool.get("strict") is True:
+        function["strict"] = True
+    return Offer({"type": "function", "function": function}, "function", name, namespace)
+
+
+def _one_text(form: Any) -> dict[str, Any]:
+    text: dict[str, Any] = {"type": "string"}
+    if isinstance(form, dict) and isinstance(form.get("definition"), str):
+        text["description"] = f"Text of this {form.get('syntax')} grammar:\n{form['definition']}"
+    return {"type": "object", "properties": {"input": text}, "required": ["input"]}
+
+
+# -- which of them may be called ----------------------------------------------------------------
+
+Choice = Literal["auto", "required"] | dict[str, str]
+
+
+def chosen(choice: Any, offers: Offers) -> tuple[Offers, Choice | None]:
+    """What `tool_choice` leaves of the tools, and what it demands."""
+    if choice == "none":
+        return {}, None
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        allowed = choice.get("tools")
+        if not isinstance(allowed, list) or choice.get("mode") not in ("auto", "required"):
+            raise wrong("tool_choice", "must have a list of tools and a mode, auto or required")
+        names = {_called(offers, it) for it in allowed}
+        offers = {name: offer for name, offer in offers.items() if name in names}
+        choice = choice["mode"]
+    if choice is None or choice == "auto":
+        return offers, ("auto" if offers else None)
+    if choice == "required":
+        if not offers:
+            raise wrong("tool_choice", "needs a tool of type function or custom")
+        return offers, "required"
+    name = _called(offers, choice)
+    if name is None:
+        raise wrong("tool_choice", "must name one of the request's functions or custom tools")
+    return offers, {"name": name}
+
+
+def _called(offers: Offers, said: Any) -> str | None:
+    """The flat name of what a client names, if it is offered."""
+    if not isinstance(said, dict) or said.get("type") not in ("function", "custom"):
+        return None
+    name = said.get("name")
+    flat = flat_name(name, said.get("namespace")) if isinstance(name, str) else ""
+    return flat if flat in offers else None

@@ -1,0 +1,115 @@
+"""A reply in the form of the Responses API, as a stream of events or as one object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bushel.core import Event
+from bushel.server.answer import Answer
+from bushel.server.errors import ApiError
+from bushel.server.openai.logprobs import chat_entries
+from bushel.server.responses.envelope import Envelope, Frames, Status
+from bushel.server.responses.growing import Entries, Telling
+from bushel.server.responses.items import Item
+from bushel.server.responses.output import Output
+from bushel.server.responses.schema import ResponsesRequest
+from bushel.server.responses.tools import Offers
+from bushel.server.responses.usage import Tally
+
+if TYPE_CHECKING:
+    from bushel.server.service import Service
+
+# Takes the response as it was given, and its output.
+Keep = Callable[[bytes, list[Item]], None]
+
+
+class ResponseWriter:
+    """A `server.reply.Writer`. keep: what to do with a response that has ended well."""
+
+    def __init__(
+        self,
+        service: Service,
+        answer: Answer,
+        envelope: Envelope,
+        body: ResponsesRequest,
+        offers: Offers,
+        keep: Keep | None = None,
+    ):
+        self._vocabulary = service.vocabulary
+        self._logprobs = body.logprobs is not None
+        self._envelope = envelope
+        self._keep = keep
+        self._tally = Tally(answer)
+        self._frames = Frames()
+        self._said: list[bytes] = []
+        self._streams = False
+        self._cut = False
+        self._output = Output(self._say, offers, Telling(body.summarised, body.encrypted))
+
+    def _say(self, kind: str, fields: dict[str, Any]) -> None:
+        if self._streams:
+            self._said.append(self._frames.frame(kind, fields))
+
+    def _take(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._tally.take(event)
+            self._output.take(event, self._entries(event))
+            if event.finish_reason is not None:
+                self._cut = event.finish_reason == "length"
+                self._output.end(cut=self._cut)
+
+    def _entries(self, event: Event) -> Entries:
+        if not self._logprobs:
+            return []
+        hidden = self._vocabulary.hidden
+        return chat_entries(
+            self._vocabulary, [it for it in event.logprobs if not hidden(it.token_id)]
+        )
+
+    @property
+    def _status(self) -> Status:
+        return "incomplete" if self._cut else "completed"
+
+    # -- a stream --------------------------------------------------------------------------
+
+    def begin(self) -> bytes:
+        self._streams = True
+        created = {"response": self._envelope.response("in_progress")}
+        return self._frames.frame("response.created", created) + self.keepalive()
+
+    def keepalive(self) -> bytes:
+        """Comments do not count for Codex, which waits 300 s for data."""
+        running = {"response": self._envelope.response("in_progress")}
+        return self._frames.frame("response.in_progress", running)
+
+    def write(self, events: Sequence[Event]) -> bytes:
+        self._take(events)
+        said, self._said = self._said, []
+        return b"".join(said)
+
+    def end(self) -> bytes:
+        return self._frames.frame(f"response.{self._status}", {"response": self._ended()})
+
+    def failed(self, error: ApiError) -> bytes:
+        self._output.lose()
+        output, usage = self._output.items, self._tally.usage()
+        response = self._envelope.response("failed", output, usage, error)
+        return self._frames.frame("response.failed", {"response": response})
+
+    # -- a whole reply ---------------------------------------------------------------------
+
+    def fold(self, events: Sequence[Event]) -> None:
+        self._take(events)
+
+    def whole(self) -> bytes:
+        return bytes(self._ended())
+
+    def _ended(self) -> msgspec.Raw:
+        output = self._output.items
+        response = self._envelope.response(self._status, output, self._tally.usage())
+        if self._keep is not None:
+            self._keep(bytes(response), output)
+        return response

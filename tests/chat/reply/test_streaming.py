@@ -1,0 +1,88 @@
+"""Replies in pieces say what they say whole (B23–B27, B29)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.chat.reply import replies_more
+from tests.chat.reply.replies import EXAMPLES, Example, Said, read
+
+assert replies_more  # its examples are among the others
+
+each = pytest.mark.parametrize("example", EXAMPLES, ids=str)
+
+
+def cut(text: str, places: list[int]) -> list[str]:
+    edges = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
+    return [text[a:b] for a, b in pairwise(edges) if a < b]
+
+
+@each
+def test_a_reply_says_its_text_thoughts_and_calls(example: Example) -> None:
+    """B23, B25, B26, B27, B29."""
+    found = read(example.reader(), [example.reply])
+    assert found.text == example.text
+    assert found.thoughts == example.thoughts
+    assert [(call.name, call.arguments) for call in found.calls] == list(example.calls)
+    assert all(call.complete for call in found.calls)
+
+
+@each
+def test_one_character_at_a_time(example: Example) -> None:
+    """B23: markers split over deltas."""
+    assert read(example.reader(), example.reply) == read(example.reader(), [example.reply])
+
+
+@each
+def test_two_pieces_at_every_place(example: Example) -> None:
+    """B23."""
+    whole = read(example.reader(), [example.reply])
+    for place in range(1, len(example.reply)):
+        assert read(example.reader(), cut(example.reply, [place])) == whole, place
+
+
+@each
+@settings(max_examples=20, deadline=None)
+@given(places=st.lists(st.integers(0, 2000), max_size=12))
+def test_any_pieces(example: Example, places: list[int]) -> None:
+    """B23."""
+    whole = read(example.reader(), [example.reply])
+    assert read(example.reader(), cut(example.reply, places)) == whole
+
+
+@each
+def test_a_reply_that_is_cut_off_has_no_more_than_was_said(example: Example) -> None:
+    """B24: at every place, in one piece or in many; nothing is added to what was generated."""
+    whole = read(example.reader(), [example.reply])
+    for place in range(len(example.reply)):
+        said = example.reply[:place]
+        found = read(example.reader(), [said])
+        if place % 7 == 0:
+            assert read(example.reader(), said) == found, said
+        if found.thoughts == whole.thoughts:  # else it may end with what would become a draft
+            check_beginning(found, whole)
+
+
+def check_beginning(found: Said, whole: Said) -> None:
+    for call, same in zip(found.calls, whole.calls, strict=False):
+        assert call.name == same.name
+        if call.complete:
+            assert call.arguments == same.arguments
+        else:
+            assert same.json.startswith(call.json)
+    assert len(found.calls) <= len(whole.calls)
+    assert all(call.complete for call in found.calls[:-1])
+
+
+@each
+def test_arguments_of_a_long_call_do_not_wait_for_its_end(example: Example) -> None:
+    """B23: something of a call is known before it is over."""
+    if not example.calls:
+        pytest.skip("it calls nothing")
+    reader = example.reader()
+    deltas = [bool(reader.feed(character)) for character in example.reply]
+    assert any(deltas) or example.tools == "generic"
