@@ -183,8 +183,11 @@ def _silent(at: int, call: Mapping[str, Any]) -> Turn:
 def _rounds(turn: Turn, results: Sequence[Turn], can: Abilities) -> Iterable[Turn]:
     calls = turn["tool_calls"]
     if turn["content"] and can.said == "before":
-        yield {key: it for key, it in turn.items() if key != "tool_calls"}
+        thoughts = {key: it for key, it in turn.items() if key == "reasoning_content"}
+        said = {key: it for key, it in turn.items() if key not in ("tool_calls", *thoughts)}
+        yield {**said, **thoughts} if can.said_thoughts else said
         turn = {"role": "assistant", "content": "", "tool_calls": calls}
+        turn |= {} if can.said_thoughts else thoughts
     if can.parallel or len(calls) == 1:
         yield turn
         yield from results
@@ -366,6 +369,8 @@ def _call(at: int, call: Mapping[str, Any], can: Abilities, ids: _Ids) -> dict[s
 def _recall(turn: Turn, thoughts: str, can: Abilities) -> None:
     """Thoughts where the template looks for them; one that does not look shows none."""
     if can.thoughts == "content":
+        if "tool_calls" in turn and can.said != "beside":
+            return  # what is said there would take the calls' place
         before = f"<think>\n{thoughts}\n</think>{BETWEEN}"
         said = turn["content"] or ""
         turn["content"] = before + said if isinstance(said, str) else [text_part(before), *said]

@@ -19,7 +19,7 @@ Turn = dict[str, Any]
 _SYSTEM, _LATER, _ASKED, _AGAIN = "q7sys", "q7later", "q7asked", "q7again"
 _REPLY, _MORE, _RESULT, _OTHER = "q7reply", "q7more", "q7result", "q7other"
 _NAME, _VALUE, _SECOND, _THOUGHT = "q7name", "q7value", "q7second", "q7thought"
-_ABOUT, _TOLD = "q7about", "q7told"
+_ABOUT = "q7about"
 _NINE, _NEXT = "a1b2c3d4e", "a1b2c3d4f"
 _FIRST, _THEN = "q7_a", "q7_b"
 _INDEXED = (f"functions.{_NAME}:0", f"functions.{_NAME}:1")
@@ -81,6 +81,7 @@ class _Probe:
         self._find_images()
         self._find_switches()
         self._find_thoughts()
+        self._find_said()
         return Abilities(**self.found)
 
     # -- asking ----------------------------------------------------------------------------
@@ -158,12 +159,12 @@ class _Probe:
             "properties": {_ABOUT: {"type": "string", "description": "q7"}},
             "required": [_ABOUT],
         }
-        function = {"name": "q7tool", "description": _TOLD, "parameters": parameters}
+        function = {"name": "q7tool", "description": "q7told", "parameters": parameters}
         nested = {"type": "function", "function": function}
         for below, turns in ((False, [self.user()]), (True, [self.system(), self.user()])):
             for form, tool in (("nested", nested), ("flat", function)):
                 text = self.render(*turns, tools=[tool])
-                if all(word in text for word in (_TOLD, "q7tool", _ASKED)):
+                if "q7tool" in text and _ASKED in text:
                     self.found |= {"tools": form, "below_system": below}
                     self.tools = [tool]
                     loose = {**function, "parameters": _LOOSE}
@@ -202,18 +203,9 @@ class _Probe:
             return self.takes(*turns, words=words, tools=self.tools)
 
         both = self.calling(_VALUE, _SECOND), result, self.result(_OTHER, 1)
-        spoken = self.calling(_VALUE, said=_REPLY)
-        said = (_ASKED, _REPLY, _VALUE, _RESULT)
-        split = (asked, self.reply(), call, result)
-        end = (self.reply(_MORE), again)
         self.found |= {
             "results": True,
             "parallel": takes(asked, *both, words=(_ASKED, _VALUE, _SECOND, _RESULT, _OTHER)),
-            "said": "beside"
-            if takes(asked, spoken, result, words=said)
-            else "before"
-            if takes(*split, *end, words=(*said, _MORE, _AGAIN))
-            else "",
             "orphans": takes(asked, _nameless(result), words=(_ASKED, _RESULT)),
             "unanswered": takes(asked, call, again, words=(_ASKED, _VALUE, _AGAIN)),
             "after_results": takes(asked, call, result, again, words=(*words, _AGAIN)),
@@ -223,6 +215,24 @@ class _Probe:
         self.found["system"] &= takes(system, asked, call, result, words=(_SYSTEM, *words))
         # Where one cannot follow results, none is taken anywhere.
         self.found["middle"] &= takes(asked, call, result, later, words=(*words, _LATER))
+
+    def _find_said(self) -> None:
+        """Where a text goes that comes with calls, also after thoughts."""
+        if not self.found.get("calls"):
+            return
+        key = self.found.get("thoughts", "")
+        thought = {key: _THOUGHT} if key in _THOUGHTS else {}
+        words = (_ASKED, _REPLY, _VALUE, _RESULT)
+        asked, result = self.user(), self.result()
+        spoken = self.calling(_VALUE, said=_REPLY, **thought)
+        if self.takes(asked, spoken, result, words=words, tools=self.tools):
+            self.found["said"] = "beside"
+            return
+        split = asked, self.reply(**thought), self.calling(_VALUE), result
+        end = self.reply(_MORE), self.user(_AGAIN)
+        if self.takes(*split, *end, words=(*words, _MORE, _AGAIN), tools=self.tools):
+            self.found["said"] = "before"
+            self.found["said_thoughts"] = _THOUGHT in self.render(*split, tools=self.tools)
 
     def _find_orphans(self) -> None:
         """Of a template that has no place for calls."""

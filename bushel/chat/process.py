@@ -19,6 +19,7 @@ from bushel.core import BushelError, Prepared
 from bushel.core.link import Link
 from bushel.core.options import Facts, Manner
 from bushel.core.wire import (
+    Check,
     Decode,
     Encode,
     Failed,
@@ -32,6 +33,7 @@ from bushel.core.wire import (
     ToWorker,
     pack,
 )
+from bushel.engine.grammar import prove, vocabulary, warm
 from bushel.models.load import open_host
 from bushel.models.preparer import Preparer
 
@@ -53,12 +55,15 @@ def facts_of(host: Preparer, manner: Manner = PLAIN) -> Facts:
 
 
 def answer(
-    host: Preparer, opened: Open, message: Prepare | Encode | Decode
+    host: Preparer, opened: Open, message: Prepare | Encode | Decode | Check
 ) -> tuple[Message, list[memoryview]]:
     """What to send back; never raises for anything a request may hold (B48)."""
     try:
         if isinstance(message, Decode):
             return Text(message.id, host.tokenizer.decode(message.ids)), []
+        if isinstance(message, Check):
+            prove(vocabulary(host.tokenizer, host.vocab), message.grammar)
+            return Text(message.id, ""), []
         if isinstance(message, Encode):
             special = message.add_special_tokens
             ids = host.tokenizer.encode(message.text, add_special_tokens=special)
@@ -82,6 +87,7 @@ def main(descriptor: int) -> int:
         host = open_host(first.model, trust_remote_code=first.trust_remote_code)
         facts = facts_of(host, first.manner)
         abilities_of(host.tokenizer)  # before the first request waits for it
+        warm(host.tokenizer, host.vocab)
     except BushelError as error:
         link.send(Failed(str(error)))
         return 2

@@ -98,8 +98,7 @@ def _from_text(host: Preparer, request: Mapping[str, Any]) -> Prepared:
 def _from_messages(
     host: Preparer, request: Mapping[str, Any], rules: MediaRules, manner: Manner
 ) -> Prepared:
-    options = _options(host, request)  # before any media is fetched
-    said = read(host, request, options, rules, manner)
+    said = read(host, request, rules, manner)
     text = said.talk.render()
     _require_room(host, text, "messages")
     prepared = host.prepare(text, said.media, said.mark)
@@ -123,13 +122,10 @@ class Said:
 
 
 def read(
-    host: Preparer,
-    request: Mapping[str, Any],
-    options: Mapping[str, Any],
-    rules: MediaRules = OWN,
-    manner: Manner = PLAIN,
+    host: Preparer, request: Mapping[str, Any], rules: MediaRules = OWN, manner: Manner = PLAIN
 ) -> Said:
     can = abilities_of(host.tokenizer)
+    options = _options(host, request)  # before any media is fetched
     tools = _tools(request.get("tools"))
     media = Intake(rules)
     reading = Reading(request["messages"], tools, media)

@@ -74,6 +74,7 @@ class Abilities:
     ids: Literal["any", "nine", "indexed", "numbered"] = "any"
     silence: str | None = ""  # what says nothing beside calls
     said: Literal["beside", "before", ""] = ""  # where a text goes that comes with calls
+    said_thoughts: bool = False  # … and whether thoughts are kept with it, before
     parallel: bool = False  # takes several calls in a message
     results: bool = False  # takes messages of tools
     orphans: bool = False  # … also where no call came before, nor a name

@@ -209,7 +209,14 @@ class Decode(Message, frozen=True):
     ids: tuple[int, ...]
 
 
-ToWorker = Open | Prepare | Encode | Decode
+class Check(Message, frozen=True):
+    """Does this grammar (`core.guide`) compile? The answer is an empty `Text`, or `Refused`."""
+
+    id: str
+    grammar: str
+
+
+ToWorker = Open | Prepare | Encode | Decode | Check
 
 
 class Opened(Message, frozen=True):

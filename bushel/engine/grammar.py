@@ -34,7 +34,7 @@ LIMITS = LLParserLimits(
 _THREADS = 2  # one grammar that takes seconds does not hold up the next
 _KEPT = 64  # compiled grammars; agents send the same ones with every turn
 
-_EXCERPT = re.compile(r"\n\s*\d+ \| |\n<state>")
+_EXCERPT = re.compile(r"\n\s*\d+ \| |\s*<state>|\s*<non-verbose/>")
 _PLACE = re.compile(r"^at \d+\(\d+\): |failed to compile JSON schema: ")
 
 _vocabularies: WeakKeyDictionary[Tokenizer, LLTokenizer] = WeakKeyDictionary()
@@ -50,6 +50,12 @@ def vocabulary(tokenizer: Tokenizer, vocab: int) -> LLTokenizer:
         if (known := _vocabularies.get(tokenizer)) is None:
             known = _vocabularies[tokenizer] = _read(tokenizer, vocab)
         return known
+
+
+def warm(tokenizer: Tokenizer, vocab: int) -> None:
+    """Make what the first grammar would have to wait for, and everybody with it."""
+    with suppress(RequestError):  # it is said to whoever asks for a grammar
+        vocabulary(tokenizer, vocab)
 
 
 def _read(tokenizer: Tokenizer, vocab: int) -> LLTokenizer:
@@ -83,9 +89,19 @@ def compiled(tokens: LLTokenizer, grammar: str) -> LLMatcher:
         raise RequestError(
             f"The schema or grammar of the reply cannot be used: {said_by(matcher)}",
             code="invalid_grammar",
-            param="response_format",
         )
     return matcher
+
+
+def prove(tokens: LLTokenizer, grammar: str) -> None:
+    """RequestError if it cannot be compiled, or a reply to it not even begun."""
+    matcher = compiled(tokens, grammar)
+    matcher.compute_bitmask()
+    if matcher.is_error():
+        raise RequestError(
+            f"The schema or grammar of the reply is too complex: {said_by(matcher)}",
+            code="invalid_grammar",
+        )
 
 
 def said_by(matcher: LLMatcher) -> str:
@@ -108,9 +124,7 @@ class Grammars:
         return ThreadPoolExecutor(_THREADS, thread_name_prefix="grammar")
 
     def warm(self) -> None:
-        """Make what the first grammar would have to wait for, and everybody with it."""
-        with suppress(RequestError):  # it is said to whoever asks for a grammar
-            vocabulary(self._tokenizer, self._vocab)
+        warm(self._tokenizer, self._vocab)
 
     def begin(self, grammar: str, rows: int) -> Future[list[LLMatcher]]:
         """A matcher for each of so many rows, all at the start."""

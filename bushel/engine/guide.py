@@ -10,6 +10,7 @@ token, in words of 32; only guided rows have one.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +22,10 @@ from bushel.engine.grammar import said_by
 from bushel.engine.reply import Decode
 from bushel.engine.thoughts import Thoughts
 
-_MOST_THREADS = 8  # for masks, of which one takes 0.02 to 0.2 ms
+_MOST_THREADS = 8  # for masks, of which one takes 0.02 to 2 ms
+# Seconds that a mask or a token of a grammar hardly ever takes, and how many of them a reply may
+# cost the others that are in the batch with it.
+_SLOW, _MOST_SLOW = 0.05, 2.0
 
 
 class Guided:
@@ -33,6 +37,8 @@ class Guided:
         self.decoding = decoding
         self.matcher = matcher  # None: no grammar
         self.forced: int | None = None  # the one token that may come next
+        self.watched = False  # its mask may have been slow: the next one is measured
+        self._slow = 0.0  # processor seconds of what was
         self._thoughts = None if budget is None else Thoughts(budget, decode, decoding)
         self._taken = 0  # tokens of the reply
         self.follow(())
@@ -46,8 +52,7 @@ class Guided:
         """Take what it has said since the last call; RequestError if it cannot be followed."""
         for token in tokens[self._taken :]:
             self._taken += 1
-            if self.matcher is not None and not self.matcher.consume_token(token):
-                raise self._lost()
+            self._consume(token)
             if self._thoughts is None:
                 continue
             if self.forced is not None:
@@ -56,6 +61,30 @@ class Guided:
                 self._thoughts.add(token)
             self.forced = None
         self.forced = self._next_forced()
+
+    def _consume(self, token: int) -> None:
+        if self.matcher is None:
+            return
+        start = time.thread_time()
+        if not self.matcher.consume_token(token):
+            raise self._lost()
+        self._charge(time.thread_time() - start)
+
+    def measure(self, words: np.ndarray) -> None:
+        """Its grammar's mask, computed in this thread."""
+        assert self.matcher is not None
+        start = time.thread_time()
+        self.matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+        self._charge(time.thread_time() - start)
+
+    def _charge(self, seconds: float) -> None:
+        self.watched = seconds > _SLOW
+        self._slow += seconds if self.watched else 0.0
+        if self._slow > _MOST_SLOW:
+            raise RequestError(
+                "The schema or grammar of the reply is too complex: following it takes too long.",
+                code="invalid_grammar",
+            )
 
     def _next_forced(self) -> int | None:
         forced = () if self._thoughts is None else self._thoughts.forced
@@ -150,10 +179,12 @@ class Masker:
             return None, []
         words = np.full((len(held) + 1, len(self._valid)), 0xFFFFFFFF, np.uint32)
         self._compute([it for _, it in held], words)
-        words &= self._valid
         slots, failed = [len(held)] * len(guides), Failures()
         for slot, (at, guided) in enumerate(held):
             try:
+                if guided.watched and guided.forced is None:
+                    guided.measure(words[slot])
+                words[slot] &= self._valid
                 guided.allow(words[slot], self._ends)
                 slots[at] = slot
             except Exception as error:  # a matcher's fault is its row's
@@ -161,16 +192,21 @@ class Masker:
         return Masks(slots, words), failed
 
     def _compute(self, guides: list[Guided], words: np.ndarray) -> None:
-        """The grammars' masks, in parallel where there are several."""
-        pairs = [
-            (it.matcher, slot)
+        """The grammars' masks, in parallel, but for those that are watched."""
+        found = [
+            (it, it.matcher, slot)
             for slot, it in enumerate(guides)
-            if it.matcher is not None and it.forced is None
+            if it.matcher is not None and it.forced is None and not it.watched
         ]
-        if not pairs:
+        if not found:
             return
         if self._executor is None:
             self._executor = LLExecutor(min(_MOST_THREADS, os.cpu_count() or 1))
+        pairs = [(matcher, slot) for _, matcher, slot in found]
+        start = time.perf_counter()
         self._executor.unsafe_compute_mask_ptr(
             pairs, words.ctypes.data, words.strides[0], len(words)
         )
+        if time.perf_counter() - start > _SLOW:  # somebody's
+            for it, _, _ in found:
+                it.watched = True

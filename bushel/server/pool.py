@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from bushel.core.options import Facts
 from bushel.core.wire import (
+    Check,
     Decode,
     Encode,
     Failed,
@@ -32,12 +33,15 @@ from bushel.server.errors import ApiError
 log = logging.getLogger(__name__)
 
 Answer = tuple[Made | Text, memoryview]
+# For a grammar: real ones take milliseconds, the largest tool lists of agents 0.1 s.
+CHECK_SECONDS = 1.5
 _PAUSE = 1.0  # seconds before a worker that did not even start is tried again
 
 
 @dataclass(eq=False)
 class _Job:
-    message: Prepare | Encode | Decode
+    message: Prepare | Encode | Decode | Check
+    seconds: float  # that a worker may take
     deaths: int = 0  # of workers that had it
     answer: asyncio.Future[Answer] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
@@ -67,9 +71,12 @@ class Pool:
         finally:
             await asyncio.gather(*(worker.child.close() for worker in self._workers))
 
-    async def ask(self, message: Prepare | Encode | Decode) -> Answer:
+    async def ask(self, message: Prepare | Encode | Decode | Check) -> Answer:
         """ApiError if it is refused. Cancelling takes it out of the queue."""
-        job = _Job(message)
+        seconds = self._seconds
+        if isinstance(message, Check):
+            seconds = min(seconds, CHECK_SECONDS)
+        job = _Job(message, seconds)
         self._jobs.put_nowait(job)
         return await job.answer
 
@@ -114,14 +121,15 @@ class Pool:
                 worker.child.send(job.message)
             except (ValueError, TypeError, OverflowError) as error:  # it cannot even be written
                 log.error("request %s cannot be sent to a worker: %s", job.message.id, error)
-                _settle(job.answer, None, worker.tail)
+                _settle(job, None, worker.tail)
                 continue
-            said = await worker.next(self._seconds)
-            if said is None and worker.dead and job.deaths == 0:
+            said = await worker.next(job.seconds)
+            again = job.deaths == 0 and not isinstance(job.message, Check)
+            if said is None and worker.dead and again:
                 job.deaths += 1  # it may not have been its fault
                 self._jobs.put_nowait(job)
             elif not job.answer.done():
-                _settle(job.answer, said, worker.tail)
+                _settle(job, said, worker.tail)
             if said is None:
                 return
 
@@ -176,18 +184,27 @@ class _Worker:
             said.cancel()
 
 
-def _settle(answer: asyncio.Future[Answer], said: FromWorker | None, tail: memoryview) -> None:
+def _settle(job: _Job, said: FromWorker | None, tail: memoryview) -> None:
     with contextlib.suppress(asyncio.InvalidStateError):
         if isinstance(said, Made | Text):
-            answer.set_result((said, tail))
+            job.answer.set_result((said, tail))
         elif isinstance(said, Refused):
-            answer.set_exception(ApiError.refused(said))
+            job.answer.set_exception(ApiError.refused(said))
         else:
-            answer.set_exception(
-                ApiError(
-                    400,
-                    "The request could not be prepared: its template, text or media took too "
-                    "long or more than a worker could take.",
-                    code="preparation_failed",
-                )
-            )
+            job.answer.set_exception(_too_much(job.message))
+
+
+def _too_much(message: Prepare | Encode | Decode | Check) -> ApiError:
+    if isinstance(message, Check):
+        return ApiError(
+            400,
+            "The schema or grammar of the reply is too complex: it could not be compiled in time. "
+            "Use a simpler one.",
+            code="invalid_grammar",
+        )
+    return ApiError(
+        400,
+        "The request could not be prepared: its template, text or media took too long or more "
+        "than a worker could take.",
+        code="preparation_failed",
+    )

@@ -20,7 +20,7 @@ import itertools
 import logging
 import time
 import uuid
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from bushel.core.wire import (
     Abort,
     Accepted,
     Beat,
+    Check,
     Cleared,
     Decode,
     Encode,
@@ -65,6 +66,7 @@ log = logging.getLogger(__name__)
 _HELD_BYTES = 1 << 30
 _MOST_CRASHES = 2  # of engines that had a request, before it is given up
 _HOPELESS = 3  # engines that died in a row while loading, before requests are turned away
+_PROVEN = 256  # grammars that are known to compile; agents send the same ones with every turn
 _RECENT = 32  # finished requests that `/v1/status` still shows
 
 
@@ -109,6 +111,7 @@ class Service:
         self._recent: deque[Record] = deque(maxlen=_RECENT)
         self._questions = Questions(self.supervisor.send)
         self._calls = itertools.count()
+        self._proven: OrderedDict[str, None] = OrderedDict()  # grammars, the last used one last
 
     async def run(self) -> None:
         """Until cancelled, or until it is known that the model cannot be served."""
@@ -303,6 +306,9 @@ class Service:
         assert isinstance(made, Made)
         if record.cancelled:
             raise errors.cancelled()
+        if job.reads and made.guide is not None and made.guide.grammar is not None:
+            shaped = job.request.get("shape") is not None
+            await self._prove(made.guide.grammar, "response_format" if shaped else "tools")
         record.prompt_tokens, record.phase = len(made.ids), "queued"
         if job.reads:
             decoding = replace(decoding, guide=made.guide, markers=facts.style.markers)
@@ -332,6 +338,19 @@ class Service:
             loop = asyncio.get_running_loop()
             live.deadline = loop.call_later(left, self._abort, live, errors.timed_out(seconds))
         return Ticket(live, self._vocabulary.decode, self._leave, _reader(job, facts, made))
+
+    async def _prove(self, grammar: str, param: str) -> None:
+        """The engine compiles no grammar that was not compiled in a worker, in time."""
+        if grammar not in self._proven:
+            try:
+                await self.pool.ask(Check(f"call-{next(self._calls)}", grammar))
+            except ApiError as error:
+                error.param = error.param or param
+                raise
+        self._proven[grammar] = None
+        self._proven.move_to_end(grammar)
+        while len(self._proven) > _PROVEN:
+            self._proven.popitem(last=False)
 
     def _leave(self, live: Live) -> None:
         """Its API reads no more of it."""

@@ -1,7 +1,9 @@
 """Chat templates: some of every way that there is, and the real ones where they are at hand.
 
-Real ones are read from `templates` in the folder that BUSHEL_CORPUS names, or in `shared` beside the
-checkout.
+Those in `corpus/templates` each have the habits of one family.
+
+Real ones are read from `templates` in the folder that BUSHEL_CORPUS names, or in `shared` beside
+the checkout.
 """
 
 import os
@@ -78,7 +80,11 @@ OWN = {
     "brackets": BRACKETS,
     "moving": MOVING,
 }
-ALL = {**OWN, **REAL}
+MADE = {
+    path.stem: path.read_text()
+    for path in sorted((Path(__file__).parent / "corpus" / "templates").glob("*.jinja"))
+}
+ALL = {**OWN, **MADE, **REAL}
 
 _CONTROL = re.compile(
     r"<\|[^|<>\s{}']{1,40}\|>|<\uff5c[^\uff5c<>{}']{1,40}\uff5c>|</?[a-z]+(?:_[a-z]+)+>"

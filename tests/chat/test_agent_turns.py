@@ -19,7 +19,7 @@ THOUGHTS = CORPUS[600:700]
 # Templates that write earlier turns anew, so that more than the new messages must be computed.
 # With the next question, thoughts since the last one go, or empty ones:
 FORGET = frozenset((
-    "thinking", "GLM-4.6", "GLM-4.7-Flash", "LFM2.5-8B-A1B", "MiniMax-M2",
+    "thinking", "chatml_thinking", "GLM-4.6", "GLM-4.7-Flash", "LFM2.5-8B-A1B", "MiniMax-M2",
     "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "Qwen-Qwen3-0.6B", "Qwen3.5-4B", "StepFun3.5-Flash",
     "Reka-Edge", "deepseek-ai-DeepSeek-V3.2", "google-gemma-4-31B-it",
     "google-gemma-4-31B-it-interleaved", "hfjs-zai-org-GLM-5.1",
@@ -31,8 +31,8 @@ FORGET_AT_ONCE = frozenset(("hfjs-LiquidAI-LFM2.5-VL-450M",))
 # Tools, or the system prompt, stand before the last question, and move with it:
 MOVE = frozenset((
     "moving", "CohereForAI-c4ai-command-r-plus-tool_use", "Mistral-Small-3.2-24B-Instruct-2506",
-    "lenml-mistral_nemo",
-    "mistralai-Mistral-Nemo-Instruct-2407", "vllm-tool-mistral", "vllm-tool-mistral3",
+    "bracketed", "lenml-mistral_nemo", "mistralai-Mistral-Nemo-Instruct-2407",
+    "vllm-tool-mistral", "vllm-tool-mistral3",
     "vllm-tool-mistral_parallel",
 ))  # fmt: skip
 # Templates that refuse everything:

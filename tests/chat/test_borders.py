@@ -128,7 +128,7 @@ def conversations(draw: st.DrawFn) -> dict[str, Any]:
 
 def measured(host: Preparer, request: dict[str, Any]) -> Iterator[tuple[int, int, Prepared]]:
     """What the ruler says of every other rendering, and what tokenizing all of it says."""
-    said = read(host, request, request.get("chat_template_kwargs", {}))
+    said = read(host, request)
     talk, text = said.talk, said.talk.render()
     prompt = host.prepare(text, [], said.mark)
     ruler = Ruler(host, text, prompt.ids, said.mark)

@@ -118,6 +118,18 @@ def _codex(ground: Ground, ask: str) -> Launch:
     )
 
 
+def _codex_as_openai(ground: Ground, ask: str) -> Launch:
+    """With its own provider, which tries a WebSocket first."""
+    return Launch(
+        [
+            *(_bin("codex", "codex"), "exec", "--skip-git-repo-check", "-m", ground.model),
+            *("-c", "model_provider=openai", "-c", f'openai_base_url="{ground.openai}"'),
+            *("--dangerously-bypass-approvals-and-sandbox", ask),
+        ],
+        {"OPENAI_API_KEY": KEY, "CODEX_API_KEY": KEY},
+    )
+
+
 def _opencode(package: str) -> Callable[[Ground, str], Launch]:
     def launch(ground: Ground, ask: str) -> Launch:
         limit = {"context": 131072, "output": 8192}
@@ -238,6 +250,7 @@ _pi_read = _path_of("path", "read")
 AGENTS = {
     "claude-code": Agent("claude", "messages", _claude, _path_of("file_path", "Read")),
     "codex": Agent("codex", "responses", _codex, _cat),
+    "codex-openai": Agent("codex", "responses", _codex_as_openai, _cat),
     "opencode-chat": Agent(
         "opencode", "chat", _opencode("@ai-sdk/openai-compatible"), _opencode_read
     ),

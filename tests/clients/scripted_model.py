@@ -53,8 +53,11 @@ def agent(name: str, arguments: Mapping[str, Any]) -> list[Script]:
     ]
 
 
-def write(path: Path, scripts: Sequence[Script]) -> Path:
-    """Make the checkpoint in a new directory; the first script is for prompts that fit no other."""
+def write(path: Path, scripts: Sequence[Script], *, pause: float = 0.0) -> Path:
+    """Make the checkpoint in a new directory; the first script is for prompts that fit no other.
+
+    pause: seconds that every step waits.
+    """
     path.mkdir(parents=True)
     for file in FILES:
         shutil.copy(TINY / file, path)
@@ -87,6 +90,7 @@ def write(path: Path, scripts: Sequence[Script]) -> Path:
         "think": one.id("<think>"),
         "result": one.id("<tool_response>"),
         "result_end": one.id("</tool_response>"),
+        "pause": pause,
     }
     (path / "config.json").write_text(json.dumps(config, indent=2))
     return path

@@ -12,6 +12,7 @@ it, repeat the last tool result until its end.
 
 # No `from __future__ import annotations`: dataclasses would look for this module by a name that
 # mlx-lm does not give it.
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +41,7 @@ class ModelArgs(BaseModelArgs):
     think: int
     result: int
     result_end: int
+    pause: float = 0.0  # seconds that it waits before each step, like a slower model
 
 
 class Model(nn.Module):  # type: ignore[misc]
@@ -63,6 +65,8 @@ class Model(nn.Module):  # type: ignore[misc]
         return [KVCache()]
 
     def __call__(self, inputs: mx.array, cache: list[Any] | None = None) -> mx.array:
+        if self.args.pause and inputs.shape[1] == 1:
+            time.sleep(self.args.pause)
         history = self._history(inputs, cache)
         total, asked = history.shape[1], inputs.shape[1]
         where = mx.arange(total)[None]

@@ -4,7 +4,8 @@
     schema.py     JSON schemas: what can be held to, and how much of it is taken
     lark.py       writes the grammar's text
     calls.py      which form a model's calls have; one small function for each, by family
-                  (objects.py, elements.py, other.py)
+                  (objects.py, elements.py)
+    habit.py      whether a model thinks where nobody says
 
 No MLX. Whether a grammar compiles, and fast enough, a worker tries before an engine does it.
 """

@@ -9,6 +9,7 @@ from typing import Any
 from bushel.chat.grammar.answers import Answer, answer_of
 from bushel.chat.grammar.calls import FORMS
 from bushel.chat.grammar.form import Form, Tool
+from bushel.chat.grammar.habit import thinks
 from bushel.chat.grammar.lark import SPACE, Lark
 from bushel.chat.grammar.schema import checked
 from bushel.chat.reply.formats import FORMATS, GENERIC
@@ -34,9 +35,9 @@ def guide_of(
     wanted = _wanted(request)
     if answer is None and wanted is None and thinking.get("budget") is None:
         return None
-    writing = _Writing(style, form, opened, thinking.get("enabled") is not False, host)
     grammar = None
     if answer is not None or wanted is not None:
+        writing = _Writing(style, form, opened, thinks(request, host), host)
         writing.require_tokens()
         grammar = writing.grammar(answer, wanted)
     budget = _budget(thinking.get("budget"), form, opened, host)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from bushel.chat.reply.draft import Draft
 from bushel.chat.reply.format import Offered, Section
 from bushel.chat.reply.formats import GENERIC
-from bushel.chat.reply.harmony import Harmony
+from bushel.chat.reply.formats.harmony import Harmony
 from bushel.chat.reply.sights import sights
 from bushel.chat.reply.thinking import HARMONY
 from bushel.core import CallBegin, CallEnd, CallPart, Delta, FinishReason, Style, Text, Thought

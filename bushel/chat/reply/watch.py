@@ -30,13 +30,13 @@ class Watch:
         if self._firsts is None:
             return len(text), ""
         found = self._pattern.search(text)
-        if found and (ended or not self._longer(text[found.start() :], found.group())):
-            return found.start(), found.group()
-        if found:
-            return found.start(), ""
-        if ended or not self._firsts.search(text, max(0, len(text) - self._reach)):
-            return len(text), ""
-        return len(text) - held(text, self.markers), ""
+        at = found.start() if found else len(text)
+        if not ended and self._firsts.search(text, max(0, len(text) - self._reach)):
+            # One that is not complete yet counts too, if it began before or is longer.
+            pending = len(text) - held(text, self.markers)
+            if pending < len(text) and pending <= at:
+                return pending, ""
+        return at, found.group() if found else ""
 
     def here(self, text: str, *, ended: bool) -> str | None:
         """The marker that the text begins with; "": none; None: it may become one."""

@@ -39,6 +39,7 @@ _REPLY_TOKENS = 4096  # as in `openai.chat`
 _PREFIX = "resp_"
 # Encoding or decoding 1 MB takes about 2 ms, as long as the event loop should be busy.
 _LARGE = 1 << 20
+_NAMES = {"messages": "input", "response_format": "text.format", "thinking": "reasoning"}
 T = TypeVar("T")
 ResponseId = Annotated[str, Path(min_length=1, max_length=256)]
 _MISSING = {404: "The response is not kept."}
@@ -130,14 +131,13 @@ async def _aside(work: Callable[[], T], size: int) -> T:
 
 
 class _Reply(Reply):
-    """Turns are made from the input; who is told what is wrong with one knows it by that name."""
+    """What is wrong with a conversation is told by the names that its fields have here."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         except ApiError as error:
-            if error.param == "messages":
-                error.param = "input"
+            error.param = _NAMES.get(error.param or "", error.param)
             raise
 
 

@@ -18,11 +18,18 @@ from tests.chat.templates import CORPUS
 
 HERE = Path(__file__).parent / "bodies"
 
+
+def _kept(name: str) -> dict[str, Any]:
+    """What a server has kept of an earlier reply."""
+    said = [{"type": "output_text", "text": "What was said before."}]
+    return {"type": "message", "id": name, "role": "assistant", "content": said}
+
+
 _APIS: dict[str, Callable[[Any], Any]] = {
     "/v1/chat/completions": lambda body: chat.conversation_of(ChatRequest.model_validate(body)),
     "/v1/messages": anthropic.conversation_of,
     "/v1/messages/count_tokens": anthropic.conversation_of,
-    "/v1/responses": responses.conversation_of,
+    "/v1/responses": lambda body: responses.conversation_of(body, find=_kept),
 }
 
 

@@ -4,22 +4,29 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from bushel.chat.headers import KNOWN
+
 _MARK = "q7m{}z"
 _NUMBER = 7300000000
+_HEADERS = tuple(KNOWN)
 
 
 @dataclass
 class Marked:
-    """blocks: marks by the places they have; those of one place may come in any order.
+    """A conversation, and where each of its marks belongs.
 
-    A reply, its calls and their results are one place: results come in the order of their calls,
-    and some templates tell each right behind its call.
+    blocks: the texts by their marks, for every place. A reply, its calls and their results are one
+    place: results come in the order of their calls, and some templates tell each behind its call.
     """
 
     conversation: dict[str, Any]
-    blocks: list[dict[str, str]] = field(default_factory=list)  # the text of each mark
+    blocks: list[dict[str, str]] = field(default_factory=list)
     beside: set[str] = field(default_factory=set)  # marks of texts beside calls
-    tools: dict[str, bool] = field(default_factory=dict)  # whether each is told at the beginning
+    calls: list[str] = field(default_factory=list)  # names, in order
+    results: bool = False
+    told: list[str] = field(default_factory=list)  # marks of tools told at the beginning
+    later: list[str] = field(default_factory=list)  # of those that results refer to
+    untold: list[str] = field(default_factory=list)  # of those that nothing refers to
     pictures: int = 0
 
 
@@ -32,31 +39,37 @@ class _Marker:
         if conversation.get("tools"):
             self.found.conversation["tools"] = [self._tool(it) for it in conversation["tools"]]
 
-    def _text(self, text: str) -> str:
-        mark = _MARK.format(self.count)
+    def _mark(self) -> str:
         self.count += 1
+        return _MARK.format(self.count)
+
+    def _text(self, text: str) -> str:
+        mark = self._mark()
         made = f"{text.rstrip()} {mark}"
-        self.found.blocks[-1][mark] = made
+        first, _, rest = made.partition("\n")
+        # The one thing that is left out (B19).
+        self.found.blocks[-1][mark] = rest if first.lower().startswith(_HEADERS) else made
         return made
 
     def _messages(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         made = []
         for message in messages:
-            if message["role"] != "tool" or not self.found.blocks:
+            is_result = message["role"] == "tool"
+            self.found.results |= is_result
+            if not is_result or not self.found.blocks:
                 self.found.blocks.append({})
             made.append(self._message(message))
         return made
 
     def _message(self, message: dict[str, Any]) -> dict[str, Any]:
-        made = dict(message)
-        first = self.count
-        content = message.get("content")
+        made, content = dict(message), message.get("content")
+        before = set(self.found.blocks[-1])
         if isinstance(content, str) and content.strip():
             made["content"] = self._text(content)
         elif isinstance(content, list):
             made["content"] = [self._part(part) for part in content]
         if calls := message.get("tool_calls"):
-            self.found.beside |= {_MARK.format(at) for at in range(first, self.count)}
+            self.found.beside |= set(self.found.blocks[-1]) - before
             made["tool_calls"] = [self._call(call) for call in calls]
         return made
 
@@ -70,11 +83,10 @@ class _Marker:
         return part
 
     def _call(self, call: dict[str, Any]) -> dict[str, Any]:
-        function = call["function"]
-        arguments = function["arguments"]
+        function, arguments = call["function"], call["function"]["arguments"]
+        self.found.calls.append(function["name"])
         given = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
         made = self._value(given)
-        self.found.blocks[-1].setdefault(function["name"], function["name"])
         form = json.dumps(made) if isinstance(arguments, str) else made
         return {**call, "function": {**function, "arguments": form}}
 
@@ -93,24 +105,12 @@ class _Marker:
         return value
 
     def _tool(self, tool: dict[str, Any]) -> dict[str, Any]:
-        function = tool["function"]
-        mark = _MARK.format(f"t{self.count}")
-        self.count += 1
-        told = not tool.get("deferred") and function["name"] not in self.referred
-        self.found.tools[mark] = told
+        function, mark = tool["function"], self._mark()
         if function["name"] in self.referred:
-            at = next(
-                n
-                for n, it in enumerate(self.found.conversation["messages"])
-                if {"type": "tool_reference", "name": function["name"]} in _parts(it)
-            )
-            assert at
+            self.found.later.append(mark)
+        else:
+            (self.found.untold if tool.get("deferred") else self.found.told).append(mark)
         return {**tool, "function": {**function, "description": f"Of {mark}."}}
-
-
-def _parts(message: dict[str, Any]) -> list[Any]:
-    content = message.get("content")
-    return content if isinstance(content, list) else []
 
 
 def marked(conversation: dict[str, Any]) -> Marked:

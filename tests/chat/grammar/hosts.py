@@ -10,7 +10,7 @@ import numpy as np
 
 import bushel
 from bushel.core import Style
-from bushel.core.params import resolve, SamplingParams
+from bushel.core.params import SamplingParams, resolve
 from bushel.engine.grammar import compiled, vocabulary
 from bushel.engine.reply import Reply
 from bushel.models import Preparer
@@ -48,7 +48,13 @@ def host(
 
 
 def replies(
-    host: Preparer, grammar: str, style: Style, count: int, hints: Sequence[str], seed: int = 0, end: float = 0.3
+    host: Preparer,
+    grammar: str,
+    style: Style,
+    count: int,
+    hints: Sequence[str],
+    seed: int = 0,
+    end: float = 0.3,
 ) -> list[str]:
     """Texts of random replies that the grammar allows, to their end.
 

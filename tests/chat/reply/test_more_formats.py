@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bushel.chat.reply.more import MORE
+from bushel.chat.reply.formats.more import MORE
 from bushel.chat.reply.pick import pick_style
 from bushel.chat.reply.reader import Reader
 from bushel.core import Style
@@ -267,6 +267,18 @@ def test_endless_repetition_is_read_to_its_end(tools: str, reply: str) -> None:
     """B24: a model that goes round in circles makes no call that looks valid."""
     said = read(reader(tools), [reply[at : at + 1000] for at in range(0, len(reply), 1000)])
     assert not any(call.complete for call in said.calls)
+
+
+@pytest.mark.parametrize("writer", ["deepseek", "kimi", "harmony"])
+@pytest.mark.parametrize("closed", [True, False])
+def test_arguments_that_are_not_closed_end_at_the_next_marker(writer: str, closed: bool) -> None:
+    """B24: they do not swallow what comes behind them; the same text with its brace is whole."""
+    tools, write = WRITERS[writer]
+    text = write([("read", {"path": "}"}), ("read", {"path": "b"})])
+    text = text if closed else text.replace('"}"}', '"}"', 1)
+    said = read(reader(tools), text)
+    assert [call.complete for call in said.calls] == [closed, True]
+    assert said.text == ""
 
 
 PARSERS = {

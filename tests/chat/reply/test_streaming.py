@@ -76,13 +76,3 @@ def check_beginning(found: Said, whole: Said) -> None:
             assert same.json.startswith(call.json)
     assert len(found.calls) <= len(whole.calls)
     assert all(call.complete for call in found.calls[:-1])
-
-
-@each
-def test_arguments_of_a_long_call_do_not_wait_for_its_end(example: Example) -> None:
-    """B23: something of a call is known before it is over."""
-    if not example.calls:
-        pytest.skip("it calls nothing")
-    reader = example.reader()
-    deltas = [bool(reader.feed(character)) for character in example.reply]
-    assert any(deltas) or example.tools == "generic"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import openai
 import pytest
@@ -113,7 +113,7 @@ class Answer(BaseModel):
 
     model_config = {"extra": "forbid"}
     sure: bool
-    number: int
+    colour: Literal["red", "blue"]
 
 
 def test_parse_gives_an_object(caller: Caller) -> None:
