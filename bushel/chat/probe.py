@@ -211,6 +211,9 @@ class _Probe:
             "after_results": takes(asked, call, result, again, words=(*words, _AGAIN)),
             "gap": takes(asked, call, result, self.reply(""), again, words=(*words, _AGAIN)),
         }
+        if not self.takes(asked, call, result, words=words):  # without tools
+            needs = self.takes(asked, call, result, words=words, tools=[])
+            self.found["calls_need_tools"] = needs
         system = self.system()
         self.found["system"] &= takes(system, asked, call, result, words=(_SYSTEM, *words))
         # Where one cannot follow results, none is taken anywhere.

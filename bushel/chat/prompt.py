@@ -99,6 +99,8 @@ def _from_messages(
     host: Preparer, request: Mapping[str, Any], rules: MediaRules, manner: Manner
 ) -> Prepared:
     said = read(host, request, rules, manner)
+    if said.media and not host.sees:
+        host.prepare("", said.media)  # which says so
     text = said.talk.render()
     _require_room(host, text, "messages")
     prepared = host.prepare(text, said.media, said.mark)
@@ -131,7 +133,8 @@ def read(
     reading = Reading(request["messages"], tools, media)
     require_places(reading.turns, tools, can)
     turns = reading.turns if manner.keep_headers else without_headers(reading.turns)
-    told = tools_for(tools, reading.referred, can)
+    called = any(turn.get("tool_calls") or turn["role"] == "tool" for turn in turns)
+    told = tools_for(tools, reading.referred, can, called=called)
 
     def normal(turns: Sequence[Any]) -> list[Any]:
         return normalise(turns, can, hoist=manner.hoist, tools=bool(told))

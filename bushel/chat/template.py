@@ -65,6 +65,7 @@ class Abilities:
     # -- tools
     tools: Literal["", "nested", "flat"] = ""  # how a tool is told: below "function", or not
     needs_tools: bool = False  # renders nothing without a list of tools, be it empty
+    calls_need_tools: bool = False  # … or no calls
     any_schema: bool = True  # takes tools whose parameters leave out what they are
     below_system: bool = False  # tells tools only if there is a system message
     calls: Literal["", "object", "text"] = ""  # what the arguments of calls must be

@@ -21,6 +21,11 @@ from bushel.core import RequestError
 
 Turn = dict[str, Any]
 
+BETWEEN = "\n\n"  # two messages that become one
+# Keys that are no message's own, and never a template's.
+FOLDED = "\0folded"  # the turn is to become part of the user's turn beside it
+MATCHED = "\0matched"  # of a result: which of its turn's calls it answers
+
 _ROLES = {"developer": "system", "function": "tool"}  # B11
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking", "thought")
 _PARTS = "text, image_url or video_url part"
@@ -46,7 +51,7 @@ class Numbers:
     """Numbers with more digits than a float has: integers stand for them while templates run."""
 
     def __init__(self, said: Any):
-        self._said = json.dumps(said, default=str, ensure_ascii=False)
+        self._said = said
         self._texts: dict[str, str] = {}
 
     def read(self, text: str) -> float | int:
@@ -54,7 +59,8 @@ class Numbers:
         if Decimal(text) == Decimal(repr(number)):
             return number
         stand_in = 87310964528917 * 10**20 + len(self._texts)
-        while str(stand_in) in self._said:
+        said = json.dumps(self._said, default=str)
+        while str(stand_in) in said:
             stand_in += 10**10
         self._texts[str(stand_in)] = text
         return stand_in
@@ -181,3 +187,14 @@ def collapsed(parts: Sequence[dict[str, Any]]) -> str | list[dict[str, Any]]:
     if any(isinstance(part, Picture) for part in parts):
         return list(parts)
     return "\n".join(part["text"] for part in parts)
+
+
+def joined(one: Any, two: Any) -> Any:
+    """Text with text; a list of parts stays whole, and in order."""
+    if not one or not two:
+        return one or two
+    if isinstance(one, str) and isinstance(two, str):
+        return one + BETWEEN + two
+    left, right = ([text_part(it)] if isinstance(it, str) else it for it in (one, two))
+    seam = left[-1]["type"] == right[0]["type"] == "text"
+    return [*left, *([text_part(BETWEEN)] if seam else ()), *right]

@@ -25,6 +25,8 @@ _SHAPES = 256  # of images and videos, whose number of tokens is remembered
 class Preparer:
     """Of a text model."""
 
+    sees = False  # images and videos
+
     def __init__(self, checkpoint: Checkpoint, tokenizer: Tokenizer, vocab: int):
         self.name = checkpoint.path.name
         self.path = checkpoint.path
@@ -54,6 +56,8 @@ class Preparer:
 
 class SeeingPreparer(Preparer):
     """Of a model of mlx-vlm, through the checkpoint's own processor."""
+
+    sees = True
 
     def __init__(
         self, checkpoint: Checkpoint, tokenizer: Tokenizer, vocab: int, processor: Any, config: Any

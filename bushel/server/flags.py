@@ -280,9 +280,9 @@ def _process_flags(group: Group) -> None:
 
 def _chat_flags(group: Group) -> None:
     _flag(group, "--system-messages", "manner.hoist", type=_one_of(_SYSTEM), metavar="{fold,hoist}",
-          help="where the template takes none in the middle of a conversation: fold them into the "
-          "turn beside them, or hoist them all to the top, which changes every token behind it "
-          "(default: fold)")
+          help="those in the middle of a conversation: fold them into the turn beside them if the "
+          "template takes none there, or hoist all to the top, so that every one changes all "
+          "tokens behind it (default: fold)")
     _flag(group, "--tool-format", "manner.tools", metavar="NAME",
           help="how the model writes calls (default: as its template tells)")
     _flag(group, "--thinking-format", "manner.thinking", metavar="NAME",

@@ -263,13 +263,13 @@ def banner(
     request. port: the one in use, where the option is 0.
     """
     where = address(options.host, options.port if port is None else port)
-    key = ", with an API key" if options.api_keys else ""
+    key = "; an API key is needed" if options.api_keys else ""
     return [
         _model_line(options, names, context),
         _lane_line(options, status),
         _memory_line(status.get("memory", {})),
         _cache_line(options, status.get("cache", {})),
-        f"Listening on {where} (OpenAI API at {where}/v1{key})",
+        f"Listening on {where} (Anthropic clients), {where}/v1 (OpenAI clients){key}",
     ]
 
 

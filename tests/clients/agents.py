@@ -55,6 +55,8 @@ class Agent:
     api: str  # that its requests are logged under
     launch: Callable[[Ground, str], Launch]
     read: Callable[[Path], tuple[str, dict[str, Any]]] | None = None
+    name: str = ""  # of a model that it knows, and speaks to in another way
+    refused: tuple[tuple[str, str, int], ...] = ()  # requests that it expects to fail
 
 
 def run(launch: Launch, ground: Ground) -> subprocess.CompletedProcess[str]:
@@ -249,8 +251,16 @@ _pi_read = _path_of("path", "read")
 
 AGENTS = {
     "claude-code": Agent("claude", "messages", _claude, _path_of("file_path", "Read")),
+    # Reminders in user turns instead of system messages, and a thinking budget.
+    "claude-code-sonnet": Agent(
+        "claude", "messages", _claude, _path_of("file_path", "Read"), name="claude-sonnet-4-5"
+    ),
     "codex": Agent("codex", "responses", _codex, _cat),
-    "codex-openai": Agent("codex", "responses", _codex_as_openai, _cat),
+    "codex-openai": Agent(
+        *("codex", "responses", _codex_as_openai, _cat),
+        name="gpt-5",
+        refused=(("GET", "/v1/responses", 426),),
+    ),
     "opencode-chat": Agent(
         "opencode", "chat", _opencode("@ai-sdk/openai-compatible"), _opencode_read
     ),

@@ -1,4 +1,4 @@
-"""Real coding agents, from their packages, finish a task that needs a tool (B50).
+"""Real coding agents, from their packages, finish a task that needs a tool.
 
 Each is asked what a file says and has to read it: the first reply calls its tool, the second
 repeats what the tool returned, words that were drawn for this test.
@@ -6,8 +6,11 @@ repeats what the tool returned, words that were drawn for this test.
 
 from __future__ import annotations
 
+import itertools
+import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ import pytest
 from tests.clients import scripted_model
 from tests.clients.agents import AGENTS, Agent, Ground, run
 from tests.clients.relay import Exchange, Relay, relaying
-from tests.server.serving import serving
+from tests.server.serving import Server, serving
 
 ASK = "What is in hello.txt?"
 PATHS = {
@@ -38,7 +41,8 @@ def completed(
     assert len(asked) >= 2, told
     assert secret not in asked[0].text, told
     assert any(secret in it.text for it in asked), told
-    assert all(it.status == 200 for it in exchanges), told
+    seen = {(it.method, it.path, it.status) for it in exchanges}
+    assert {it for it in seen if it[2] != 200} == set(agent.refused), told
 
 
 def summary(exchanges: list[Exchange]) -> str:
@@ -46,6 +50,14 @@ def summary(exchanges: list[Exchange]) -> str:
         f"{it.method} {it.target} {it.status} {it.reply[:300] if it.status != 200 else b''!r}"
         for it in exchanges
     )
+
+
+def reused(server: Server, turns: int = 2) -> None:
+    """B19, B35. Every prompt goes on where the one before it ended."""
+    # Titles and the like are shorter.
+    found = sorted(server.status()["recent"], key=lambda it: it["prompt_tokens"])[-turns:]
+    for first, second in itertools.pairwise(found):
+        assert second["cached_tokens"] >= first["prompt_tokens"] - 1, (first, second)
 
 
 @pytest.mark.parametrize("name", MAIN)
@@ -57,37 +69,51 @@ def test_an_agent_reads_a_file_with_its_tool(
     secret: str,
     tmp_path: Path,
 ) -> None:
-    """B50. With the scripted model, because most agents' prompts are beyond the tiny one."""
+    """B10, B18, B23, B50. With the scripted model: most prompts are beyond the tiny one."""
     agent = AGENTS[name]
     client(agent.client)
     assert agent.read is not None
     tool, arguments = agent.read(project / "hello.txt")
     model = scripted_model.write(tmp_path / "scripted", scripted_model.agent(tool, arguments))
+    alias = ("--model-alias", f"{agent.name}=scripted") if agent.name else ()
     with (
-        serving("--trust-remote-code", model=str(model)) as server,
+        serving("--trust-remote-code", *alias, model=str(model)) as server,
         relaying(server.port) as relay,
     ):
-        here = ground(relay, "scripted")
+        here = ground(relay, agent.name or "scripted")
         completed(agent, relay, run(agent.launch(here, ASK), here), secret)
+        reused(server)
 
 
-def test_claude_code_speaks_to_a_model_under_a_name_it_knows(
+def test_claude_code_loads_a_deferred_tool(
     client: Callable[[str], None],
     ground: Callable[[Relay, str], Ground],
     project: Path,
     secret: str,
     tmp_path: Path,
 ) -> None:
-    """B50. Its bodies are of another shape then: reminders in user turns, a thinking budget."""
+    """B19. It sends the tool's definition among the others then; what is cached stays valid."""
     agent = AGENTS["claude-code"]
     client(agent.client)
-    tool, arguments = "Read", {"file_path": str(project / "hello.txt")}
-    model = scripted_model.write(tmp_path / "scripted", scripted_model.agent(tool, arguments))
-    flags = ("--trust-remote-code", "--model-alias", "claude-*=scripted")
-    with serving(*flags, model=str(model)) as server, relaying(server.port) as relay:
-        here = ground(relay, "claude-sonnet-4-5")
+    file = project / "hello.txt"
+    file.write_text(f"these known words: {secret}\n")
+    search = {"query": "select:WebFetch", "max_results": 5}
+    title, first, second, last = [
+        *scripted_model.agent("ToolSearch", search)[:2],
+        *scripted_model.agent("Read", {"file_path": str(file)})[1:],
+    ]
+    second, last = replace(second, when=last.when), replace(last, when=" known words")
+    model = scripted_model.write(tmp_path / "scripted", [title, first, second, last])
+    with (
+        serving("--trust-remote-code", model=str(model)) as server,
+        relaying(server.port) as relay,
+    ):
+        here = ground(relay, "scripted")
         completed(agent, relay, run(agent.launch(here, ASK), here), secret)
-        assert '"budget_tokens"' in relay.exchanges[0].text
+        before, after, *_ = (json.loads(it.body)["tools"] for it in relay.exchanges)
+        assert len(after) > len(before)
+        assert '"tool_reference"' in relay.exchanges[1].text
+        reused(server, turns=3)
 
 
 TINY = ["llm", "pi-chat"]
@@ -101,7 +127,7 @@ def test_an_agent_reads_a_file_with_the_tiny_model(
     tiny: Relay,
     secret: str,
 ) -> None:
-    """B50. The model that comes with Bushel chooses the tool, and says what it returned."""
+    """B18, B23. The model that comes with Bushel chooses the tool, and says what it returned."""
     agent = AGENTS[name]
     client(agent.client)
     here = ground(tiny, "bushel:tiny")
@@ -119,7 +145,7 @@ def test_aider_edits_a_file_until_its_check_passes(
     secret: str,
     tmp_path: Path,
 ) -> None:
-    """B50. Its first edit fails the check, whose output reaches the model, which edits again."""
+    """B14. Its first edit fails the check, whose output reaches the model, which edits again."""
     client("aider")
     (project / "check.sh").write_text(
         "grep -q bonjour hello.txt || { echo 'Error: please say bonjour'; exit 1; }\n"

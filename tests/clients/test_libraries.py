@@ -67,7 +67,7 @@ def ask(
 def test_a_library_calls_a_tool_and_makes_an_object(
     name: str, api: str, ask: Ask, degrees: int
 ) -> None:
-    """B50. The call, the answer from its result and the object are right, streamed or not."""
+    """B18, B23. The call, the answer from its result and the object are right, streamed or not."""
     said = ask(name, api)
     # For models it does not know, litellm makes the stream of /v1/responses up by itself, and
     # writes the arguments of a call twice.
@@ -80,7 +80,7 @@ def test_a_library_calls_a_tool_and_makes_an_object(
 
 @pytest.mark.parametrize("api", ["chat", "messages"])
 def test_instructor_makes_objects(api: str, ask: Ask) -> None:
-    """B50. Through tools, JSON mode and a schema, whole and in parts."""
+    """B23. Through tools, JSON mode and a schema, whole and in parts."""
     said = ask("instructor", api)
     assert said
     assert all(one == PERSON for one in said.values()), said

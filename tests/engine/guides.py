@@ -38,7 +38,7 @@ def thinking(text: str, budget: int) -> dict[str, Any]:
 
 def valid(out: Output, schema: Any = PERSON) -> Any:
     """What a complete reply says; raises if that is not what the schema wants."""
-    assert (out.error, out.finish_reason) == (None, "stop"), out
+    assert (out.error, out.finish_reason) == (None, "stop"), out.text
     value = json.loads(out.text)
     jsonschema_rs.validate(schema, value)
     return value

@@ -24,7 +24,7 @@ from tests.engine.guides import (
     valid,
 )
 
-WILD = SamplingParams(max_tokens=120, temperature=1.5, logprobs=0)
+WILD = SamplingParams(max_tokens=80, temperature=1.5, logprobs=0)
 # One for each way through the sampler, and for what changes logits on its way.
 ROUTES = {
     "greedy": replace(WILD, temperature=0.0),
@@ -82,7 +82,7 @@ def test_every_sampler_stays_within_the_schema(llm: LLM, route: str) -> None:
 def test_without_a_guide_such_replies_are_no_json(llm: LLM) -> None:
     """The control."""
     (out,) = llm.generate(talk("Who is 1?"), replace(WILD, seed=1))
-    with pytest.raises(ValueError, match=""):
+    with pytest.raises((ValueError, AssertionError)):
         valid(out)
 
 
@@ -185,7 +185,7 @@ def test_rows_that_start_again_after_a_fault_go_on_within_their_grammar(
     llm: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B49. A batched step fails in the middle of the replies."""
-    pairs = company()
+    pairs = [*company()[:6], company()[-1]]
     expected = [out.token_ids for out in alone(llm, pairs)]
     original, calls = Sampler.sample, iter(range(10**6))
 

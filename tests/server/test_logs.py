@@ -305,7 +305,8 @@ def test_the_banner_tells_where_what_and_how_much() -> None:
         "Memory: 20.00 GB may be used: 8.00 GB weights, 0.50 GB to run a prompt, "
         "11.50 GB for requests",
         "Cache: up to 5.75 GB of that for what prompts have in common",
-        "Listening on http://127.0.0.1:8000 (OpenAI API at http://127.0.0.1:8000/v1)",
+        "Listening on http://127.0.0.1:8000 (Anthropic clients), http://127.0.0.1:8000/v1 "
+        "(OpenAI clients)",
     ]
 
 
@@ -313,7 +314,7 @@ def test_the_banner_tells_names_port_and_that_a_key_is_needed() -> None:
     given = options(host="::1", port=0, api_keys=("sesame",))
     lines = logs.banner(given, ["a", "b"], IDLE, port=8123)
     assert lines[0] == "Model: a, from org/model, also as b"
-    assert "http://[::1]:8123/v1, with an API key" in lines[-1]
+    assert "http://[::1]:8123/v1 (OpenAI clients); an API key is needed" in lines[-1]
     assert "sesame" not in "".join(lines)
 
 

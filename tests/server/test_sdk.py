@@ -241,7 +241,6 @@ def test_an_unknown_model_is_not_found(caller: Caller, stream: bool) -> None:
     assert "`another`" in str(raised.value)
 
 
-TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 WRONG: dict[str, dict[str, Any]] = {
     "temperature": {"temperature": -1},
     "top_p": {"top_p": 2},
@@ -251,8 +250,9 @@ WRONG: dict[str, dict[str, Any]] = {
     "stop": {"stop": [""]},
     "logit_bias": {"logit_bias": {"999999": 1}},
     "min_p": {"extra_body": {"min_p": "much"}},
-    "tools": {"tools": [TOOL]},
-    "response_format": {"response_format": {"type": "json_object"}},
+    "tools": {"tools": [{"type": "function"}]},
+    "tool_choice": {"tool_choice": "required"},
+    "response_format": {"response_format": {"type": "xml"}},
 }
 
 

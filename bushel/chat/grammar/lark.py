@@ -19,9 +19,9 @@ from typing import Any
 ANY = "(?s:.*)"
 ANY_TEXT = f"/{ANY}/"
 _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$#&\-~/]")
-# At most one of these wherever JSON allows white space: a model cannot go on with it for ever,
-# and may write on one line or on several.
-_SPACE = r" |\n {0,24}"
+# JSON is written on one line, with or without a space behind commas and colons. Models that may
+# write more white space than that go on with it when they are lost.
+_JSON = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
 SPACE = "/[ \\t\\r\\n]{0,4}/"  # between thoughts, answers and calls
 
 
@@ -67,7 +67,7 @@ class Lark:
 
     def json(self, schema: Mapping[str, Any], *, exact: bool = True) -> str:
         """A value that a checked schema allows; exact: or a refusal when it is compiled."""
-        how = {"whitespace_pattern": _SPACE, "lenient": not exact}
+        how = {**_JSON, "lenient": not exact}
         return self.rule(f"%json {json.dumps({**schema, 'x-guidance': how})}")
 
     def pieces(self, marker: str) -> list[tuple[str, int | None]]:
