@@ -18,6 +18,7 @@ import json
 import os
 import re
 import statistics
+import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,15 @@ def _scripts(words: int) -> list[Script]:
 
 def _processor_seconds(pid: int) -> float:
     """Of one process, all its threads, without its children."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    if (stat := Path(f"/proc/{pid}/stat")).exists():
+        fields = stat.read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    # macOS: minutes:seconds.hundredths
+    told = subprocess.run(
+        ["ps", "-o", "time=", "-p", str(pid)], capture_output=True, text=True, check=True
+    )
+    minutes, _, seconds = told.stdout.strip().rpartition(":")
+    return 60 * float(minutes) + float(seconds)
 
 
 def _tokens(port: int) -> float:

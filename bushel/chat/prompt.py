@@ -16,6 +16,7 @@ from bushel.chat.borders import Talk, find_borders
 from bushel.chat.grammar import guide_of
 from bushel.chat.guard import Guard
 from bushel.chat.headers import without_headers
+from bushel.chat.inline import inlined, with_writer, writer_of
 from bushel.chat.manner import style_of
 from bushel.chat.media import OWN, Intake
 from bushel.chat.normal import normalise, pictures_of, require_places, tools_for
@@ -131,7 +132,12 @@ def read(
     tools = _tools(request.get("tools"))
     media = Intake(rules)
     reading = Reading(request["messages"], tools, media)
-    require_places(reading.turns, tools, can)
+    write = writer_of(host.tokenizer, can)
+    can = can if write is None else with_writer(can, write)
+    try:
+        require_places(reading.turns, tools, can)
+    except RequestError as error:
+        raise _with_complaint(error, host, reading.turns, tools) from None
     turns = reading.turns if manner.keep_headers else without_headers(reading.turns)
     called = any(turn.get("tool_calls") or turn["role"] == "tool" for turn in turns)
     told = tools_for(tools, reading.referred, can, called=called)
@@ -141,15 +147,31 @@ def read(
 
     written = normal(turns)
     guard = Guard((written, told, options), host.tokenizer.controls)
+
+    def final(turns: Sequence[Any]) -> list[Any]:
+        marked: list[Any] = guard.apply(normal(turns))
+        return marked if write is None else inlined(marked, write)
+
     talk = Talk(
         host.tokenizer,
         turns,
         guard.apply(told),
         guard.apply(options),
-        write=lambda turns: guard.apply(normal(turns)),
+        write=final,
         read=reading.numbers.restored,
     )
     return Said(talk, [media.items[at] for at in pictures_of(written)], guard.mark)
+
+
+def _with_complaint(
+    error: RequestError, host: Preparer, turns: Sequence[Any], tools: Sequence[Any]
+) -> RequestError:
+    """With what the template itself says of what it has no place for, if it says anything (B16)."""
+    try:
+        host.tokenizer.render(turns, tools=tools or None)
+    except RequestError as own:
+        return RequestError(f"{error} {own}", code=error.code, param=error.param)
+    return error
 
 
 def _asked(thinking: Any) -> Mapping[str, Any]:

@@ -29,6 +29,8 @@ NOTED = {
     "--disable-log-requests": "prompts are not logged without --log-prompts.",
     "--no-enable-log-requests": "prompts are not logged without --log-prompts.",
     "--disable-uvicorn-access-log": _ALWAYS,
+    "--enable-auto-tool-choice": "calls are read whenever a request offers tools.",
+    "--enable-reasoning": "thoughts are always told apart from the answer.",
 }
 
 # Flags with one value.
@@ -40,10 +42,11 @@ NOTED_VALUES = {
     "--max-cache-blocks": _FITS,
     "--block-size": _FITS,
     "--prefix-cache-size": _ENTRIES,
+    "--tool-call-parser": "found in the model's chat template; --tool-format NAME overrides it.",
+    "--reasoning-parser": "found in the model's chat template; --thinking-format NAME overrides it.",
 }
 
-_TOOLS = "tool calls are not there yet."
-_REASONING = "reasoning is not separated from content yet."
+_THINKING = "requests say whether and how long a model thinks, as `enable_thinking` and so on."
 _DRAFTS = "speculative decoding is not there yet."
 _ONE_MODEL = "one server serves one model."
 _CHECKPOINT = "the checkpoint's own chat template is used, with what requests say."
@@ -54,14 +57,10 @@ REFUSED = {
     "--max-model-len": "the context is the model's own and cannot be set yet.",
     "--max-kv-size": "the context is the model's own and cannot be set yet.",
     "--gpu-memory-utilization": "use --memory-limit-gb.",
-    "--enable-auto-tool-choice": _TOOLS,
-    "--tool-call-parser": _TOOLS,
-    "--tool-parser-plugin": _TOOLS,
-    "--mcp-config": _TOOLS,
-    "--reasoning-parser": _REASONING,
-    "--enable-reasoning": _REASONING,
-    "--enable-thinking": _REASONING,
-    "--default-thinking-token-budget": _REASONING,
+    "--tool-parser-plugin": "formats are Bushel's own; --tool-format names one.",
+    "--mcp-config": "tools are the client's to run.",
+    "--enable-thinking": _THINKING,
+    "--default-thinking-token-budget": _THINKING,
     "--speculative-config": _DRAFTS,
     "--speculative-method": _DRAFTS,
     "--num-speculative-tokens": _DRAFTS,

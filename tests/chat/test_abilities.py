@@ -44,6 +44,7 @@ KNOWN: dict[str, dict[str, Any]] = {
         **{"orphans": False, "parallel": False, "middle": False},
         "effort": Effort("reasoning_effort", frozenset(("low", "medium", "high")), strict=True),
     },
+    "listed": {"tools": "nested", "calls": "", "results": True, "orphans": True},
     "parts_only": {"as_parts": True, "images": {"user"}, "tools": ""},
     "signatures": {"needs_tools": True, "any_schema": False, "tools": "nested"},
 }

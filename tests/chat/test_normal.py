@@ -3,17 +3,20 @@
 import json
 import re
 from dataclasses import replace
+from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bushel.chat.inline import _granite, _kimi
 from bushel.chat.media import OWN as OPEN
 from bushel.chat.media import Intake
 from bushel.chat.normal import normalise, pictures_of, tools_for
 from bushel.chat.probe import UNKNOWN, abilities_of
-from bushel.chat.prompt import prepare, read
+from bushel.chat.prompt import PLAIN, prepare, read
 from bushel.chat.turns import Reading, joined
 from bushel.chat.written import nine
 from bushel.core import RequestError
@@ -58,7 +61,7 @@ def see(seed: int = 0) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": picture(SMALL, seed)}}
 
 
-def shown(name: str, *turns: Any, manner: Manner = Manner(), **more: Any) -> str:  # noqa: B008
+def shown(name: str, *turns: Any, manner: Manner = PLAIN, **more: Any) -> str:
     found = read(templated(name), {"messages": list(turns), **more}, manner=manner)
     return found.talk.render()
 
@@ -215,7 +218,7 @@ def test_merging_and_folding_keep_every_part_in_order(
         else {"role": role, "content": said}
         for role, said in talk
     ]
-    media = Intake(replace_items())
+    media = Intake(OPEN)
     turns = Reading(messages, [], media).turns
     can = abilities_of(templated(name).tokenizer)
     found = normalise(turns, can)
@@ -223,13 +226,9 @@ def test_merging_and_folding_keep_every_part_in_order(
     assert pictures_of(found) == list(range(len(media.items)))
     roles = [it["role"] for it in found]
     if not can.users:
-        assert all(a != b for a, b in zip(roles, roles[1:], strict=False))
+        assert all(a != b for a, b in pairwise(roles))
     if not can.middle:
         assert "system" not in roles[1:]
-
-
-def replace_items() -> Any:
-    return OPEN
 
 
 @pytest.mark.parametrize("name", sorted(set(MADE) - {"bracketed"}))
@@ -303,8 +302,8 @@ def test_arguments_are_objects_in_the_template() -> None:
 
 def test_arguments_are_text_where_the_template_needs_that() -> None:
     written = '{"city":  "Zürich"}'  # as it was sent
-    for given in (written, json.loads(written)):
-        said = shown("gathered", user("?"), calls(call(given)), result("x"), tools=TOOLS)
+    for sent in (written, json.loads(written)):
+        said = shown("gathered", user("?"), calls(call(sent)), result("x"), tools=TOOLS)
         assert re.search(r"get_weather\n\{.city.: +.Zürich.\}<", said)
     assert written in shown("gathered", user("?"), calls(call(written)), tools=TOOLS)
 
@@ -340,13 +339,7 @@ def test_numbers_lose_no_digit(number: str) -> None:
         said = shown(name, user("?"), calls(call(f'{{"x": {number}}}')), result("r"), tools=TOOLS)
         found = re.search(r"x[\">: ]+(-?[0-9][0-9.eE+-]*)", said[said.index("?") :])
         assert found is not None
-        assert Value(found[1]) == Value(number)
-
-
-def Value(text: str) -> Any:  # noqa: N802
-    from decimal import Decimal
-
-    return Decimal(text)
+        assert Decimal(found[1]) == Decimal(number)
 
 
 @pytest.mark.parametrize("silence", [None, "", "\n", [text(" ")]])
@@ -457,6 +450,34 @@ def test_a_template_without_a_place_for_tools_says_so(name: str) -> None:
     error = refused(name, user("?"), calls(call()), result("x"))
     assert str(error).startswith("messages[1].tool_calls ")
     assert error.code == "unsupported_tools"
+
+
+def test_calls_are_written_for_templates_that_leave_that_to_others() -> None:
+    """B18: as the model itself writes them, and with what clients say as text."""
+    host = templated("listed")
+    given = {"city": 'Zürich "<|im_end|>"', "deep": {"a": [1.5, True, None]}}
+    turns = [user("u0"), calls(call(given, "a"), call("{}", "b", "list"), said="t0"),
+             result("r0", "a"), result("r1", "b")]  # fmt: skip
+    said = shown("listed", *turns, tools=TOOLS)
+    plain = "".join(it for it in said if ord(it) < 0xF0000)
+    wanted = (
+        't0\n<|tool_call_start|>[get_weather(city="Zürich \\"<|im_end|>\\"", '
+        'deep={"a": [1.5, True, None]}), list()]<|tool_call_end|>'
+    )
+    assert wanted in plain
+    assert in_order(plain, "u0", wanted, "r0", "r1")
+    ids = prepare(host, {"messages": turns, "tools": TOOLS}).ids
+    assert ids.count(host.tokenizer.controls["<|tool_call_start|>"]) == 1
+    assert ids.count(host.tokenizer.controls["<|im_end|>"]) == 5
+
+
+def test_calls_in_the_forms_of_other_families() -> None:
+    made = [call({"city": "Ü"}, "functions.get_weather:0")]
+    assert _granite(made) == '<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Ü"}}]'
+    assert _kimi(made) == (
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
+        '<|tool_call_argument_begin|>{"city": "Ü"}<|tool_call_end|><|tool_calls_section_end|>'
+    )
 
 
 # -- pictures --------------------------------------------------------------------------------------

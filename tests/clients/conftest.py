@@ -6,7 +6,8 @@ import os
 import random
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,18 +15,26 @@ import pytest
 from tests.clients.agents import Ground
 from tests.clients.install import installed
 from tests.clients.relay import Relay, relaying
+from tests.clients.scripted_model import Script, write
 from tests.server.serving import Server, serving
+
+Needs = Callable[[str], None]
+Make = Callable[[Relay, str], Ground]
 
 
 @pytest.fixture(scope="session")
-def client() -> Callable[[str], None]:
+def _clients() -> None:
+    if not os.environ.get("BUSHEL_CLIENTS"):
+        pytest.skip("BUSHEL_CLIENTS names no directory with real clients")
+    if shutil.which("npm") is None:
+        pytest.skip("npm is absent")
+
+
+@pytest.fixture(scope="session")
+def client(_clients: None) -> Needs:
     """Skips the test unless this client is there."""
 
     def needs(name: str) -> None:
-        if not os.environ.get("BUSHEL_CLIENTS"):
-            pytest.skip("BUSHEL_CLIENTS names no directory with real clients")
-        if shutil.which("npm") is None:
-            pytest.skip("npm is absent")
         if not installed(name):
             pytest.skip(f"{name} is not installed: python -m tests.clients.install {name}")
 
@@ -49,7 +58,9 @@ def project(tmp_path: Path, secret: str) -> Path:
 
 
 @pytest.fixture
-def ground(tmp_path: Path, project: Path) -> Callable[[Relay, str], Ground]:
+def ground(tmp_path: Path, project: Path) -> Make:
+    """Makes the place where a client runs, from whom it asks and for which model."""
+
     def make(relay: Relay, model: str) -> Ground:
         home = tmp_path / "home"
         home.mkdir()
@@ -58,8 +69,27 @@ def ground(tmp_path: Path, project: Path) -> Callable[[Relay, str], Ground]:
     return make
 
 
+Scripted = Callable[..., AbstractContextManager[tuple[Server, Relay]]]
+
+
+@pytest.fixture
+def scripted(tmp_path: Path) -> Scripted:
+    """`bushel serve` with a model that follows these scripts, called "scripted"."""
+
+    @contextmanager
+    def serve(scripts: Sequence[Script], *flags: str) -> Iterator[tuple[Server, Relay]]:
+        model = write(tmp_path / "scripted", scripts)
+        with (
+            serving("--trust-remote-code", *flags, model=str(model)) as server,
+            relaying(server.port) as relay,
+        ):
+            yield server, relay
+
+    return serve
+
+
 @pytest.fixture(scope="session")
-def _tiny() -> Iterator[Server]:
+def _tiny(_clients: None) -> Iterator[Server]:
     with serving() as server:
         yield server
 

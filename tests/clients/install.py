@@ -72,8 +72,8 @@ def install(name: str) -> None:
         subprocess.run(command, cwd=where, check=True)
     else:
         subprocess.run([sys.executable, "-m", "venv", where], check=True)
-        pip = [where / "bin" / "python", "-m", "pip", "install", "-q", *PYPI[name]]
-        subprocess.run(pip, check=True)
+        python = str(where / "bin" / "python")
+        subprocess.run([python, "-m", "pip", "install", "-q", *PYPI[name]], check=True)
     (where / ".installed").touch()
 
 

@@ -44,7 +44,7 @@ def call(name: str, arguments: Mapping[str, Any]) -> str:
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
-def agent(name: str, arguments: Mapping[str, Any]) -> list[Script]:
+def calling_once(name: str, arguments: Mapping[str, Any]) -> list[Script]:
     """Calls a tool once where tools are offered, and then says what the tool returned."""
     return [
         Script("A short title"),
@@ -101,7 +101,9 @@ class _Tokens:
         self._tokenizer = tokenizer
 
     def id(self, text: str) -> int:
-        return int(self._tokenizer.token_to_id(text))
+        found = self._tokenizer.token_to_id(text)
+        assert found is not None, text
+        return int(found)
 
     def ids(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)

@@ -44,7 +44,7 @@ class ModelArgs(BaseModelArgs):
     pause: float = 0.0  # seconds that it waits before each step, like a slower model
 
 
-class Model(nn.Module):  # type: ignore[misc]
+class Model(nn.Module):
     """`script` [scripts, 2, length] is said, its second form after an opened thought.
 
     `trigger` [scripts, tokens] is what has to be in the prompt, padded in front with ANY.
@@ -86,7 +86,7 @@ class Model(nn.Module):  # type: ignore[misc]
     def _chosen(self, history: mx.array, begin: mx.array) -> mx.array:
         """Which script, for every token asked about."""
         chosen = mx.zeros(begin.shape, mx.int32)
-        padded = mx.pad(history, ((0, 0), (self.args.trigger - 1, 0)), constant_values=NEVER)
+        padded = mx.pad(history, [(0, 0), (self.args.trigger - 1, 0)], constant_values=NEVER)
         for script in range(1, self.args.scripts):
             matched = mx.ones(history.shape, mx.bool_)
             for at in range(self.args.trigger):

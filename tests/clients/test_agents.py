@@ -9,16 +9,15 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.clients import scripted_model
-from tests.clients.agents import AGENTS, Agent, Ground, run
-from tests.clients.relay import Exchange, Relay, relaying
-from tests.server.serving import Server, serving
+from tests.clients.agents import AGENTS, Agent, run
+from tests.clients.conftest import Make, Needs, Scripted
+from tests.clients.relay import Exchange, Relay
+from tests.clients.scripted_model import RESULT, Script, call, calling_once
+from tests.server.serving import Server
 
 ASK = "What is in hello.txt?"
 PATHS = {
@@ -26,6 +25,7 @@ PATHS = {
     "messages": "/v1/messages",
     "responses": "/v1/responses",
 }
+TINY = ["llm", "pi-chat"]
 MAIN = [name for name, agent in AGENTS.items() if agent.read]
 
 
@@ -62,52 +62,35 @@ def reused(server: Server, turns: int = 2) -> None:
 
 @pytest.mark.parametrize("name", MAIN)
 def test_an_agent_reads_a_file_with_its_tool(
-    name: str,
-    client: Callable[[str], None],
-    ground: Callable[[Relay, str], Ground],
-    project: Path,
-    secret: str,
-    tmp_path: Path,
+    name: str, client: Needs, ground: Make, project: Path, secret: str, scripted: Scripted
 ) -> None:
     """B10, B18, B23, B50. With the scripted model: most prompts are beyond the tiny one."""
     agent = AGENTS[name]
     client(agent.client)
     assert agent.read is not None
-    tool, arguments = agent.read(project / "hello.txt")
-    model = scripted_model.write(tmp_path / "scripted", scripted_model.agent(tool, arguments))
     alias = ("--model-alias", f"{agent.name}=scripted") if agent.name else ()
-    with (
-        serving("--trust-remote-code", *alias, model=str(model)) as server,
-        relaying(server.port) as relay,
-    ):
+    with scripted(calling_once(*agent.read(project / "hello.txt")), *alias) as (server, relay):
         here = ground(relay, agent.name or "scripted")
         completed(agent, relay, run(agent.launch(here, ASK), here), secret)
         reused(server)
 
 
 def test_claude_code_loads_a_deferred_tool(
-    client: Callable[[str], None],
-    ground: Callable[[Relay, str], Ground],
-    project: Path,
-    secret: str,
-    tmp_path: Path,
+    client: Needs, ground: Make, project: Path, secret: str, scripted: Scripted
 ) -> None:
     """B19. It sends the tool's definition among the others then; what is cached stays valid."""
     agent = AGENTS["claude-code"]
     client(agent.client)
     file = project / "hello.txt"
     file.write_text(f"these known words: {secret}\n")
-    search = {"query": "select:WebFetch", "max_results": 5}
-    title, first, second, last = [
-        *scripted_model.agent("ToolSearch", search)[:2],
-        *scripted_model.agent("Read", {"file_path": str(file)})[1:],
+    search = call("ToolSearch", {"query": "select:WebFetch", "max_results": 5})
+    scripts = [
+        Script("A short title"),
+        Script(search, when="<tool_call>"),
+        Script(call("Read", {"file_path": str(file)}), when="<tool_response>"),
+        Script(f"The tool said:{RESULT}", when=" known words"),
     ]
-    second, last = replace(second, when=last.when), replace(last, when=" known words")
-    model = scripted_model.write(tmp_path / "scripted", [title, first, second, last])
-    with (
-        serving("--trust-remote-code", model=str(model)) as server,
-        relaying(server.port) as relay,
-    ):
+    with scripted(scripts) as (server, relay):
         here = ground(relay, "scripted")
         completed(agent, relay, run(agent.launch(here, ASK), here), secret)
         before, after, *_ = (json.loads(it.body)["tools"] for it in relay.exchanges)
@@ -116,16 +99,9 @@ def test_claude_code_loads_a_deferred_tool(
         reused(server, turns=3)
 
 
-TINY = ["llm", "pi-chat"]
-
-
 @pytest.mark.parametrize("name", TINY)
 def test_an_agent_reads_a_file_with_the_tiny_model(
-    name: str,
-    client: Callable[[str], None],
-    ground: Callable[[Relay, str], Ground],
-    tiny: Relay,
-    secret: str,
+    name: str, client: Needs, ground: Make, tiny: Relay, secret: str
 ) -> None:
     """B18, B23. The model that comes with Bushel chooses the tool, and says what it returned."""
     agent = AGENTS[name]
@@ -139,11 +115,7 @@ def _edit(old: str, new: str) -> str:
 
 
 def test_aider_edits_a_file_until_its_check_passes(
-    client: Callable[[str], None],
-    ground: Callable[[Relay, str], Ground],
-    project: Path,
-    secret: str,
-    tmp_path: Path,
+    client: Needs, ground: Make, project: Path, secret: str, scripted: Scripted
 ) -> None:
     """B14. Its first edit fails the check, whose output reaches the model, which edits again."""
     client("aider")
@@ -151,14 +123,10 @@ def test_aider_edits_a_file_until_its_check_passes(
         "grep -q bonjour hello.txt || { echo 'Error: please say bonjour'; exit 1; }\n"
     )
     scripts = [
-        scripted_model.Script(_edit(secret, "bonsoir")),
-        scripted_model.Script(_edit("bonsoir", "bonjour"), when=" please say bonjour"),
+        Script(_edit(secret, "bonsoir")),
+        Script(_edit("bonsoir", "bonjour"), when=" please say bonjour"),
     ]
-    model = scripted_model.write(tmp_path / "scripted", scripts)
-    with (
-        serving("--trust-remote-code", model=str(model)) as server,
-        relaying(server.port) as relay,
-    ):
+    with scripted(scripts) as (_, relay):
         here = ground(relay, "scripted")
         done = run(AGENTS["aider"].launch(here, "Change the greeting."), here)
         told = f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}\n{summary(relay.exchanges)}"

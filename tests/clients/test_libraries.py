@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.clients.agents import Ground, Launch, run
+from tests.clients.agents import Launch, run
+from tests.clients.conftest import Make, Needs
 from tests.clients.install import place
 from tests.clients.relay import Relay
 from tests.clients.test_agents import summary
@@ -33,13 +34,7 @@ def degrees() -> int:
 
 
 @pytest.fixture
-def ask(
-    client: Callable[[str], None],
-    ground: Callable[[Relay, str], Ground],
-    tiny: Relay,
-    tmp_path: Path,
-    degrees: int,
-) -> Ask:
+def ask(client: Needs, ground: Make, tiny: Relay, tmp_path: Path, degrees: int) -> Ask:
     """Runs a library's script with an API; returns what it printed."""
 
     def asked(name: str, api: str) -> dict[str, Any]:

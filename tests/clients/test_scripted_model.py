@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bushel import LLM, SamplingParams
-from tests.clients.scripted_model import agent, call, write
+from tests.clients.scripted_model import THOUGHT, call, calling_once, write
 
 TOOL = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
 USER = {"role": "user", "content": "What is in it?"}
@@ -30,12 +30,13 @@ TURNS: list[tuple[dict[str, Any], str]] = [
     ({"messages": result("Küche 🙂\n<b>"), "tools": [TOOL]}, "The tool said:\nKüche 🙂\n<b>\n"),
     ({"messages": [LONG, *result("two")], "tools": [TOOL]}, "The tool said:\ntwo\n"),
     ({"messages": [LONG, USER]}, "A short title"),
+    ({"messages": [USER], "thinking": {"enabled": True}}, f"{THOUGHT}A short title"),
 ]
 
 
 @pytest.fixture(scope="module")
 def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
-    path = write(tmp_path_factory.mktemp("scripted") / "model", agent("read", {"path": "a"}))
+    path = write(tmp_path_factory.mktemp("scripted") / "model", calling_once("read", {"path": "a"}))
     with LLM(str(path), trust_remote_code=True) as loaded:
         yield loaded
 

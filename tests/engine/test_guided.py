@@ -89,7 +89,8 @@ def test_without_a_guide_such_replies_are_no_json(llm: LLM) -> None:
 def test_logprobs_are_those_before_the_mask(llm: LLM) -> None:
     params = SamplingParams(max_tokens=4, temperature=0.0, logprobs=3)
     free, held = llm.generate([talk("Who?"), shaped("Who?")], params)
-    assert free.logprobs and held.logprobs
+    assert free.logprobs
+    assert held.logprobs
     assert [token for token, _ in free.logprobs[0].top] == [t for t, _ in held.logprobs[0].top]
     assert held.logprobs[0].token_id != free.logprobs[0].token_id
 

@@ -1,6 +1,6 @@
 """Every one of many replies and calls is what its schema wants, whoever is in the batch with it.
 
-BUSHEL_GUIDED: how many of each, 48 unless it says; a thousand take some minutes.
+BUSHEL_GUIDED: how many of each, 24 unless it says; a thousand take some minutes.
 """
 
 from __future__ import annotations
@@ -8,19 +8,21 @@ from __future__ import annotations
 import json
 import os
 import random
+from dataclasses import replace
 from typing import Any
 
 import jsonschema_rs
 import pytest
 
 from bushel import LLM, SamplingParams
+from bushel.chat.grammar import guide_of
 from bushel.chat.manner import style_of
 from bushel.chat.prompt import PLAIN
 from bushel.chat.reply.reader import Reader
 from bushel.core import CallBegin, CallEnd, CallPart, Style, Text
 from tests.engine.guides import Pair, alone, talk, together, valid
 
-COUNT = int(os.environ.get("BUSHEL_GUIDED", "48"))
+COUNT = int(os.environ.get("BUSHEL_GUIDED", "24"))
 LONGEST = 1000  # tokens; what the schemas below allow is far shorter
 
 
@@ -98,8 +100,6 @@ def test_every_reply_is_what_its_schema_wants(llm: LLM) -> None:
 
 @pytest.mark.parametrize("form", ["hermes", "xml"])
 def test_every_call_has_the_arguments_that_its_tool_wants(llm: LLM, form: str) -> None:
-    from dataclasses import replace
-
     host = llm._own_engine().model.host
     style: Style = replace(style_of(host, PLAIN), tools=form)
     rng = random.Random(2)
@@ -119,7 +119,7 @@ def _called(llm: LLM, style: Style, schemas: dict[str, Any], seed: int) -> list[
         for name, it in schemas.items()
     ]
     asked = [
-        ({**talk(f"Call {name}."), "tools": tools, "tool_choice": {"name": name}}, seed + at)
+        ({"tools": tools, "tool_choice": {"name": name}}, seed + at)
         for at, name in enumerate(schemas)
     ]
     handles = [
@@ -134,13 +134,10 @@ def _called(llm: LLM, style: Style, schemas: dict[str, Any], seed: int) -> list[
 
 
 def _submit(llm: LLM, style: Style, request: dict[str, Any], params: SamplingParams) -> Any:
-    """As `LLM.submit`, for a model of another style."""
-    from dataclasses import replace
-
-    from bushel.chat.grammar import guide_of
-
+    """As `LLM.submit`, for a model of another style, and without the tools in its prompt."""
     engine = llm._own_engine()
-    ready = llm._prepare(engine, f"call-{request['tool_choice']}", request, params)
+    name = request["tool_choice"]["name"]
+    ready = llm._prepare(engine, f"call-{name}", talk(f"Call {name}."), params)
     guide = guide_of(style, request, opened=False, host=engine.model.host)
     ready = replace(ready, choices=tuple(replace(it, guide=guide) for it in ready.choices))
     handle = llm._handle(engine, ready, params)

@@ -52,14 +52,8 @@ def members(tool: Tool) -> list[tuple[str, Any, bool]]:
 def value(lark: Lark, tool: Tool, inside: Any, tags: Tags) -> str:
     """One argument's value and what closes it."""
     close = lark.mark(tags.close)
-    values = listed(inside)
-    if values is not None:
-        texts = [it if isinstance(it, str) else json.dumps(it) for it in values]
-        maybe = "?" if "" in texts else ""
-        return f"({' | '.join(quoted(it) for it in texts if it)}){maybe} {close}"
-    never = (*tags.never, tags.close.strip())
-    if is_text(inside):
-        return lark.upto(tags.close, never, text_of(inside))
+    if listed(inside) is not None or is_text(inside):
+        return _words(lark, inside, tags, "")
     schema = rooted(inside, tool.schema)
     allowed = kinds(inside)
     if allowed == _ALL or "string" not in allowed:
@@ -67,8 +61,21 @@ def value(lark: Lark, tool: Tool, inside: Any, tags: Tags) -> str:
     other: Schema = {"allOf": [schema, {"type": sorted(allowed - {"string"})}]}
     if "$defs" in schema:
         other["$defs"] = schema.pop("$defs")
-    words = lark.upto(tags.close, never, f"{text_of(inside)} & ~{_JSON}")
-    return f"({words} | {lark.json(other, exact=tool.exact)} {close})"
+    branches = inside.get("anyOf") or inside.get("oneOf") or [inside]
+    strings = [it for it in branches if "string" in kinds(it)]
+    ways = [_words(lark, it, tags, f" & ~{_JSON}") for it in strings]
+    return f"({' | '.join(ways)} | {lark.json(other, exact=tool.exact)} {close})"
+
+
+def _words(lark: Lark, schema: Any, tags: Tags, besides: str) -> str:
+    """A string as it is, and what closes it; also other values that a schema lists."""
+    values = listed(schema)
+    if values is not None:
+        texts = [it if isinstance(it, str) else json.dumps(it) for it in values]
+        maybe = "?" if "" in texts else ""
+        return f"({' | '.join(quoted(it) for it in texts if it)}){maybe} {lark.mark(tags.close)}"
+    never = (*tags.never, tags.close.strip())
+    return lark.upto(tags.close, never, f"{text_of(schema)}{besides}")
 
 
 def text_of(schema: Any) -> str:

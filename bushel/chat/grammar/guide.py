@@ -10,7 +10,7 @@ from bushel.chat.grammar.answers import Answer, answer_of
 from bushel.chat.grammar.calls import FORMS
 from bushel.chat.grammar.form import Form, Tool
 from bushel.chat.grammar.habit import thinks
-from bushel.chat.grammar.lark import SPACE, Lark
+from bushel.chat.grammar.lark import SPACE, Lark, without
 from bushel.chat.grammar.schema import checked
 from bushel.chat.reply.formats import FORMATS, GENERIC
 from bushel.chat.reply.sights import starts
@@ -176,14 +176,26 @@ class _Writing:
     def _maybe(self, form: Form, several: bool) -> str:
         """Text, with calls in it as the model likes."""
         lark, rest = self._lark, self._rest(form, several)
-        own = FORMATS.get(self._style.tools)
-        never = [*(starts(own) if own else ()), *starts(GENERIC)]
+        own = FORMATS[self._style.tools]
         if form.leading:
-            first = lark.terminal(r"/\s*[^\s\[{](?s:.*)/")
+            first = lark.terminal(without(r"/\s*[^\s\[{](?s:.*)/", starts(own)))
             return f"({first} | {self._made(form, several)})?"
-        call = f"{lark.upto(form.begin + form.open, never)} {rest}"
+        whole = form.begin + form.open
+        begin = max((it for it in own.starts if whole.startswith(it)), key=len, default=whole)
+        never = self._starts(begin)
+        call = f"{lark.upto(begin, never)} {lark.mark(whole[len(begin) :])} {rest}"
         text = lark.free(never)
         return f"({call})* {text}" if several and not form.single else f"({call} | {text})"
+
+    def _starts(self, begin: str) -> list[str]:
+        """What text may not spell, so that no call comes unheld.
+
+        Where the beginning itself is spelled it is enough that its lexeme is lazy, and comes first;
+        more would cost the lexer too much.
+        """
+        if self._lark.is_spelled(begin):
+            return []
+        return [*starts(FORMATS[self._style.tools]), *starts(GENERIC)]
 
     # -- thoughts --
 

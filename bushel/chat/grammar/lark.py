@@ -87,29 +87,34 @@ class Lark:
 
     def free(self, never: Sequence[str]) -> str:
         """Any text, also none, that does not spell one of these."""
-        words = f"{self.terminal(_without('/(?s:.+)/', never))}?"
+        words = f"{self.terminal(without('/(?s:.+)/', never))}?"
         return f"({words} (<[{self._plain}]> {words})*)" if self._plain else words
 
     def upto(self, marker: str, never: Sequence[str] = (), text: str = ANY_TEXT) -> str:
         """Free text and the first `marker` behind it. text: a terminal's body that it matches."""
         pieces = self.pieces(marker)
-        words = _without(text, never)
-        if all(token is None for _, token in pieces):
-            last = self.rule(self.terminal(f"({words}) {quoted(marker)}"), "[lazy]")
+        # What is spelled before the first token belongs to one lexeme with the text.
+        spelled = "" if pieces[0][1] is not None else pieces[0][0]
+        if spelled == marker:
+            body = f"({without(text, never)}) {quoted(marker)}"
+            last = self.rule(self.terminal(body), "[lazy]")
         else:
-            # What is spelled before the first token belongs to one lexeme with the text.
-            lead = "" if pieces[0][1] is not None else pieces[0][0]
-            words = _without(text, (*never, marker))
-            head = self.terminal(f"({words}) {quoted(lead)}" if lead else words)
-            last = f"{head} {self.mark(marker[len(lead) :])}"
+            never = (*never, marker)
+            body = without(text, never)
+            head = self.terminal(f"({body}) {quoted(spelled)}" if spelled else body)
+            last = f"{head} {self.mark(marker[len(spelled) :])}"
         if not self._plain or text != ANY_TEXT:
             return last
-        before = self.terminal(_without("/(?s:.+)/", (*never, marker)))
+        before = self.terminal(without("/(?s:.+)/", never))
         return f"({before}? <[{self._plain}]>)* {last}"
 
+    def is_spelled(self, marker: str) -> bool:
+        """Whether it is text, and no token at all."""
+        return all(token is None for _, token in self.pieces(marker))
 
-def _without(text: str, never: Sequence[str]) -> str:
-    """A pattern, as a terminal's body, of texts that match it and hold none of these."""
+
+def without(text: str, never: Sequence[str]) -> str:
+    """A terminal's body: texts that match and hold none of these."""
     spelled = "|".join(sorted({escaped(it) for it in never}))
     return f"{text} & ~/{ANY}({spelled}){ANY}/" if never else text
 

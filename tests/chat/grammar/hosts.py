@@ -4,13 +4,14 @@ import json
 import random
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 import bushel
-from bushel.core import Style
-from bushel.core.params import SamplingParams, resolve
+from bushel.core import SamplingParams, Style
+from bushel.core.params import resolve
 from bushel.engine.grammar import compiled, vocabulary
 from bushel.engine.reply import Reply
 from bushel.models import Preparer
@@ -19,6 +20,7 @@ from bushel.models.tokenizer import load_tokenizer
 
 TINY = Path(str(bushel.__file__)).parent / "tiny"
 _FILES = ("tokenizer.json", "tokenizer_config.json", "config.json", "generation_config.json")
+_MOST = 4000  # steps of one random reply
 
 
 def host(
@@ -47,6 +49,13 @@ def host(
     return Preparer(checkpoint, tokenizer, first + len(extra))
 
 
+def takes(host: Preparer, grammar: str, text: str) -> bool:
+    """Whether a reply of this text is complete."""
+    matcher = compiled(vocabulary(host.tokenizer, host.vocab), grammar)
+    ids = host.tokenizer.encode(text, add_special_tokens=False)
+    return bool(matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting())
+
+
 def replies(
     host: Preparer,
     grammar: str,
@@ -58,29 +67,28 @@ def replies(
 ) -> list[str]:
     """Texts of random replies that the grammar allows, to their end.
 
-    hints: texts that are tried often, so that free text comes to its end.
+    hints: texts that are tried often, so that free text comes to its end. end: how often a reply
+    ends where it may.
     """
     matcher = compiled(vocabulary(host.tokenizer, host.vocab), grammar)
     rng = random.Random(seed)
-    known = [tuple(host.tokenizer.encode(it, add_special_tokens=False)) for it in hints]
+    known = [host.tokenizer.encode(it, add_special_tokens=False) for it in hints]
     ends = sorted(host.tokenizer.end_ids)
     found = []
     for _ in range(count):
         follower, ids = matcher.deep_copy(), list[int]()
-        for step in range(4000):
+        for step in range(_MOST):
             bits = np.frombuffer(follower.compute_bitmask(), np.uint8)
             allowed = np.nonzero(np.unpackbits(bits, bitorder="little"))[0].tolist()
             assert not follower.is_error(), follower.get_error()
-            assert allowed, "nothing is allowed"
             if follower.is_accepting() and (rng.random() < end or set(allowed) <= set(ends)):
                 break
             rng.shuffle(known)
-            tried = known if step > 20 or rng.random() < 0.3 else ()
-            take = next((it for it in tried if follower.validate_tokens(list(it)) == len(it)), None)
+            tried = known if step > 20 or rng.random() < 0.3 else []
+            take = next((it for it in tried if follower.validate_tokens(it) == len(it)), None)
             if take is None or rng.random() < 0.2:
-                going = [it for it in allowed if it not in ends] or allowed
-                take = (rng.choice(going),)
-            assert follower.consume_tokens(list(take)), follower.get_error()
+                take = [rng.choice([it for it in allowed if it not in ends] or allowed)]
+            assert follower.consume_tokens(take), follower.get_error()
             ids += take
         else:
             raise AssertionError(f"no end: {host.tokenizer.decode(ids)[-300:]!r}")
@@ -89,11 +97,8 @@ def replies(
 
 
 def _text(host: Preparer, ids: Sequence[int], style: Style) -> str:
-    decoding = resolve(
-        SamplingParams(), host.defaults, vocab=host.vocab, end_ids=host.tokenizer.end_ids
-    )
-    from dataclasses import replace
-
+    ends = host.tokenizer.end_ids
+    decoding = resolve(SamplingParams(), host.defaults, vocab=host.vocab, end_ids=ends)
     reply = Reply(host.tokenizer.decode, replace(decoding, markers=style.markers))
     for token in ids:
         reply.add(token)
