@@ -42,8 +42,8 @@ NOTED_VALUES = {
     "--max-cache-blocks": _FITS,
     "--block-size": _FITS,
     "--prefix-cache-size": _ENTRIES,
-    "--tool-call-parser": "found in the model's chat template; --tool-format NAME overrides it.",
-    "--reasoning-parser": "found in the model's chat template; --thinking-format NAME overrides it.",
+    "--tool-call-parser": "found in the model's template; --tool-format NAME overrides it.",
+    "--reasoning-parser": "found in the model's template; --thinking-format NAME overrides it.",
 }
 
 _THINKING = "requests say whether and how long a model thinks, as `enable_thinking` and so on."

@@ -9,6 +9,7 @@ import contextlib
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,11 +19,12 @@ import h11
 
 @dataclass
 class Exchange:
-    """One request and its answer; status 0: none came."""
+    """One request and its answer; status 0: none came. began: by a monotonic clock."""
 
     method: str
     target: str
     body: bytes
+    began: float
     status: int = 0
     reply: bytes = b""
 
@@ -41,10 +43,14 @@ class Exchange:
 
 @dataclass
 class _Wire:
-    """The bytes of one connection, each way."""
+    """The bytes of one connection, each way, and when those up to a place were sent."""
 
     sent: bytearray = field(default_factory=bytearray)
     received: bytearray = field(default_factory=bytearray)
+    times: list[tuple[int, float]] = field(default_factory=list)
+
+    def when(self, place: int) -> float:
+        return next(time for end, time in self.times if end > place)
 
 
 class Relay:
@@ -61,10 +67,9 @@ class Relay:
 
     @property
     def exchanges(self) -> list[Exchange]:
-        """Everything asked so far, connection by connection."""
-        return [
-            it for wire in self._wires for it in _parsed(bytes(wire.sent), bytes(wire.received))
-        ]
+        """Everything asked so far, in that order."""
+        found = [it for wire in list(self._wires) for it in _parsed(wire)]
+        return sorted(found, key=lambda it: it.began)
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):  # closed
@@ -73,29 +78,35 @@ class Relay:
                 server = socket.create_connection(("127.0.0.1", self._target))
                 wire = _Wire()
                 self._wires.append(wire)
-                for source, sink, log in (
-                    (client, server, wire.sent),
-                    (server, client, wire.received),
+                for way in (
+                    (client, server, wire.sent, wire.times),
+                    (server, client, wire.received, []),
                 ):
-                    threading.Thread(target=_pump, args=(source, sink, log), daemon=True).start()
+                    threading.Thread(target=_pump, args=way, daemon=True).start()
 
 
-def _pump(source: socket.socket, sink: socket.socket, log: bytearray) -> None:
+def _pump(
+    source: socket.socket, sink: socket.socket, log: bytearray, times: list[tuple[int, float]]
+) -> None:
     with contextlib.suppress(OSError):
         while data := source.recv(1 << 16):
+            times.append((len(log) + len(data), time.monotonic()))
             log += data
             sink.sendall(data)
     with contextlib.suppress(OSError):
         sink.shutdown(socket.SHUT_WR)
 
 
-def _parsed(sent: bytes, received: bytes) -> Iterator[Exchange]:
+def _parsed(wire: _Wire) -> Iterator[Exchange]:
+    sent = bytes(wire.sent)
     client, server = h11.Connection(h11.SERVER), h11.Connection(h11.CLIENT)
     client.receive_data(sent)
-    server.receive_data(received)
+    server.receive_data(bytes(wire.received))
+    place = 0
     while isinstance(request := client.next_event(), h11.Request):
         method, target = request.method.decode(), request.target.decode()
-        found = Exchange(method, target, _body(client)[0])
+        found = Exchange(method, target, _body(client)[0], wire.when(place))
+        place = len(sent) - len(client.trailing_data[0])
         # Each connection has one half of the talk; it is told the other for its own bookkeeping.
         headers = [("host", "-"), ("content-length", "0")]
         server.send(h11.Request(method=method, target=target, headers=headers))

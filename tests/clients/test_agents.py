@@ -25,7 +25,7 @@ PATHS = {
     "messages": "/v1/messages",
     "responses": "/v1/responses",
 }
-TINY = ["llm", "pi-chat"]
+TINY = ["llm", "pi-chat", "pi-messages", "pi-responses", "opencode-chat"]
 MAIN = [name for name, agent in AGENTS.items() if agent.read]
 
 
