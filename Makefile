@@ -12,7 +12,7 @@ BIN := .venv/bin
 # env.sh preloads a fast BLAS where setup found one.
 PY := scripts/env.sh $(BIN)/python
 
-.PHONY: help setup serve test lint format bench parity traintest clean
+.PHONY: help setup serve test lint format bench parity clients traintest clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -45,6 +45,9 @@ bench: setup ## decode benchmark
 parity: setup ## batched output against solo output, per model family; 500 random scripts
 	$(PY) -m tests.parity
 	BUSHEL_SCRIPTS=500 $(PY) -m pytest -n 2 tests/engine/test_scripts.py
+
+clients: setup ## real agents and SDKs against a server; downloads 3 GB from PyPI and npm
+	$(PY) -m tests.clients
 
 TRAIN := .venv-train/bin/python
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from bushel.chat.reply.pick import pick_style
-from bushel.core import Style
+from bushel.core import RequestError, Style
 from bushel.core.options import Manner
 from bushel.models import Preparer
+from bushel.models.tokenizer import Tokenizer
 
+_NAME, _SAID = "look_up", "7f3a"
+_ID = "a1b2c3d4e"  # of nine letters and digits, as some templates demand
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": _NAME,
+        "description": "Looks up.",
+        "parameters": {"type": "object", "properties": {"q": {"type": "string"}}},
+    },
+}
 _known: WeakKeyDictionary[Preparer, dict[Manner, Style]] = WeakKeyDictionary()
 
 
@@ -21,7 +33,27 @@ def style_of(host: Preparer, manner: Manner) -> Style:
             tokenizer.template,
             tokenizer.controls,
             host.config,
+            shown=_call(tokenizer),
             tools=manner.tools,
             thinking=manner.thinking,
         )
     return styles[manner]
+
+
+def _call(tokenizer: Tokenizer) -> str:
+    """How the template writes a call; empty if it writes none. It may know several ways."""
+    for arguments in ({"q": _SAID}, f'{{"q": "{_SAID}"}}'):
+        function = {"name": _NAME, "arguments": arguments}
+        call = {"id": _ID, "type": "function", "function": function}
+        turns: list[dict[str, Any]] = [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": _ID, "name": _NAME, "content": "b"},
+        ]
+        try:
+            text = tokenizer.render(turns, tools=[_TOOL], add_generation_prompt=False)
+        except RequestError:
+            continue
+        if _NAME in text and _SAID in text:
+            return text
+    return ""

@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from bushel.chat.manner import style_of
 from bushel.chat.probe import UNKNOWN, _Probe, abilities_of
 from bushel.chat.template import Abilities, Effort, Switch
+from bushel.core.options import Manner
+from bushel.models.load import open_host
 from bushel.models.tokenizer import Tokenizer
 from tests.chat.hosts import host as host_of
 from tests.chat.templates import ALL, MADE, OWN, REAL, templated
@@ -164,3 +167,11 @@ def test_what_is_said_of_thinking_turns_the_switch() -> None:
     assert effort.thinking({"effort": "medium"}) == {"e": "low"}
     budget = Abilities(budget="b")
     assert budget.thinking({"enabled": True, "budget": 512}) == {"b": 512}
+
+
+def test_of_several_forms_in_a_template_the_one_it_writes_counts() -> None:
+    """B25. The tiny model's template has two, and writes JSON unless it is told otherwise."""
+    host = open_host("bushel:tiny", trust_remote_code=False)
+    assert "<function=" in host.tokenizer.template
+    assert style_of(host, Manner()).tools == "hermes"
+    assert style_of(host, Manner(tools="xml")).tools == "xml"

@@ -27,12 +27,14 @@ def pick_style(
     controls: Mapping[str, int],
     config: Mapping[str, Any] | None = None,
     *,
+    shown: str = "",
     tools: str | None = None,
     thinking: str | None = None,
 ) -> Style:
     """The style of a model.
 
-    controls: its special tokens and their ids. tools, thinking: names that are used instead of
+    controls: its special tokens and their ids. shown: a rendering with a call, since a template may
+    have several forms in it and write one of them. tools, thinking: names that are used instead of
     what the template shows; "none": the model has no such thing. Without a form that is known,
     the generic format is looked for.
     """
@@ -42,7 +44,8 @@ def pick_style(
     if tools:
         format = _named("tools", tools, {**FORMATS, HARMONY.name: HARMONY})
     else:
-        format = HARMONY.name if forms == HARMONY.name else _format(template) or hinted[0]
+        found = _format(shown) or _format(template) or hinted[0]
+        format = HARMONY.name if forms == HARMONY.name else found
     if format == HARMONY.name and not thinking:
         forms = HARMONY.name
     markers = sorted((id, text) for text, id in controls.items() if _is_markup(text, format, forms))
