@@ -42,6 +42,8 @@ def _whole(value: Any) -> Any:
 Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 _Whole = BeforeValidator(_whole)
 
+Flag = Annotated[bool, Field(strict=True)]
+Hint = Annotated[str, Field(strict=True)]
 Temperature = Annotated[Real, Field(ge=0, le=100)]
 Share = Annotated[Real, Field(ge=0, le=1)]
 Penalty = Annotated[Real, Field(ge=-100, le=100)]

@@ -14,7 +14,8 @@ from starlette.datastructures import Headers
 from bushel.core import SamplingParams
 from bushel.server.access import sent_key
 from bushel.server.errors import ApiError
-from bushel.server.openai.schema import ChatRequest, CompletionRequest, Sampling
+from bushel.server.openai.sampling import SamplingFields
+from bushel.server.openai.schema import ChatRequest, CompletionRequest
 
 if TYPE_CHECKING:
     from bushel.server.service import Service
@@ -39,32 +40,11 @@ def note_unknown(body: BaseModel) -> None:
         note_ignored(name, "it is not known")
 
 
-def _shared(body: Sampling, limit: int | None, logprobs: int | None) -> SamplingParams:
-    return SamplingParams(
-        max_tokens=limit,
-        temperature=body.temperature,
-        top_p=body.top_p,
-        top_k=body.top_k,
-        min_p=body.min_p,
-        seed=body.seed,
-        repetition_penalty=body.repetition_penalty,
-        presence_penalty=body.presence_penalty or 0.0,
-        frequency_penalty=body.frequency_penalty or 0.0,
-        # The field's validator turns JSON's string keys into ids.
-        logit_bias=body.logit_bias,  # type: ignore[arg-type]
-        min_tokens=body.min_tokens or 0,
-        ignore_eos=bool(body.ignore_eos),
-        stop=body.stop,
-        stop_token_ids=body.stop_token_ids,
-        n=body.choices,
-        logprobs=logprobs,
-    )
-
-
 def chat_params(body: ChatRequest) -> SamplingParams:
     if body.top_logprobs and not body.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs to be true.", param="top_logprobs")
-    return _shared(body, body.limit, (body.top_logprobs or 0) if body.logprobs else None)
+    logprobs = (body.top_logprobs or 0) if body.logprobs else None
+    return body.params(body.limit, logprobs, body.choices)
 
 
 def completion_params(body: CompletionRequest) -> SamplingParams:
@@ -72,13 +52,13 @@ def completion_params(body: CompletionRequest) -> SamplingParams:
         raise ApiError(400, "best_of is not supported, unless it equals n.", param="best_of")
     # The engine makes at least one token; the reply leaves it out where none was wanted.
     limit = max(body.max_tokens, 1) if body.max_tokens is not None else None
-    params = _shared(body, limit, body.logprobs)
+    params = body.params(limit, body.logprobs, body.choices)
     if body.echo and body.logprobs is not None:
         return replace(params, prompt_logprobs=body.logprobs)
     return params
 
 
-def salt(service: Service, headers: Headers, body: Sampling) -> str:
+def salt(service: Service, headers: Headers, body: SamplingFields) -> str:
     """Whose requests may share what was computed; a key is covered without being told."""
     said = body.cache_salt or ""
     if not service.options.cache_per_key:

@@ -13,29 +13,18 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from bushel.server.openai.fields import (
     Choices,
-    Factor,
-    LogitBias,
-    Penalty,
+    Flag,
+    Hint,
     Prompts,
-    Salt,
-    Seconds,
-    Seed,
-    Share,
-    Stops,
-    Temperature,
     TemplateOptions,
-    TokenIds,
     Tokens,
     TokensOrNone,
-    TopK,
     TopLogprobs,
     Unsupported,
 )
 from bushel.server.openai.messages import Messages
+from bushel.server.openai.sampling import SamplingFields
 from bushel.server.openai.tools import ResponseFormat, StructuredOutputs, ToolChoice, Tools
-
-Flag = Annotated[bool, Field(strict=True)]
-Hint = Annotated[str, Field(strict=True)]
 
 
 class StreamOptions(BaseModel):
@@ -67,30 +56,13 @@ class ThinkingSwitch(BaseModel):
 Alternatives = Annotated[list[Hint], Field(min_length=1, max_length=1024)]
 
 
-class Sampling(BaseModel):
-    """What both APIs share."""
-
-    model_config = ConfigDict(extra="allow")
+class Sampling(SamplingFields):
+    """What chat and completions share."""
 
     model: Hint | None = None
     stream: Flag | None = None
     stream_options: StreamOptions | None = None
-    temperature: Temperature | None = None
-    top_p: Share | None = None
-    top_k: TopK | None = None
-    min_p: Share | None = None
-    seed: Seed | None = None
     n: Choices | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    repetition_penalty: Factor | None = None
-    logit_bias: LogitBias | None = None
-    stop: Stops | None = None
-    stop_token_ids: TokenIds | None = None
-    min_tokens: TokensOrNone | None = None
-    ignore_eos: Flag | None = None
-    timeout: Seconds | None = None
-    cache_salt: Salt | None = None
     skip_special_tokens: Literal[True] | None = None
 
     user: Hint | None = None

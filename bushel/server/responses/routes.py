@@ -24,7 +24,6 @@ from bushel.server.reply import Reply
 from bushel.server.responses.conversation import understood
 from bushel.server.responses.envelope import Envelope, refused
 from bushel.server.responses.items import Item, shown
-from bushel.server.responses.params import response_params
 from bushel.server.responses.schema import ResponsesRequest
 from bushel.server.responses.shapes import Deleted, ItemList, ResponseObject, streamed
 from bushel.server.responses.store import Encoded, Kept, Store, encoded, no_previous, no_response
@@ -98,13 +97,13 @@ async def _create(
     stream = bool(body.stream)
     job = Job(
         request=dict(talk.conversation),
-        params=response_params(body),
+        params=body.params(body.max_output_tokens, body.logprobs),
         model=model,
         api="responses",
         reply_tokens=_REPLY_TOKENS,
         stream=stream,
         timeout=body.timeout,
-        salt=salt(service, request.headers, body),  # type: ignore[arg-type]
+        salt=salt(service, request.headers, body),
         reads=True,
     )
 

@@ -10,24 +10,16 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
 from bushel.server.openai.fields import (
-    Factor,
-    LogitBias,
-    Penalty,
-    Salt,
-    Seconds,
-    Seed,
-    Share,
-    Stops,
-    Temperature,
+    Flag,
+    Hint,
     TemplateOptions,
-    TokenIds,
     Tokens,
     TokensOrNone,
-    TopK,
     TopLogprobs,
     Unsupported,
 )
-from bushel.server.openai.schema import Flag, Hint, StreamOptions
+from bushel.server.openai.sampling import SamplingFields
+from bushel.server.openai.schema import StreamOptions
 from bushel.server.responses.outline import CHOICE, INPUT, TOOLS
 
 LOGPROBS = "message.output_text.logprobs"
@@ -75,7 +67,7 @@ class ReasoningOptions(BaseModel):
     generate_summary: Literal["auto", "concise", "detailed"] | None = None  # its older name
 
 
-class ResponsesRequest(BaseModel):
+class ResponsesRequest(SamplingFields):
     # To go on from another response it may be left out, which says little by itself.
     model_config = ConfigDict(extra="allow", json_schema_extra={"required": ["input"]})
 
@@ -96,22 +88,7 @@ class ResponsesRequest(BaseModel):
     chat_template_kwargs: TemplateOptions | None = None
 
     max_output_tokens: Tokens | None = None
-    temperature: Temperature | None = None
-    top_p: Share | None = None
-    top_k: TopK | None = None
-    min_p: Share | None = None
-    seed: Seed | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    repetition_penalty: Factor | None = None
-    logit_bias: LogitBias | None = None
-    stop: Stops | None = None
-    stop_token_ids: TokenIds | None = None
-    min_tokens: TokensOrNone | None = None
-    ignore_eos: Flag | None = None
     top_logprobs: TopLogprobs | None = None
-    timeout: Seconds | None = None
-    cache_salt: Salt | None = None
 
     user: Hint | None = None
     metadata: dict[str, Any] | None = None
