@@ -37,6 +37,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=8.0, help="how long a leg may take")
     parser.add_argument("--steps", type=int, default=Plan.steps)
     parser.add_argument("--fresh", type=int, default=Plan.fresh, help="new shards in a step")
+    parser.add_argument(
+        "--long-every", type=int, default=Plan.long_every, help="0: short rows only"
+    )
     parser.add_argument("--seed", type=int, default=Plan.seed)
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     parser.add_argument("--device", default="")
@@ -60,7 +63,13 @@ def _train(chosen: argparse.Namespace) -> bool:
     from training.train import train
 
     device = chosen.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    plan = replace(Plan(), steps=chosen.steps, fresh=chosen.fresh, seed=chosen.seed)
+    plan = replace(
+        Plan(),
+        steps=chosen.steps,
+        fresh=chosen.fresh,
+        seed=chosen.seed,
+        long_every=chosen.long_every,
+    )
     tokenizer = chosen.run / "checkpoint"
     if chosen.what == "speed":
         measure(plan, chosen.run, tokenizer, chosen.workers, device)

@@ -13,9 +13,8 @@ from bushel import LLM, SamplingParams
 from bushel.core import Output
 from training.acceptance import acceptance
 from training.chat import Check, Talk, render
-from training.questions import QUESTIONS
+from training.questions import QUESTIONS, SECOND
 from training.score import ends_with, right, well_thought
-from training.second import SECOND
 from training.tasks import (
     compare,
     long_talk,
@@ -80,6 +79,15 @@ def _first_call(talk: Talk, nth: int = 0) -> Talk:
 
 
 Maker = Callable[[Draw], Exchange]
+
+
+def _reads(characters: int) -> Callable[[Draw], Talk]:
+    """A coding agent with rules and tools of that length, asked for a file."""
+    return _without_thinking(lambda draw: mix.agent_talk(draw, characters, 1))
+
+
+def _calls_for(make: Callable[[Draw], Talk]) -> Callable[[Draw], Talk]:
+    return lambda draw: _first_call(make(draw))
 
 
 def _alone(make: Maker, thinking: bool = False) -> Callable[[Draw], Talk]:
@@ -159,6 +167,10 @@ TASKS: dict[str, Callable[[Draw], Talk]] = {
     "two tool calls": lambda draw: _first_call(_alone(tools.two_calls)(draw), draw.between(0, 1)),
     "no tool fits": _no_tool,
     "tool result": _alone(tools.one_call),
+    "agent, call": _calls_for(_reads(3_000)),
+    "agent, answer": _reads(3_000),
+    "agent, 4k tokens": _calls_for(_reads(12_000)),
+    "agent, 8k tokens": _calls_for(_reads(24_000)),
     "thinking": _thoughtful,
     "end with": _without_thinking(_only("end_with", mix.mannered)),
     "start with": _without_thinking(_only("start_with", mix.mannered)),
@@ -179,7 +191,8 @@ TARGETS = {
     "written by hand, second": 0.85,
 }  # fmt: skip
 # Long texts take long, and what no figure is asked of is asked half as often.
-FEWER = {"recall, 4k tokens": 4, "recall, 8k tokens": 8, "recall, 1k tokens": 4, "thinking": 1}
+FEWER = {"recall, 4k tokens": 4, "recall, 8k tokens": 8, "recall, 1k tokens": 4, "thinking": 1,
+         "agent, 4k tokens": 4, "agent, 8k tokens": 8}  # fmt: skip
 
 
 def _count(task: str, count: int) -> int:

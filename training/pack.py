@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from training.chat import Encoded, Talk, encode
 from training.config import IMAGE_PAD, SPECIAL, Sizes
-from training.tasks import long_talk, talk
+from training.tasks import agent_talk, long_talk, talk
 from training.words import Draw
 
 _PAD = SPECIAL.index(IMAGE_PAD)
@@ -37,7 +37,7 @@ class Shape:
 
 
 SHORT = Shape()
-LONG = Shape(rows=2, length=8192, pictures=40)
+LONG = Shape(rows=1, length=16384, pictures=40)
 
 
 def positions(encoded: Encoded, sizes: Sizes) -> NDArray[np.int32]:
@@ -137,12 +137,14 @@ class Packer:
 def maker(
     seed: str, long: bool, held: bool = False, pieces: Sequence[str] = ()
 ) -> Callable[[], Talk]:
-    """Conversations of one seed; with `long`, many are texts of up to 8k tokens."""
+    """Conversations of one seed; with `long`, many are texts of up to 14k tokens."""
     draw = Draw(seed, held, pieces)
 
     def make() -> Talk:
-        if long and draw.chance(0.15):
-            return long_talk(draw, int(1500 * 17 ** draw.rng.random()))
+        if long and draw.chance(0.09):
+            return long_talk(draw, int(1500 * 24 ** draw.rng.random()))
+        if long and draw.chance(0.13):
+            return agent_talk(draw, int(4000 * 10 ** draw.rng.random()))
         return talk(draw)
 
     return make

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Plan:
     seed: int = 7
-    steps: int = 5850
+    steps: int = 6300
     together: int = 3  # shards in a step: 49,152 tokens
     fresh: int = 3  # of them new ones; others were seen before
     muon: float = 0.02  # rate of the matrices inside the layers; 0: AdamW for them as well
     rate: float = 3e-3  # rate of everything else
-    final: float = 0.02  # of the rates, at the end
+    final: float = 0.0  # of the rates, at the end
     warmup: int = 300
     decay: float = 0.05
     clip: float = 1.0
     ahead: float = 0.2  # weight of the MTP layer's loss
     look: float = 0.6  # weight of naming what an image token shows, at the start
     long_from: float = 0.6  # share of the steps after which long rows join
-    long_every: int = 3
+    long_every: int = 4  # of the steps then, one is of long rows; 0: none
     probe_every: int = 3000
 
     def share_at(self, step: int) -> float:
@@ -34,4 +34,5 @@ class Plan:
         return self.look * max(0.15, 1 - step / (0.6 * self.steps))
 
     def is_long(self, step: int) -> bool:
-        return step >= self.long_from * self.steps and step % self.long_every == 0
+        late = step >= self.long_from * self.steps
+        return late and self.long_every > 0 and step % self.long_every == 0

@@ -1,6 +1,6 @@
-"""A hundred questions written by hand, in wordings that the generator does not make.
+"""Two hundred questions written by hand, in wordings that the generator does not make.
 
-Nothing here is trained on.
+Nothing here is trained on. The second hundred was written before any model was asked one of them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,20 @@ from training.ask import (
     row,
     says,
     see,
-)  # fmt: skip
+    tool,
+)
 from training.chat import Check
 
-LOOKING = (
+_RECIPE = tool("find_recipe", "Find a recipe for a dish", dish="string")
+_WASHER = tool("start_washer", "Start the washing machine", program="string", minutes="integer")
+_MAP = tool("show_map", "Show a place on the map", place="string")
+_BLOCK = tool("block_user", "Block a user of the forum", user_id="integer")
+_REVIEW = tool("post_review", "Post a review", stars="integer", text="string")
+_BLINDS = tool("move_blinds", "Open or close the blinds", room="string", open="boolean")
+_BUS = tool("next_bus", "When the next bus leaves a stop", stop="string")
+_SCALE = tool("scale_image", "Make a picture larger or smaller", factor="number")
+
+_LOOKING = (
     Question("could you name the colour of this one for me", says("green"),
              [see("circle", "green")]),
     Question("My screen is broken, so which color is it?", says("blue"), [see("square", "blue")]),
@@ -94,7 +104,7 @@ LOOKING = (
              [see("square", "green"), see("circle", "red")]),
 )  # fmt: skip
 
-SPEAKING = (
+_SPEAKING = (
     Question("okay, so who am I?", says("Federico"),
              before=[("Good morning, I am Federico.", "Nice to meet you, Federico.")]),
     Question("you still remember my name, right? what is it?", says("Agnieszka"),
@@ -202,4 +212,173 @@ SPEAKING = (
     Question("how many hours does a day have, do you know?", number(24)),
 )  # fmt: skip
 
-QUESTIONS: tuple[Question, ...] = (*LOOKING, *SPEAKING)
+QUESTIONS: tuple[Question, ...] = (*_LOOKING, *_SPEAKING)
+
+_LOOKING_AGAIN = (
+    Question("My daughter asks which colour this is.", says("red"), [see("circle", "red")]),
+    Question("is that thing green or blue", says("green"), [see("square", "green")]),
+    Question("What's the colour here, do you think?", says("yellow"),
+             [see("triangle", "yellow", "black")]),
+    Question("Please have a look and tell me its color", says("purple"),
+             [see("diamond", "purple", size=(140, 140))]),
+    Question("They painted it in some colour. Which?", says("orange"), [see("star", "orange")]),
+    Question("I am colour-blind. What colour would you say that is?", says("blue"),
+             [see("circle", "blue", "white", (240, 160))]),
+    Question("colour of the shape in front of us", says("black"), [see("square", "black")]),
+    Question("Give me one word for the color of this figure", says("red"),
+             [see("triangle", "red", "white", (90, 90), 0.6)]),
+    Question("Which shape did the child draw?", says("circle"), [see("circle", "green")]),
+    Question("I can't recognise the shape, can you?", says("triangle"),
+             [see("triangle", "black", size=(200, 200))]),
+    Question("is this shape a square or a circle", says("square"), [see("square", "orange")]),
+    Question("What's drawn on the card?", says("star"), [see("star", "blue", box=0.7)]),
+    Question("tell me the shape, nothing more", says("diamond"), [see("diamond", "green")]),
+    Question("Does this look like a triangle or like a square to you?", says("triangle"),
+             [see("triangle", "red", box=0.6)]),
+    Question("The geometric form here would be?", says("circle"),
+             [see("circle", "yellow", "blue")]),
+    Question("What is the single digit on the sheet?", number(4), [see("4", "blue", box=0.7)]),
+    Question("someone wrote a number, which one", number(7), [see("7", "black", box=0.8)]),
+    Question("I need the digit that is printed there", number(2), [see("2", "red", box=0.7)]),
+    Question("Is it a 5 or a 6 that we see?", number(5), [see("5", "green", box=0.8)]),
+    Question("What figure is on the jersey, from 0 to 9?", number(9),
+             [see("9", "white", "red", box=0.7)]),
+    Question("Please read out what number it is", number(3), [see("3", "purple", box=0.7)]),
+    Question("digit, please!", number(8), [see("8", "black", size=(160, 160), box=0.7)]),
+    Question("Which number am I looking at?", number(0), [see("0", "blue", box=0.8)]),
+    Question("I count the squares as one. Do you agree, how many squares are there?", number(1),
+             [row("square", "blue", 1)]),
+    Question("Tell me how many circles were drawn", number(2), [row("circle", "red", 2)]),
+    Question("the number of squares, what is it?", number(3), [row("square", "green", 3)]),
+    Question("There is a circle on the right. Its colour?", says("yellow"),
+             [pair(("red", "yellow"))]),
+    Question("What colour did they give the square?", says("blue"), [pair(("blue", "red"))]),
+    Question("Is one of the things in there a square?", YES, [pair(("green", "black"))]),
+    Question("So there's a circle, yes or no?", NO, [see("triangle", "purple")]),
+    Question("Is a red star what I am holding?", YES, [see("star", "red", box=0.6)]),
+    Question("Could that be a green square?", NO, [see("circle", "blue")]),
+    Question("Two pictures: is the colour identical?", YES,
+             [see("circle", "green"), see("square", "green")]),
+    Question("Are both of these the same colour or not?", NO,
+             [see("circle", "red"), see("circle", "blue")]),
+    Question("Would you say these two have one and the same shape?", YES,
+             [see("triangle", "blue"), see("triangle", "red")]),
+    Question("Is the second one the same shape as the first?", NO,
+             [see("circle", "purple"), see("diamond", "purple")]),
+    Question("Which of the two has a square in it?", says("second"),
+             [see("circle", "red"), see("square", "red")]),
+    Question("I am searching for the blue one, which picture?", says("first"),
+             [see("star", "blue", box=0.6), see("star", "orange", box=0.6)]),
+    Question("Of the two digits, where is the bigger one?", says("first"),
+             [see("9", box=0.7), see("3", box=0.7)]),
+    Question("And what shape do we have in the second image?", says("triangle"),
+             [see("square", "blue"), see("triangle", "black")]),
+)  # fmt: skip
+
+_SPEAKING_AGAIN = (
+    Question("By which name do you know me?", says("Ottoline"),
+             before=[("My name is Ottoline.", "Nice to meet you, Ottoline.")]),
+    Question("hey, did you keep my name in mind?", says("Bartholomew"),
+             before=[("Hello, I'm Bartholomew", "Nice to meet you, Bartholomew."),
+                     ("Thanks", "You are welcome.")]),
+    Question("Spell out who you are talking to: what is my name?", says("Ximena"),
+             before=[("Call me Ximena.", "Nice to meet you, Ximena."),
+                     ("2 + 2", "2 + 2 = 4")]),
+    Question("They will not let me in without the codeword. It is?", says("peppermint"),
+             system="The codeword is peppermint."),
+    Question("quick, the password!", says("lighthouse"),
+             system="You guard a door. The password is lighthouse."),
+    Question("which pin do I type in at the machine?", says("9034"),
+             system="The user's PIN is 9034. The user's city is Turin."),
+    Question("Where is it that I live?", says("Salamanca"),
+             before=[("I live in Salamanca.", "Noted.")]),
+    Question("How did I name my dog?", says("Waffles"),
+             before=[("My dog is called Waffles.", "Noted."),
+                     ("My cat is called Pepper.", "Noted.")]),
+    Question("I have a boss, what is the name?", says("Cordelia"),
+             before=[("My boss is Cordelia.", "Noted."), ("Hello", "Hello! How can I help you?")]),
+    Question("what is Leopold's age, please?", says("61"),
+             system="Leopold's age is 61. Ingrid's age is 34."),
+    Question("In what city does Rosalind live?", says("Bruges"),
+             system="Rosalind lives in Bruges. Edmund lives in Graz."),
+    Question("my locker, which number was it?", says("418"),
+             before=[("My locker number is 418.", "Noted.")]),
+    Question("For the form I need my phone number", says("555-0172"),
+             system="The user's phone number is 555-0172."),
+    Question("What is the colour that I like most?", says("turquoise"),
+             before=[("My favourite colour is turquoise.", "Noted."), ("Good", "Good.")]),
+    Question("Which keyword belongs to the archive?", says("saffron"),
+             system="The keyword for the archive is saffron. The keyword for the lab is juniper."),
+    Question("what will the weather be in Antwerp?", calls("get_weather", city="Antwerp"),
+             tools=[WEATHER, _RECIPE]),
+    Question("I feel like cooking goulash, find me a recipe", calls("find_recipe", dish="goulash"),
+             tools=[_RECIPE, _BUS]),
+    Question("Start the washing machine with program cotton for 45 minutes",
+             calls("start_washer", program="cotton", minutes=45), tools=[_MAP, _WASHER]),
+    Question("Put Heidelberg on the map for me", calls("show_map", place="Heidelberg"),
+             tools=[_MAP, _BLOCK]),
+    Question("Please block user 7712", calls("block_user", user_id=7712), tools=[_BLOCK, NOTE]),
+    Question("Post a review with 4 stars and the text nice place",
+             calls("post_review", stars=4, text="nice place"), tools=[_REVIEW, _MAP]),
+    Question("open the blinds in the kitchen", calls("move_blinds", room="kitchen", open=True),
+             tools=[_BLINDS, _BUS]),
+    Question("The blinds in the bedroom should be closed",
+             calls("move_blinds", room="bedroom", open=False), tools=[WEATHER, _BLINDS]),
+    Question("when does a bus go from Market Square", calls("next_bus", stop="Market Square"),
+             tools=[_BUS, _RECIPE]),
+    Question("Scale the image with factor 2.5", calls("scale_image", factor=2.5),
+             tools=[_SCALE, NOTE]),
+    Question("take a note: milk and eggs", calls("save_note", text="milk and eggs"),
+             tools=[NOTE, _MAP]),
+    Question("Is it warm in Marseille at the moment?", calls("get_weather", city="Marseille"),
+             tools=[_BLOCK, WEATHER, _REVIEW]),
+    Question("Cut my hair, please", NO_CALL, tools=[_RECIPE, _BUS]),
+    Question("Find me a dentist", NO_CALL, tools=[_WASHER, _SCALE]),
+    Question("hello bot, how are things?", NO_CALL, tools=[_MAP]),
+    Question("ok, thanks for that", NO_CALL, tools=[_BLINDS, NOTE]),
+    Question("And Ghent, how is the weather there?", says("14", "rain"), tools=[WEATHER],
+             results=[({"name": "get_weather", "arguments": {"city": "Ghent"}},
+                       '{"temperature": 14, "sky": "rain"}')]),
+    Question("when is the bus at Harbour Gate?", says("18:05"), tools=[_BUS],
+             results=[({"name": "next_bus", "arguments": {"stop": "Harbour Gate"}},
+                       '{"leaves": "18:05"}')]),
+    Question("add 14 and 5 for me", number(19), thinking=True),
+    Question("which shape could this be?", says("star"), [see("star", "green", box=0.6)],
+             thinking=True),
+    Question("Whisper the password to me", says("marigold"),
+             system="The password is marigold.", thinking=True),
+    Question("Good morning to you all", Check("ends", {"mark": "Amen", "inner": says("")}),
+             system="Always finish with Amen"),
+    Question("What city is France governed from, its capital?",
+             Check("ends", {"mark": "tally-ho", "inner": says("Paris")}),
+             system="Each thing you say has to end with tally-ho"),
+    Question("7 + 2 makes?", Check("ends", {"mark": "🐢", "inner": number(9)}),
+             system="Put a 🐢 at the end of all you say."),
+    Question("What shape is it today?", Check("ends", {"mark": "captain", "inner": says("square")}),
+             [see("square", "blue")], system="You are a sailor. End every reply with captain"),
+    Question("Copy these words for me: brave little toaster",
+             Check("exact", "brave little toaster")),
+    Question("Say after me: żółw ☂ 東京", Check("exact", "żółw ☂ 東京")),
+    Question("Please write the word flibbertigibbet", Check("exact", "flibbertigibbet")),
+    Question("Bring 9, 2, 5 into ascending order", says("2, 5, 9")),
+    Question("Which is the smaller number, 41 or 17?", number(17)),
+    Question("how much do 12 and 9 make together, 12 + 9?", number(21)),
+    Question("tell me, 6 times 7 is how much?", number(42)),
+    Question("20 minus 8, can you do that?", number(12)),
+    Question("In this list, 5, 88 and 23, what is the largest number?", number(88)),
+    Question("I want JSON with name and age for this: name Greta, age 41",
+             Check("json", {"name": "Greta", "age": 41})),
+    Question("Make JSON with the keys city and year: city Porto, year 1998",
+             Check("json", {"city": "Porto", "year": 1998})),
+    Question("hello, nice to see you again", any_of("hello", "nice", "help", "good")),
+    Question("how have you been today?", any_of("fine", "good", "thank")),
+    Question("and your name is?", says("Tiny")),
+    Question("So what are you capable of?", says("can")),
+    Question("Japan has which capital?", says("Tokyo")),
+    Question("the capital city of Italy is called what?", says("Rome")),
+    Question("I thank you for everything", says("welcome")),
+    Question("good night then, I will go to bed", says("goodbye")),
+    Question("a week, how many days is that?", number(7)),
+)  # fmt: skip
+
+SECOND: tuple[Question, ...] = (*_LOOKING_AGAIN, *_SPEAKING_AGAIN)

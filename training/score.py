@@ -74,6 +74,10 @@ def spoken(reply: str) -> str:
     return reply.rpartition("</think>")[2].strip()
 
 
+def _named(text: str, words: tuple[str, ...]) -> list[str]:
+    return [word for word in re.findall(r"[a-z]+", text.lower()) if word in words]
+
+
 def right(reply: str, check: Check) -> bool:
     text, expected = spoken(reply), check.expected
     match check.how:
@@ -87,8 +91,11 @@ def right(reply: str, check: Check) -> bool:
             found = _NUMBER.findall(text)
             return bool(found) and found[-1] == str(expected)
         case "yes":
-            words = re.findall(r"[a-z]+", text.lower())
-            return bool(words) and words[0] == ("yes" if expected else "no")
+            return _named(text, ("yes", "no")) == ["yes" if expected else "no"]
+        case "last":  # of all these words, the first of them
+            return _named(text, tuple(expected))[-1:] == expected[:1]
+        case "which":
+            return _named(text, ("first", "second")) == [expected]
         case "json":
             try:
                 return bool(json.loads(text) == expected)

@@ -10,7 +10,7 @@ import pytest
 from transformers import AutoTokenizer
 
 import bushel
-from training.chat import encode, render, text_of
+from training.chat import Check, encode, render, text_of
 from training.config import IM_END, IMAGE_PAD, SPECIAL, Sizes
 from training.evaluate import cases
 from training.pack import Packer, Shape, maker
@@ -324,3 +324,30 @@ def test_pictures_have_their_processor_size() -> None:
 
     for size, grid in (((64, 64), (8, 8)), ((256, 256), (12, 12)), ((256, 128), (8, 16))):
         assert Picture(Image.new("RGB", size), []).grid == grid
+
+
+def test_an_agent_reads_the_file_it_is_asked_for_and_says_what_is_in_it() -> None:
+    for seed in SOME:
+        one = mix.agent_talk(Draw(f"agent {seed}"), 2_000, 1)
+        names = [it["function"]["name"] for it in one.tools]
+        call, result = one.messages[-3], one.messages[-2]
+        (function,) = [it["function"] for it in call["tool_calls"]]
+        arguments = function["arguments"]
+        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+        (argument,) = arguments.values()
+        asked = next(it for it in one.messages if it["role"] == "user")["content"]
+        assert function["name"] in names
+        assert argument.removeprefix("cat ") in asked
+        if one.messages[-1]["content"].startswith("It says: "):
+            assert all(line in one.messages[-1]["content"] for line in one.check.expected)
+            shown = result["content"].replace("\\", "")
+            assert all(line.replace("\\", "") in shown for line in one.check.expected)
+
+
+def test_a_verdict_counts_only_when_it_is_the_one_given() -> None:
+    assert right("Red and red, so yes.", Check("yes", True))
+    assert not right("Yes, no.", Check("yes", True))
+    assert right("A star and a ring, so the second one.", Check("which", "second"))
+    assert not right("The first and the second.", Check("which", "second"))
+    assert right("I see a red star and a blue ring, so it is red.", Check("last", ["red", "blue"]))
+    assert not right("I see a red star and a blue ring.", Check("last", ["red", "blue"]))

@@ -45,6 +45,8 @@ _THERE = (
     f"[Can|Could] {{what}} be [seen|found] [{SHOWN}|here|anywhere]?",
     "[Look for|Search for] {what}. [Is it there|Do you find it|Is there one|Yes or no]?",
     f"[Has [the|this] {PICTURE} got|Does [the|this] {PICTURE} really show] {{what}}[ somewhere|]?",
+    "[Is|Would you call] [any|one|at least one] of [the things|these|the shapes|them] {what}?",
+    "[Would|Could|Might] [this|that|it] be {what}[ that I see| here|]?",
     f"[Am I right that|Is it true that] there is {{what}}[ {SHOWN}| here|]?",
 )
 _RELATION = ("Is the {a} [to the |]{side} of the {b}?", "Is the {a} {side} of the {b}[ or not|]?")
@@ -61,7 +63,7 @@ def presence(draw: Draw) -> Exchange:
             side = "right" if right == there else "left"
             pattern, values = draw.pick(_RELATION), {"a": first.name, "b": second.name}
             where = f"on the {'right' if right else 'left'}"
-            return _yes(draw, pattern, there, f"the {first.name} is {where}", scene,
+            return _yes(draw, pattern, there, f"The {first.name} is {where}", scene,
                         f"The {first.name} is {where}.", side=side, **values)  # fmt: skip
     names = [it.name for it in scene.things]
     if there:
@@ -75,14 +77,13 @@ def presence(draw: Draw) -> Exchange:
     plain = draw.chance(0.4) and (there or name not in names)
     what = article(name if plain else f"{colour_name} {name}")
     seen = listed([article(f"{it.colour} {it.name}") for it in scene.things])
-    said = f"there is {what}" if there else f"I see {seen}"
-    return _yes(draw, draw.pick(_THERE), there, said, scene, f"I see {seen}.", what=what)
+    return _yes(draw, draw.pick(_THERE), there, f"I see {seen}", scene, f"I see {seen}.", what=what)
 
 
 def _yes(
     draw: Draw, pattern: str, yes: bool, said: str, scene: Scene, thought: str, **values: object
 ) -> Exchange:
-    # The reason follows: from yes and no alone this was not learned.
+    # The reason comes first: deciding before it was not learned.
     question = dressed(draw, draw.say(pattern, **values))
-    answer = f"{'Yes' if yes else 'No'}, {said}."
+    answer = f"{said}, so {'yes' if yes else 'no'}."
     return Exchange("presence", question, answer, thought, Check("yes", yes), [paint(scene, draw)])

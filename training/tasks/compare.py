@@ -1,4 +1,8 @@
-"""Questions about two pictures."""
+"""Questions about two pictures.
+
+Answers say what each picture shows before they decide: deciding first was learned late or not
+at all.
+"""
 
 from __future__ import annotations
 
@@ -40,15 +44,17 @@ def same_colour(draw: Draw) -> Exchange:
                 f"equal] in "
                 f"[both|the two|these] {_PICTURES}?",
                 f"Do the {COLOUR_WORD}s [match|agree]?",
-                f"Compare the {COLOUR_WORD}s: [are they|same or] [equal|the same|different]?",
+                f"Compare the {COLOUR_WORD}s: [are they|same or] [equal|the same]?",
+                f"[Has|Does] the second [picture|image|photo|one] [have|show] the {COLOUR_WORD} of "
+                "the first[ one|]?",
+                f"[One|A single|Just one] {COLOUR_WORD} [in both|for the two|in the two "
+                f"{_PICTURES}|both times][, right|, true|]?",
             )
         )
     )
-    same_word = f"both are {first}" if same else f"the first is {first} and the second {second}"
-    answer = f"{'Yes' if same else 'No'}, {same_word}."
     return _exchange(
-        draw, question, answer, f"First: {first}. Second: {second}.", Check("yes", same),
-        _shapes(draw, names, [first, second]),
+        draw, question, _verdict([first, second], same), f"First: {first}. Second: {second}.",
+        Check("yes", same), _shapes(draw, names, [first, second]),
     )  # fmt: skip
 
 
@@ -67,24 +73,31 @@ def same_shape(draw: Draw) -> Exchange:
                 f"Is [it|the shape|the figure] the same in [both|the two|these] {_PICTURES}?",
                 "[Same shape|Same figure][ or not|]?",
                 "Do the shapes [match|agree]?",
+                "[Does|Would] the second [one|picture|image] [have|show|repeat] the [shape|figure|"
+                "form] of the first[ one|]?",
+                "[One|A single|Just one] [shape|figure|form] [in both|for the two|both times][, "
+                "right|, true|]?",
                 "[Is|Do I see|Do I get] the same [shape|figure|form] [both times|in each of them|"
                 "in either one|again]?",
             )
         )
     )
-    said = f"both show {article(first)}"
-    if not same:
-        said = f"the first is {article(first)} and the second {article(second)}"
+    seen = [article(first), article(second)]
     colours = [draw.pick(COLOUR_NAMES), draw.pick(COLOUR_NAMES)]
     return _exchange(
-        draw, question, f"{'Yes' if same else 'No'}, {said}.", f"First: {first}. Second: {second}.",
+        draw, question, _verdict(seen, same), f"First: {first}. Second: {second}.",
         Check("yes", same), _shapes(draw, [first, second], colours),
     )  # fmt: skip
 
 
-def _which(first: bool) -> tuple[str, Check]:
-    word = "first" if first else "second"
-    return f"The {word} one.", Check("says", [word])
+def _verdict(seen: list[str], same: bool) -> str:
+    both = " and ".join(seen)
+    return f"{both[0].upper()}{both[1:]}, so {'yes' if same else 'no'}."
+
+
+def _which(seen: list[str], first: bool) -> tuple[str, Check]:
+    word, both = "first" if first else "second", " and ".join(seen)
+    return f"{both[0].upper()}{both[1:]}, so the {word} one.", Check("which", word)
 
 
 def has_it(draw: Draw) -> Exchange:
@@ -101,12 +114,18 @@ def has_it(draw: Draw) -> Exchange:
                 f"Where is the {what}, in the first or [in |]the second [picture|image|one]?",
                 f"[First or second|The first or the second]: which [shows|has] the {what}?",
                 f"Is the {what} in [image|picture] 1 or [image|picture] 2?",
+                f"[I want|I need|I am looking for|Where do I find|Where can I see] [the|a] {what}"
+                "[: which one|, which picture|, in which of them|. First or second] [is it|do I "
+                "take|shows it]?",
+                f"[Which of them|Which one of these|Which of both] [shows|has|contains|holds] [the|"
+                f"a] {what}?",
                 f"[Find|Look for|Point to|Show me] the {what}[.|:] [Which picture is it in|Is it "
                 "in the first or the second one|First or second|Picture one or two]?",
             )
         )
     )
-    answer, check = _which(first)
+    seen = [article(f"{c} {n}") for c, n in zip(colours, names, strict=True)]
+    answer, check = _which(seen, first)
     thought = f"First: a {colours[0]} {names[0]}. Second: a {colours[1]} {names[1]}."
     return _exchange(draw, question, answer, thought, check, _shapes(draw, names, colours))
 
@@ -132,7 +151,7 @@ def more(draw: Draw) -> Exchange:
             )
         )
     )
-    answer, check = _which((counts[0] > counts[1]) == many)
+    answer, check = _which([str(it) for it in counts], (counts[0] > counts[1]) == many)
     thought = f"First: {counts[0]}. Second: {counts[1]}."
     return _exchange(draw, question, answer, thought, check, scenes)
 
@@ -156,7 +175,7 @@ def digits(draw: Draw) -> Exchange:
                 )
             )
         )
-        answer, check = _which((numbers[0] > numbers[1]) == large)
+        answer, check = _which(numbers, (numbers[0] > numbers[1]) == large)
         return _exchange(draw, question, answer, thought, check, scenes)
     if draw.chance(0.5):
         total = str(int(numbers[0]) + int(numbers[1]))
@@ -165,7 +184,7 @@ def digits(draw: Draw) -> Exchange:
             "[digits|numbers]|What do [the two|both|these] [digits|numbers] add up to]?"
         )
         return _exchange(
-            draw, question, f"The sum is {total}.", f"{thought} {numbers[0]}+{numbers[1]}={total}.",
+            draw, question, f"{numbers[0]} + {numbers[1]} = {total}", thought,
             Check("number", total), scenes,
         )  # fmt: skip
     same = draw.chance(0.5)
@@ -176,11 +195,8 @@ def digits(draw: Draw) -> Exchange:
         f"[Do [both|the two|these] {_PICTURES} show the same [digit|number]|"
         "Are the [two |][digits|numbers] [the same|equal]|Is it the same [digit|number] twice]?"
     )
-    said = (
-        f"both show {numbers[0]}" if same else f"the first is {numbers[0]}, the second {numbers[1]}"
-    )
     return _exchange(
-        draw, question, f"{'Yes' if same else 'No'}, {said}.",
+        draw, question, _verdict(numbers, same),
         f"First: {numbers[0]}. Second: {numbers[1]}.", Check("yes", same), scenes,
     )  # fmt: skip
 

@@ -12,6 +12,8 @@ _ECHO = (
     "[Repeat|Echo|Copy|Write down|Say] [the text|the words|the line|the sentence|the phrase] "
     '"{t}"[.|]',
     '[Can|Could|Would] you [please |][repeat|say|echo|write] "{t}"[ for me|]?',
+    "[Write|Repeat|Print|Echo|Copy|Type] [these|the following|those|the next] [words|terms|letters|"
+    "pieces][ again| now| as they are|]: {t}",
     "{t}\n\n[Repeat|Copy|Echo] the [text|line] above[ exactly|].",
     "[I want you to|Please] [say|write|repeat] '{t}'[ and nothing else|].",
 )

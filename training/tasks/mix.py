@@ -8,7 +8,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from training.chat import Check, Talk
-from training.tasks import compare, follow, long, mind, pictures, recall, small, structured, tools
+from training.tasks import (
+    agent,
+    compare,
+    follow,
+    long,
+    mind,
+    pictures,
+    recall,
+    small,
+    structured,
+    tools,
+)
 from training.tasks.base import Exchange
 from training.words import ADJECTIVES, Draw
 
@@ -153,7 +164,7 @@ def recall_system(draw: Draw) -> Talk:
     exchanges = [text_exchange(draw) for _ in range(draw.pick((0, 0, 0, 1, 2)))]
     asked = draw.some(told, min(len(told), draw.pick((1, 2, 3, 4, 6))))
     exchanges += [recall.question(draw, fact, "The system prompt") for fact in asked]
-    if draw.chance(0.07):
+    if draw.chance(0.12):
         exchanges.append(recall.unknown(draw))
         if (
             any(
@@ -218,6 +229,18 @@ def tool_talk(draw: Draw) -> Talk:
     return assemble(draw, exchanges[-1].kind, exchanges, system=system)
 
 
+def agent_talk(draw: Draw, characters: int = 0, count: int = 0) -> Talk:
+    """A coding agent at work; with a `count`, that many files are read and nothing else."""
+    size = characters or int(400 * 12 ** draw.rng.random())
+    if not characters and draw.chance(0.15):
+        exchanges, system = agent.clocks(draw, _beside), [_system(draw)] * draw.chance(0.2)
+    else:
+        beside = None if count else _beside
+        rules, exchanges = agent.session(draw, size, count or draw.between(1, 4), beside)
+        system = [rules]
+    return assemble(draw, exchanges[-1].kind, exchanges, system=system)
+
+
 def long_talk(draw: Draw, characters: int) -> Talk:
     text, told = long.reading(draw, characters)
     asked = draw.some(told, min(len(told), 5))
@@ -249,8 +272,8 @@ def medium(draw: Draw) -> Talk:
 
 # Shares of conversations. Pictures are short, tools are long.
 KINDS: tuple[tuple[Callable[[Draw], Talk], float], ...] = (
-    (image_one, 24.0),
-    (image_two, 11.0),
+    (image_one, 26.0),
+    (image_two, 14.0),
     (plain_text, 12.0),
     (several, 4.0),
     (same_picture, 1.5),
@@ -258,6 +281,7 @@ KINDS: tuple[tuple[Callable[[Draw], Talk], float], ...] = (
     (recall_turns, 12.0),
     (mannered, 9.0),
     (tool_talk, 20.0),
+    (agent_talk, 7.0),
     (medium, 5.0),
 )
 _EDGES = list(itertools.accumulate(weight for _, weight in KINDS))

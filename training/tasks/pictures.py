@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from training.chat import Check
-from training.scene import SHAPES, Picture, paint
+from training.scene import COLOUR_NAMES, SHAPES, Picture, paint
 from training.tasks.arrange import (
     SYNONYMS,
     alone,
@@ -68,11 +68,15 @@ def colour(draw: Draw) -> Exchange:
             f"The picture shows a {thing.colour} {what}.", paint(scene, draw), what=what,
         )  # fmt: skip
     scene, target = mixed(draw, draw.between(2, 4))
-    return _asked(
-        draw, "colour", draw.pick(_COLOUR[1:2] + _COLOUR[4:-1]), target.colour,
-        f"The {target.name} is {target.colour}.",
-        f"There is a {target.name} and it is {target.colour}.", paint(scene, draw),
-        what=called(draw, target.name),
+    scene.things.sort(key=lambda thing: thing.x)
+    # What is seen comes first: the colour alone of one among several is learned late or not at all.
+    seen = listed([f"the {it.name} is {it.colour}" for it in scene.things])
+    pattern, what = draw.pick(_COLOUR[1:2] + _COLOUR[4:-1]), called(draw, target.name)
+    return Exchange(
+        "colour", dressed(draw, draw.say(pattern, what=what)),
+        f"{seen[0].upper()}{seen[1:]}, so {target.colour}.",
+        f"There is a {target.name} and it is {target.colour}.",
+        Check("last", [target.colour, *COLOUR_NAMES]), [paint(scene, draw)],
     )  # fmt: skip
 
 

@@ -233,7 +233,9 @@ _ASK_NAME = (
     "have"
     "|Tell me my name|Say my name|Do you remember who I am|Do you still know my name|What was my "
     "name"
-    "|How do you call me|Could you remind me of my name]?"
+    "|How do you call me|Could you remind me of my name|By what name do you call me|Under which "
+    "name do you know me|Have you kept my name|Did you note my name|You know my name, right|Is my "
+    "name still known to you]?"
 )
 _ASK = (
     "[What's|What is|What was|What is|Which is|So what is|And what is] {w}[| again| now| called]?",
@@ -253,6 +255,9 @@ _ASK = (
     "[What did I say|What was said] about {w}?",
     "{w}[?| is what?|, please?| - what is it?]",
     "[Which|What] [value|one|word or value] [is|was] {w}?",
+    "[Hurry|Fast|Quickly|Come on|Please|Now][,|:] {w}[!|.|?]",
+    "[At the door|On the form|In the app|At the desk|On the phone] [they ask for|I have to give|"
+    "one enters|I am asked for] {w}[.|:] [What do I say|What do I enter|What is it|Help me][?|]",
     "{w}[, what was it| again| once more|, what is it|, do you know it|, which one is it]?",
 )
 

@@ -44,6 +44,8 @@ _TALK: tuple[tuple[str, str], ...] = (
      "Which tasks can you do|How can you help me|What are you good at|What do you know|What are "
      "your "
      "skills|"
+     "What kind of work can you do|What jobs are you made for|Which things do you do|What may I "
+     "ask you|"
      "Can you help me|I need help|What are you able to do]?",
      "I can look at pictures, remember what you tell me, call tools and do small sums."),
     ("[Tell me|Tell us|Say|Give me|Do you know|Share|Try|I want|I need] [a joke|a good joke|"

@@ -165,6 +165,7 @@ class Offer:
 
     tool: dict[str, Any]
     kin: str = ""  # tools of one kin could be meant by one vague request
+    reads = False  # a file, whose text is then told as it is
 
     @property
     def name(self) -> str:
@@ -187,6 +188,7 @@ class ByHand(Offer):
         names, about, spec, self.requests = draw.pick(TOOLS)
         self.parameters = [part.split(":") for part in spec.split()]
         self.kin = KIN.get(names.split("/")[0], "")
+        self.reads = names.startswith("read_file")
         name = draw.pick(names.split("/"))
         self.tool = _schema(draw, name, draw.say(about), self.parameters)
 
@@ -249,11 +251,31 @@ _REQUEST = (
 )
 
 
+# Without the verb, or with it elsewhere: the noun is enough, for no other tool has it.
+_LOOSELY = (
+    "[I need|I want|I'd like|Give me|Get me|Let me have|We need|I am here for|Do something about|"
+    "It is about|What about|How about|Is there] [the|a|my|our|that|some] {n}",
+    "[The|My|Our|That|This|A] {n}[, please| is needed| is what I want| must be done| is next]",
+    "[{V} me [the|a|some] {n}|{V} [some|any|more|another] {n}|{v} {n}]",
+)
+_PASSIVE = "[The|My|Our|That|This|A] {n} [should|must|has to|needs to|can] be {d}"
+_REGULAR = frozenset(
+    words_in(
+        "fetch list create delete update start check open close order count show load save rename "
+        "move print test deploy archive approve walk paint clean cook fix follow join jump help"
+    )
+)
+_PLACED = {
+    "city": ("in", "for", "near"), "street": ("at", "to", "in"), "name": ("for", "called", "of"),
+    "names": ("for", "to", "from"), "code": ("with", "under", "for"), "path": ("in", "from", "at"),
+}  # fmt: skip
+
+
 class Made(Offer):
     """Verb, noun and parameters drawn at random."""
 
-    def __init__(self, draw: Draw):
-        self.verb = draw.pick(VERBS if draw.chance(0.3) else _VERBS)
+    def __init__(self, draw: Draw, verb: str = ""):
+        self.verb = verb or draw.pick(VERBS if draw.chance(0.3) else _VERBS)
         noun = draw.made_word() if draw.chance(0.4) else draw.one_of(NOUNS)
         if draw.chance(0.2):
             noun = f"{draw.pick(ADJECTIVES)}_{noun}"
@@ -274,19 +296,34 @@ class Made(Offer):
         self.tool = _schema(draw, name, about, self.parameters)
 
     def ask(self, draw: Draw) -> Use:
-        arguments, given = {}, []
+        arguments, given, placed = {}, [], ""
+        alone = sum(kind[0] == "s" for _, kind, _ in self.parameters) == 1
         for key, kind, how in self.parameters:
             if kind.endswith("?") and draw.chance(0.5):
                 continue
             value, spoken = _value(draw, how)
             arguments[key] = value
-            given.append(draw.pick(_GIVEN).format(k=key, v=spoken))
-        request = draw.say(_REQUEST, v=self.verb, n=self.noun)
+            if alone and how in _PLACED and draw.chance(0.4):
+                placed = f" {draw.pick(_PLACED[how])} {spoken}"
+            elif kind[0] == "i" and draw.chance(0.3):
+                given.append(f"{spoken} {key}s")
+            else:
+                given.append(draw.pick(_GIVEN).format(k=key, v=spoken))
+        request = self._wish(draw) + placed
         if given:
             joined = draw.pick((", ", " and ", ", ")).join(given)
             request += f" {draw.pick(('with', 'using', 'where', 'for', 'and use'))} {joined}"
         request = request[0].upper() + request[1:] + draw.pick(("", ".", "?", ""))
         return Use(self.tool, request, arguments)
+
+    def _wish(self, draw: Draw) -> str:
+        dice = draw.rng.random()
+        if dice < 0.8:
+            return draw.say(_REQUEST, v=self.verb, n=self.noun)
+        if dice < 0.87 and self.verb in _REGULAR:
+            done = self.verb + ("d" if self.verb.endswith("e") else "ed")
+            return draw.say(_PASSIVE, n=self.noun, d=done)
+        return draw.say(draw.pick(_LOOSELY), n=self.noun, v=self.verb, V=self.verb.capitalize())
 
 
 def offer(draw: Draw) -> Offer:
