@@ -10,7 +10,7 @@ class Budget:
     """Thoughts end after so many tokens: then the row is made to say `closing`, and goes on.
 
     opened: the prompt ends inside a thinking block. Otherwise thoughts begin with `opening`, and
-    a reply that does not begin so has none.
+    a reply that does not begin so has none. markers: as `Style.markers`, for these two.
     """
 
     tokens: int
@@ -18,6 +18,7 @@ class Budget:
     opening: str
     ending: str
     closing: tuple[int, ...]
+    markers: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True)

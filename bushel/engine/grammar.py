@@ -34,6 +34,7 @@ LIMITS = LLParserLimits(
 _THREADS = 2  # one grammar that takes seconds does not hold up the next
 _KEPT = 64  # compiled grammars; agents send the same ones with every turn
 
+_ANY_TOKENS = '%llguidance {"no_forcing": true}\n'
 _EXCERPT = re.compile(r"\n\s*\d+ \| |\s*<state>|\s*<non-verbose/>")
 _PLACE = re.compile(r"^at \d+\(\d+\): |failed to compile JSON schema: ")
 
@@ -84,13 +85,28 @@ def _unsupported(why: str) -> RequestError:
 
 def compiled(tokens: LLTokenizer, grammar: str) -> LLMatcher:
     """At its start. RequestError, with the library's words, if it cannot be."""
-    matcher = LLMatcher(tokens, grammar, log_level=0, limits=LIMITS)
+    matcher = LLMatcher(tokens, _spelled(tokens, grammar), log_level=0, limits=LIMITS)
     if matcher.is_error():
         raise RequestError(
             f"The schema or grammar of the reply cannot be used: {said_by(matcher)}",
             code="invalid_grammar",
         )
     return matcher
+
+
+def _spelled(tokens: LLTokenizer, grammar: str) -> str:
+    """Text that must come is written in the tokenizer's own tokens, if these say the same.
+
+    Some tokenizers change text, if only its accents; with those, any tokens may spell it.
+    """
+    if tokens.decode_str(tokens.tokenize_str(grammar)) == grammar:
+        return grammar
+    if not grammar.startswith("{"):
+        return f"{_ANY_TOKENS}{grammar}"
+    several = json.loads(grammar)
+    for it in several["grammars"]:
+        it["lark_grammar"] = f"{_ANY_TOKENS}{it['lark_grammar']}"
+    return json.dumps(several)
 
 
 def prove(tokens: LLTokenizer, grammar: str) -> None:

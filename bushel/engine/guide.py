@@ -22,7 +22,9 @@ from bushel.engine.grammar import said_by
 from bushel.engine.reply import Decode
 from bushel.engine.thoughts import Thoughts
 
-_MOST_THREADS = 8  # for masks, of which one takes 0.02 to 2 ms
+# A mask takes 0.02 to 2 ms, and as long as two of the first sort to wake a thread for it.
+_THREADS = min(8, os.cpu_count() or 1)
+_DEAR = 0.0005  # seconds
 # Seconds that a mask or a token of a grammar hardly ever takes, and how many of them a reply may
 # cost the others that are in the batch with it.
 _SLOW, _MOST_SLOW = 0.05, 2.0
@@ -37,8 +39,8 @@ class Guided:
         self.decoding = decoding
         self.matcher = matcher  # None: no grammar
         self.forced: int | None = None  # the one token that may come next
-        self.watched = False  # its mask may have been slow: the next one is measured
-        self._slow = 0.0  # processor seconds of what was
+        self.cost = 0.0  # seconds, of its last mask
+        self._slow = 0.0  # seconds, of masks and tokens that were slow
         self._thoughts = None if budget is None else Thoughts(budget, decode, decoding)
         self._taken = 0  # tokens of the reply
         self.follow(())
@@ -70,16 +72,22 @@ class Guided:
             raise self._lost()
         self._charge(time.thread_time() - start)
 
+    @property
+    def dear(self) -> bool:
+        """Whether its mask may as well be computed in a thread. One that is slow is measured."""
+        return self.forced is None and _DEAR < self.cost <= _SLOW
+
     def measure(self, words: np.ndarray) -> None:
-        """Its grammar's mask, computed in this thread."""
-        assert self.matcher is not None
+        """Its grammar's mask, if it needs one, computed in this thread."""
+        if self.matcher is None or self.forced is not None:
+            return
         start = time.thread_time()
         self.matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
-        self._charge(time.thread_time() - start)
+        self.cost = time.thread_time() - start
+        self._charge(self.cost)
 
     def _charge(self, seconds: float) -> None:
-        self.watched = seconds > _SLOW
-        self._slow += seconds if self.watched else 0.0
+        self._slow += seconds if seconds > _SLOW else 0.0
         if self._slow > _MOST_SLOW:
             raise RequestError(
                 "The schema or grammar of the reply is too complex: following it takes too long.",
@@ -91,7 +99,7 @@ class Guided:
         if not forced:
             return None
         # In the middle of a character the grammar lets nothing else begin.
-        if self.matcher is not None and not self.matcher.validate_tokens([forced[0]]):
+        if self.matcher is not None and self.matcher.validate_tokens([*forced]) < len(forced):
             return None
         return forced[0]
 
@@ -178,11 +186,11 @@ class Masker:
         if not held:
             return None, []
         words = np.full((len(held) + 1, len(self._valid)), 0xFFFFFFFF, np.uint32)
-        self._compute([it for _, it in held], words)
+        done = self._together([it for _, it in held], words)
         slots, failed = [len(held)] * len(guides), Failures()
         for slot, (at, guided) in enumerate(held):
             try:
-                if guided.watched and guided.forced is None:
+                if guided not in done:
                     guided.measure(words[slot])
                 words[slot] &= self._valid
                 guided.allow(words[slot], self._ends)
@@ -191,22 +199,21 @@ class Masker:
                 failed.append((at, error))
         return Masks(slots, words), failed
 
-    def _compute(self, guides: list[Guided], words: np.ndarray) -> None:
-        """The grammars' masks, in parallel, but for those that are watched."""
-        found = [
-            (it, it.matcher, slot)
-            for slot, it in enumerate(guides)
-            if it.matcher is not None and it.forced is None and not it.watched
-        ]
-        if not found:
-            return
+    def _together(self, guides: list[Guided], words: np.ndarray) -> list[Guided]:
+        """The masks that take long enough to be worth threads; returns whose these are."""
+        found = [(it, it.matcher, slot) for slot, it in enumerate(guides) if it.dear]
+        if len(found) < 2:
+            return []
         if self._executor is None:
-            self._executor = LLExecutor(min(_MOST_THREADS, os.cpu_count() or 1))
-        pairs = [(matcher, slot) for _, matcher, slot in found]
+            self._executor = LLExecutor(_THREADS)
         start = time.perf_counter()
         self._executor.unsafe_compute_mask_ptr(
-            pairs, words.ctypes.data, words.strides[0], len(words)
+            [(matcher, slot) for _, matcher, slot in found if matcher is not None],
+            words.ctypes.data,
+            words.strides[0],
+            len(words),
         )
-        if time.perf_counter() - start > _SLOW:  # somebody's
-            for it, _, _ in found:
-                it.watched = True
+        each = (time.perf_counter() - start) * min(_THREADS, len(found)) / len(found)
+        for it, _, _ in found:
+            it.cost = each
+        return [it for it, _, _ in found]

@@ -20,7 +20,8 @@ class Thoughts:
 
     def __init__(self, budget: Budget, decode: Decode, decoding: Decoding):
         self._budget = budget
-        self._reply = Reply(decode, replace(decoding, stops=(), end_ids=frozenset()))
+        whole = replace(decoding, stops=(), end_ids=frozenset(), markers=budget.markers)
+        self._reply = Reply(decode, whole)
         self._text = ""  # which may still become the opening, or the ending
         self._begun = budget.opened
         self._spent = 0  # tokens of thought

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from bushel.chat.grammar.form import Form, Tool
 from bushel.chat.grammar.habit import thinks
 from bushel.chat.grammar.lark import SPACE, Lark, without
 from bushel.chat.grammar.schema import checked
+from bushel.chat.reply.format import Format
 from bushel.chat.reply.formats import FORMATS, GENERIC
 from bushel.chat.reply.sights import starts
 from bushel.chat.reply.thinking import FORMS as THINKING
@@ -20,6 +22,7 @@ from bushel.core import Budget, Guide, RequestError, Style
 from bushel.models import Preparer
 
 _MOST_TOOLS = 1024
+_NAME = re.compile(r"[^\s\"'<>(){}\[\]=|\\]{1,256}")
 
 
 def guide_of(
@@ -40,8 +43,21 @@ def guide_of(
         writing = _Writing(style, form, opened, thinks(request, host), host)
         writing.require_tokens()
         grammar = writing.grammar(answer, wanted)
-    budget = _budget(thinking.get("budget"), form, opened, host)
+        _require_text(grammar or "")
+    budget = _budget(thinking.get("budget"), form, opened, style, host)
     return None if grammar is None and budget is None else Guide(grammar, budget)
+
+
+def _require_text(grammar: str) -> None:
+    """JSON can say halves of characters, which no reply can."""
+    try:
+        grammar.encode()
+    except UnicodeEncodeError:
+        raise RequestError(
+            "A schema, a choice or a tool's name holds half of a character (a lone surrogate).",
+            code="invalid_grammar",
+            param="response_format",
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -58,7 +74,12 @@ def _wanted(request: Mapping[str, Any]) -> _Wanted | None:
     given, choice = request.get("tools") or [], request.get("tool_choice") or "auto"
     several = request.get("parallel") is not False
     named = choice.get("name") if isinstance(choice, Mapping) else None
-    functions = [(at, _function(tool)) for at, tool in enumerate(given)]
+    known = _referred(request.get("messages") or ())
+    functions = [
+        (at, _function(tool))
+        for at, tool in enumerate(given)
+        if callable(tool) or not tool.get("deferred") or _function(tool)["name"] in known
+    ]
     if named is not None:
         functions = [(at, it) for at, it in functions if it["name"] == named]
     must = named is not None or choice == "required"
@@ -81,6 +102,17 @@ def _wanted(request: Mapping[str, Any]) -> _Wanted | None:
     return _Wanted(tools, must, several and named is None)
 
 
+def _referred(messages: Sequence[Any]) -> set[str]:
+    """Names of deferred tools that the model has been told of."""
+    parts = [part for turn in messages for part in _parts(turn)]
+    return {str(it.get("name")) for it in parts if it.get("type") == "tool_reference"}
+
+
+def _parts(turn: Any) -> list[Mapping[str, Any]]:
+    content = turn.get("content") if isinstance(turn, Mapping) else None
+    return [it for it in content if isinstance(it, Mapping)] if isinstance(content, list) else []
+
+
 def _function(tool: Any) -> Mapping[str, Any]:
     if callable(tool):
         from transformers.utils import get_json_schema
@@ -92,6 +124,13 @@ def _function(tool: Any) -> Mapping[str, Any]:
 
 def _tool(at: int, function: Mapping[str, Any], held: bool) -> Tool:
     """held: also arguments of tools that are not strict are held to what can be enforced."""
+    if not _NAME.fullmatch(function["name"]):
+        raise RequestError(
+            f"tools[{at}].function.name has signs that a call cannot be held to: use letters, "
+            "digits, dots, dashes and underscores.",
+            code="invalid_grammar",
+            param="tools",
+        )
     exact = bool(function.get("strict"))
     schema = (function.get("parameters") if exact or held else None) or {}
     where = f"tools[{at}].function.parameters"
@@ -176,18 +215,18 @@ class _Writing:
     def _maybe(self, form: Form, several: bool) -> str:
         """Text, with calls in it as the model likes."""
         lark, rest = self._lark, self._rest(form, several)
-        own = FORMATS[self._style.tools]
+        own = FORMATS.get(self._style.tools, GENERIC)
         if form.leading:
             first = lark.terminal(without(r"/\s*[^\s\[{](?s:.*)/", starts(own)))
             return f"({first} | {self._made(form, several)})?"
         whole = form.begin + form.open
         begin = max((it for it in own.starts if whole.startswith(it)), key=len, default=whole)
-        never = self._starts(begin)
+        never = self._starts(begin, own)
         call = f"{lark.upto(begin, never)} {lark.mark(whole[len(begin) :])} {rest}"
         text = lark.free(never)
         return f"({call})* {text}" if several and not form.single else f"({call} | {text})"
 
-    def _starts(self, begin: str) -> list[str]:
+    def _starts(self, begin: str, own: Format) -> list[str]:
         """What text may not spell, so that no call comes unheld.
 
         Where the beginning itself is spelled it is enough that its lexeme is lazy, and comes first;
@@ -195,14 +234,14 @@ class _Writing:
         """
         if self._lark.is_spelled(begin):
             return []
-        return [*starts(FORMATS[self._style.tools]), *starts(GENERIC)]
+        return [*starts(own), *starts(GENERIC)]
 
     # -- thoughts --
 
     def _thoughts(self) -> str:
         """Those that come before anything else, and the white space behind them."""
         if self._form is None or not (self._opened or self._thinks):
-            return SPACE if self._opened else ""
+            return ""
         lark, ends = self._lark, self._form.ends
         inside = lark.upto(_ending(self._form), ends)
         if self._opened:
@@ -254,14 +293,17 @@ def _tokens(style: Style, host: Preparer) -> tuple[dict[str, int], list[int]]:
     return tokens, [token for text, token in tokens.items() if is_text(text, token)]
 
 
-def _budget(tokens: Any, form: Thinking | None, opened: bool, host: Preparer) -> Budget | None:
+def _budget(
+    tokens: Any, form: Thinking | None, opened: bool, style: Style, host: Preparer
+) -> Budget | None:
     if tokens is None or form is None:
         return None
     if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
         raise RequestError("The thinking budget must be a number of tokens.", param="thinking")
     ending = _ending(form)
     closing = f"\n{ending}\n\n" if form.ending.startswith("</") else ending
-    return Budget(tokens, opened, form.opening, form.ending, _encoded(closing, host))
+    ids = _encoded(closing, host)
+    return Budget(tokens, opened, form.opening, form.ending, ids, style.markers)
 
 
 def _encoded(text: str, host: Preparer) -> tuple[int, ...]:

@@ -68,7 +68,7 @@ class Lark:
     def json(self, schema: Mapping[str, Any], *, exact: bool = True) -> str:
         """A value that a checked schema allows; exact: or a refusal when it is compiled."""
         how = {**_JSON, "lenient": not exact}
-        return self.rule(f"%json {json.dumps({**schema, 'x-guidance': how})}")
+        return self.rule(f"%json {json.dumps({**schema, 'x-guidance': how}, ensure_ascii=False)}")
 
     def pieces(self, marker: str) -> list[tuple[str, int | None]]:
         """A marker as text and tokens, in order: (text, id or None)."""

@@ -136,6 +136,22 @@ def test_what_is_no_form_of_an_answer_is_refused(plain: Preparer, shape: Any) ->
     assert refused.value.param == "response_format"
 
 
+def test_text_that_a_tokenizer_would_change_can_be_said(plain: Preparer) -> None:
+    """The tiny model's composes accents: e and an accent become one letter."""
+    texts = ["cafe\u0301", "\u00e9t\u00e9"]
+    for shape in ({"choice": texts}, {"json_schema": {"enum": texts}}):
+        guide = guide_of(Style(), {"shape": shape}, opened=False, host=plain)
+        assert guide is not None
+        found = replies(plain, guide.grammar or "", Style(), 40, [])
+        assert {text.strip('"') for text in found} == set(texts)
+
+
+def test_half_a_character_is_refused(plain: Preparer) -> None:
+    for shape in ({"choice": ["\ud800"]}, {"json_schema": {"enum": ["\ud800"]}}):
+        with pytest.raises(RequestError, match="half of a character"):
+            guide_of(Style(), {"shape": shape}, opened=False, host=plain)
+
+
 def test_a_tokenizer_whose_tokens_nobody_can_tell_is_named(
     plain: Preparer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

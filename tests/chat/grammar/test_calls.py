@@ -172,6 +172,17 @@ def test_strict_tools_leave_plain_text_alone(hosts: Any) -> None:
         assert not all(takes(it, guide.grammar or "", text) for text in begins), name
 
 
+def test_a_deferred_tool_can_be_called_once_the_model_knows_it(hosts: Any) -> None:
+    later = [*TOOLS[:1], {**TOOLS[2], "deferred": True}]
+    told = [{"role": "tool", "content": [{"type": "tool_reference", "name": "stop"}]}]
+    call = '<tool_call>\n{"name": "stop", "arguments": {}}\n</tool_call>'
+    for messages, good in (([], False), (told, True)):
+        request = {"messages": messages, "tools": later, "tool_choice": "required"}
+        guide = guide_of(Style("hermes"), request, opened=False, host=hosts(()))
+        assert guide is not None
+        assert takes(hosts(()), guide.grammar or "", call) == good
+
+
 def test_calls_that_nobody_asked_to_hold_are_not_held(hosts: Any) -> None:
     tools = [{"type": "function", "function": {"name": "f", "parameters": FIND}}]
     style = style_of("hermes", hosts(()))
