@@ -4,14 +4,14 @@ import mlx.core as mx
 import pytest
 
 from ..families.text import CORE
-from ..families.vision import VISION
+from ..families.vision import EXEMPLARS
 from .run import WIDER
 from .scenarios import scenarios, selected
 from .subject import FEW_TOKENS, NAMES, ROWS, Subject, doubled, subject
 
 # Where all rows meet: the others depend on how fast rows come and go.
 FULL = "chunk 512"
-LONG = (*CORE, *VISION)
+LONG = (*CORE, *EXEMPLARS)
 
 
 def check(whole: Subject, title: str) -> None:

@@ -92,11 +92,10 @@ def test_thoughts_that_are_stripped_lose_nothing_before_them(name: str) -> None:
         assert cached >= len(question.ids) - SLACK
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3_5"])
-def test_a_typical_conversation_reuses_nearly_all(name: str) -> None:
+def test_a_typical_conversation_reuses_nearly_all() -> None:
     """B34: 96 % and more of turns two to five, with an agent's long instructions."""
     turns: list[Any] = [{"role": "system", "content": CORPUS * 5}, {"role": "user", "content": "?"}]
-    with Serving(name, prefill_chunk=512) as serving:
+    with Serving("qwen3_5", prefill_chunk=512) as serving:
         serving.ask(prompts("calling", turns))
         for at in range(4):
             turns += round_of("", CORPUS[30 * at : 30 * at + 20], at)
