@@ -18,26 +18,18 @@ from collections.abc import Generator
 
 from bushel.chat.reply.format import Format, Offered, Section
 from bushel.chat.reply.formats.invoke import Elements, InvokeFormat
-from bushel.chat.reply.formats.parse import Parser
+from bushel.chat.reply.formats.parse import Listed
 
 _CALLS, _CALLS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 _CALL, _CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
 _SEPARATOR, _FENCE = "<｜tool▁sep｜>", "```"
 
 
-class DeepSeekSection(Parser):
-    def read(self) -> Generator[None]:
-        if self.start == _CALLS:
-            yield from self.meet(_CALL)
-        marker = _CALL
-        while marker not in ("", _CALLS_END):
-            if marker == _CALL:
-                yield from self._call()
-            else:
-                self.settle()
-            marker = yield from self.maybe(_FENCE, _CALL_END, _CALL, _CALLS_END)
+class DeepSeekSection(Listed):
+    calls, calls_end, call = _CALLS, _CALLS_END, _CALL
+    between = (_FENCE, _CALL_END)
 
-    def _call(self) -> Generator[None]:
+    def one(self) -> Generator[None]:
         name, _ = yield from self.until(_SEPARATOR)
         self.name(name)
         if (yield from self.peek()) not in "{<":

@@ -16,7 +16,7 @@ from collections.abc import Generator
 
 from bushel.chat.reply.format import Format, Offered, Section
 from bushel.chat.reply.formats.pairs import Pairs
-from bushel.chat.reply.formats.parse import NoCall, Parser
+from bushel.chat.reply.formats.parse import Listed, NoCall
 
 _CALLS, _CALLS_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 _CALL, _CALL_END = "<|tool_call_begin|>", "<|tool_call_end|>"
@@ -28,19 +28,11 @@ _SOLAR_CALL, _SOLAR_END = "<|tool_call:begin|>", "<|tool_call:end|>"
 _SOLAR_NAME, _SOLAR_ARGUMENTS = "<|tool_call:name|>", "<|tool_call:args|>"
 
 
-class KimiSection(Parser):
-    def read(self) -> Generator[None]:
-        if self.start == _CALLS:
-            yield from self.meet(_CALL)
-        marker = _CALL
-        while marker not in ("", _CALLS_END):
-            if marker == _CALL:
-                yield from self._call()
-            else:
-                self.settle()
-            marker = yield from self.maybe(_CALL_END, _CALL, _CALLS_END)
+class KimiSection(Listed):
+    calls, calls_end, call = _CALLS, _CALLS_END, _CALL
+    between = (_CALL_END,)
 
-    def _call(self) -> Generator[None]:
+    def one(self) -> Generator[None]:
         words, _ = yield from self.until(_ARGUMENTS)
         counted = _COUNTED.fullmatch(words.strip())
         if not counted:
@@ -61,21 +53,16 @@ class Kimi(Format):
         return KimiSection(start, offered, first)
 
 
-class SolarSection(Parser):
-    def read(self) -> Generator[None]:
-        if self.start == _SOLAR_CALLS:
-            yield from self.meet(_SOLAR_CALL)
-        marker = _SOLAR_CALL
-        while marker not in ("", _SOLAR_CALLS_END):
-            if marker == _SOLAR_CALL:
-                yield from self.until(_SOLAR_NAME)
-                name, _ = yield from self.until(_SOLAR_ARGUMENTS)
-                self.name(name)
-                yield from self.arguments(_SOLAR_END)
-                self.end()
-            else:
-                self.settle()
-            marker = yield from self.maybe(_SOLAR_END, _SOLAR_CALL, _SOLAR_CALLS_END)
+class SolarSection(Listed):
+    calls, calls_end, call = _SOLAR_CALLS, _SOLAR_CALLS_END, _SOLAR_CALL
+    between = (_SOLAR_END,)
+
+    def one(self) -> Generator[None]:
+        yield from self.until(_SOLAR_NAME)
+        name, _ = yield from self.until(_SOLAR_ARGUMENTS)
+        self.name(name)
+        yield from self.arguments(_SOLAR_END)
+        self.end()
 
 
 class Solar(Format):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Generator
+from typing import ClassVar
 
 from bushel.chat.reply.format import Offered, Section, held
 from bushel.chat.reply.values import JsonSpan
@@ -222,6 +223,30 @@ class Parser(Section):
             self.begin()
             self.part("{}")
             self.whole = True
+
+
+class Listed(Parser):
+    """Calls one after another, with or without markers around all of them."""
+
+    calls: ClassVar[str]
+    calls_end: ClassVar[str]
+    call: ClassVar[str]
+    between: ClassVar[tuple[str, ...]]  # what may stand behind a call
+
+    def read(self) -> Generator[None]:
+        if self.start == self.calls:
+            yield from self.meet(self.call)
+        marker = self.call
+        while marker not in ("", self.calls_end):
+            if marker == self.call:
+                yield from self.one()
+            else:
+                self.settle()
+            marker = yield from self.maybe(*self.between, self.call, self.calls_end)
+
+    @abstractmethod
+    def one(self) -> Generator[None]:
+        """Reads a call from behind its marker."""
 
 
 def first(text: str, markers: tuple[str, ...]) -> tuple[int, str]:
