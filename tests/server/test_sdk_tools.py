@@ -116,10 +116,13 @@ def test_thoughts_come_apart_from_the_answer(client: openai.OpenAI) -> None:
 
 def test_a_budget_ends_the_thoughts_and_the_answer_follows(client: openai.OpenAI) -> None:
     sums = [{"role": "user", "content": "What is 3 + 4?"}]
+    free = ask(client, sums, extra_body={"enable_thinking": True}).choices[0].message
     more = {"enable_thinking": True, "thinking_budget": 3}
     choice = ask(client, sums, extra_body=more).choices[0]
     assert choice.finish_reason == "stop"
-    assert len(choice.message.reasoning_content) < 40
+    thoughts = choice.message.reasoning_content
+    assert free.reasoning_content.startswith(thoughts)
+    assert len(thoughts) < len(free.reasoning_content)
     assert choice.message.content
 
 
