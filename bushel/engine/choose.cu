@@ -1,12 +1,16 @@
 // One block of threads chooses the token of one row: see kernel.py, which defines THREADS, VOCAB
 // (tokens), TOGETHER (logits read at once), LOW_BITS (of a float32 that T never sets), PENALISED
 // and BIASED, and passes
-//   logits [B, VOCAB] of T, settings [B, 8], uniform [B, 2]: u, and whether the input is counted
+//   logits [B, VOCAB] of T, settings [B, 10], of which the last two are the bits of the seed
+//   places [B, 2]: position of the new token in its sequence, and in its reply
+//   slots [B], words [G, VOCAB / 32]: the mask of a row, a bit for each token; slot -1: none
 //   inputs [B], marks [P, VOCAB]: what a penalised row has seen, by count; the top bit: in the prompt
 //   bias [B, VOCAB]
-// for tokens [B] and marked [P, VOCAB], the marks with the inputs counted.
+// for tokens [B], moved [B, 2], the next places, and marked [P, VOCAB], the marks with the inputs
+// counted.
 
 constexpr int WARPS = THREADS / 32;
+constexpr int WORDS = (VOCAB + 31) / 32;
 typedef unsigned long long Wide;
 
 template <typename T, int W>
@@ -24,6 +28,18 @@ __device__ inline unsigned order_of(float x) {
 __device__ inline float value_of(unsigned order) {
   if (order < 0x007fffffu) order = 0x007fffffu;
   return __uint_as_float(order >> 31 ? order ^ 0x80000000u : ~order);
+}
+
+__device__ inline Wide mix(Wide x) {
+  x += 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+// The first of draw.py's uniform numbers.
+__device__ inline float uniform_at(Wide seed, unsigned position) {
+  return float(mix(mix(mix(seed) ^ position)) >> 40) / float(1 << 24);
 }
 
 // The sum over all threads, the same in each, always added in the same order.
@@ -81,16 +97,19 @@ __shared__ double last_end;
 __shared__ int found;
 const int row = blockIdx.x;
 const int lane = threadIdx.x;
-const float* mine = settings + row * 8;
+const float* mine = settings + row * 10;
 const float temperature = mine[0], min_p = mine[1], top_p = mine[2];
 const int top_k = int(mine[3]);
 const int slot = int(mine[7]);
 const T* x = logits + size_t(row) * VOCAB;
+const auto* mask = words + size_t(slots[row] < 0 ? 0 : slots[row]) * WORDS;
+const bool held = slots[row] >= 0;
+if (lane < 2) moved[2 * row + lane] = places[2 * row + lane] + 1;
 
 #if PENALISED
 const float repetition = mine[4], presence = mine[5], frequency = mine[6];
 const Wide told = size_t(slot) * VOCAB;
-const int newest = uniform[2 * row + 1] != 0 ? int(inputs[row]) : -1;
+const int newest = places[2 * row + 1] != 0 ? int(inputs[row]) : -1;
 auto mark = [&](int at, unsigned was) -> unsigned {
   return at == newest && (was & 0x7fff) < 0x7fff ? was + 1 : was;
 };
@@ -107,6 +126,7 @@ auto each = [&](auto&& visit) {
     Pack<uint16_t, TOGETHER> marks_here = {};
     if (slot >= 0) marks_here = *reinterpret_cast<const Pack<uint16_t, TOGETHER>*>(marks + told + base);
 #endif
+    const unsigned allowed = held ? mask[base / 32] >> base % 32 : ~0u;
 #pragma unroll
     for (int j = 0; j < TOGETHER; ++j) {
       float v = static_cast<float>(pack.at[j]);
@@ -121,7 +141,7 @@ auto each = [&](auto&& visit) {
 #if BIASED
       v += bias[size_t(row) * VOCAB + base + j];
 #endif
-      visit(base + j, v + 0.0f);
+      visit(base + j, allowed >> j & 1 ? v + 0.0f : -INFINITY);
     }
   }
 };
@@ -160,9 +180,11 @@ auto weight = [&](float v) -> float {
   float y = (v - largest) * scale;
   return y >= least ? __expf(y) : 0.0f;
 };
+const Wide seed = Wide(__float_as_uint(mine[9])) << 32 | __float_as_uint(mine[8]);
+const float u = uniform_at(seed, places[2 * row]);
 // The token of the thread in whose share of the whole u falls.
 auto pick = [&](double start, double end, double whole) -> bool {
-  double goal = uniform[2 * row] * whole;
+  double goal = u * whole;
   return start <= goal && goal < end;
 };
 double start, end;
@@ -296,6 +318,6 @@ if (lane == THREADS - 1) last_end = end;
 __syncthreads();
 const double whole = last_end;
 if (pick(start, end, whole)) {
-  walk(start, uniform[2 * row] * whole, token);
+  walk(start, u * whole, token);
   tokens[row] = token;
 }

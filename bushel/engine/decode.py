@@ -3,8 +3,8 @@
     launch()   builds and starts step t+1 from step t's tokens, which are still on the device
     Step       what step t will have chosen; reading it waits for step t only
 
-Where rows are held to a guide, step t is read between the two halves of launch(): while the
-forward pass runs, and before tokens are chosen.
+Where rows are held to a guide, another thread reads step t between the two halves of launch():
+while the forward pass runs, and before tokens are chosen (`guides`).
 
 A row that ends was already part of the step in flight: that step's token for it is ignored.
 """
@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 import mlx.core as mx
 
 from bushel.cache import Rows
 from bushel.core import IntegrityError, TokenLogprob
-from bushel.engine.guide import Guided, Masks
+from bushel.engine.chooser import Masks
+from bushel.engine.guide import Guided
 from bushel.engine.prefill import Ready
 from bushel.engine.sampler import Sampled, Sampler
 from bushel.engine.sequence import Phase, Sequence
@@ -32,11 +34,17 @@ _SETTLE_EVERY = 64
 class Step:
     sequences: tuple[Sequence, ...]
     sampled: Sampled
+    twin: mx.array | None  # its tokens, where rows are guided; no two threads touch one array
 
     def read(self) -> list[tuple[Sequence, int, TokenLogprob | None]]:
         rows = [sequence.decoding for sequence in self.sequences]
         tokens, logprobs = self.sampled.read(rows)
         return list(zip(self.sequences, tokens, logprobs, strict=True))
+
+    def overheard(self) -> dict[Sequence, int]:
+        """What it chose, for another thread than the engine's; waits for the device."""
+        tokens: Any = [] if self.twin is None else self.twin.tolist()
+        return dict(zip(self.sequences, tokens, strict=False))
 
 
 @dataclass(frozen=True)
@@ -103,10 +111,6 @@ class DecodeBatch:
         ]
         return guides if any(guides) else []
 
-    def launch(self) -> Step | None:
-        """Start the next step for every row, where none is held to anything."""
-        return None if self._next is None else self.choose(self.forward())
-
     def forward(self) -> Run:
         """Run the newest token of every row; `choose` must follow."""
         assert self._next is not None
@@ -125,11 +129,12 @@ class DecodeBatch:
         )
         self._launches += 1
         settle = self.rows.settle() if self._launches % _SETTLE_EVERY == 0 else []
-        mx.async_eval(*sampled.arrays(), *settle)
+        twin = mx.contiguous(sampled.tokens) if self._guided else None
+        mx.async_eval(*sampled.arrays(), *settle, *([] if twin is None else [twin]))
         self._next = sampled.tokens
         for sequence in self.sequences:
             sequence.launched += 1
-        return Step(tuple(self.sequences), sampled)
+        return Step(tuple(self.sequences), sampled, twin)
 
     def check_integrity(self) -> None:
         self.rows.check_integrity()

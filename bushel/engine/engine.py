@@ -26,9 +26,9 @@ from bushel.core.memory import Memory
 from bushel.core.wire import Started
 from bushel.engine import measure
 from bushel.engine.admission import Admission
+from bushel.engine.chooser import Masks
 from bushel.engine.costs import Stopwatch
-from bushel.engine.decode import DecodeBatch, Step
-from bushel.engine.guide import Masks
+from bushel.engine.decode import DecodeBatch, Run, Step
 from bushel.engine.guides import Guides
 from bushel.engine.prefill import Prefill, Ready
 from bushel.engine.schedule import Chunk, Job, Plan, Policy, State, Work, schedule
@@ -116,10 +116,8 @@ class Engine:
         self._join(plan.join)
         pending, self._pending = self._pending, None
         fault: Exception | None = None
-        if plan.decode and self._batch.guides:
-            fault, pending = self._launch_guided(pending), None
-        elif plan.decode:
-            fault = self._launch()
+        if plan.decode:
+            fault = self._launch(pending)
         tokens = sum(self._run_chunk(chunk) for chunk in plan.chunks)
         self._emit(pending)
         if fault is not None:
@@ -257,45 +255,36 @@ class Engine:
                 self._fail(cleared.sequence, error)
                 self._rebuild(error, self._pending)
 
-    def _launch(self) -> Exception | None:
-        """Start the next decode step; returns what went wrong, if the step as a whole did."""
+    def _launch(self, before: Step | None) -> Exception | None:
+        """Start the next decode step; returns what went wrong, if the step as a whole did.
+
+        before: the step whose tokens it runs, not read yet.
+        """
         try:
-            self._pending = self._batch.launch()
+            self._pending = self._advance(self._batch, before)
         except Exception as error:  # a batched step failed: see `_rebuild`
             return error
-        self._launched()
-        return None
-
-    def _launch_guided(self, pending: Step | None) -> Exception | None:
-        """The same where rows are held to a guide: reads `pending` while the model runs."""
-        batch = self._batch
-        try:
-            run = batch.forward()
-            mx.async_eval(run.logits)
-        except Exception as error:  # as above; what was computed before it is still good
-            self._emit(pending)
-            return error
-        self._emit(pending)
-        if self._batch is not batch:  # that could not be read: all rows start again
-            return None
-        try:
-            self._pending = batch.choose(run, self._masks(batch))
-        except Exception as error:
-            return error
-        self._launched()
-        return None
-
-    def _masks(self, batch: DecodeBatch) -> Masks | None:
-        """What its rows may say next; one whose guide fails ends."""
-        masks, failed = self.guides.masks(batch)
-        for sequence, error in failed:
-            self._fail(sequence, error)
-        return masks
-
-    def _launched(self) -> None:
         self.max_decode_batch = max(self.max_decode_batch, len(self._batch))
         if len(self._batch) > 1:
             self._joint_faults = 0
+        return None
+
+    def _advance(self, batch: DecodeBatch, before: Step | None) -> Step | None:
+        if not len(batch):
+            return None
+        run = batch.forward()
+        return batch.choose(run, self._masks(batch, run, before) if batch.guides else None)
+
+    def _masks(self, batch: DecodeBatch, run: Run, before: Step | None) -> Masks | None:
+        """What its rows may say next, found out while the model runs; whose guide fails ends."""
+        self.guides.start(batch, before)
+        try:
+            mx.async_eval(run.logits)
+        finally:
+            masks, failed = self.guides.masks()
+        for sequence, error in failed:
+            self._fail(sequence, error)
+        return masks
 
     def _run_chunk(self, chunk: Chunk) -> int:
         """Run a piece of one prompt; returns how many tokens that was."""
@@ -408,10 +397,11 @@ class Engine:
         """One decode step of a sequence by itself; None if that ends it."""
         sequence, alone = ready.sequence, DecodeBatch(self.model)
         try:
+            if sequence.guided is not None:
+                sequence.guided.follow(sequence.tokens)
             alone.join(ready)
-            masks = self._masks(alone)
-            step = alone.choose(alone.forward(), masks)
-            if not sequence.done:
+            step = self._advance(alone, None)
+            if step is not None and not sequence.done:
                 self._events.extend(sequence.add(token, found) for _, token, found in step.read())
         except Exception as error:  # nobody else was there
             self._fail(sequence, error)

@@ -1,7 +1,4 @@
-"""What guided rows may say next, worked out on the host while the device runs the model.
-
-    device   | forward pass of step t+1 ......... |
-    host     | read step t, follow | masks | sample step t+1
+"""What guided rows may say next, worked out on the host while the model runs.
 
 A row is guided by a grammar, by a budget for its thoughts, or both. A mask is one bit for each
 token, in words of 32; only guided rows have one.
@@ -12,12 +9,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import mlx.core as mx
 import numpy as np
 from llguidance import LLExecutor, LLMatcher
 
 from bushel.core import Decoding, IntegrityError, RequestError
+from bushel.engine.chooser import Masks
 from bushel.engine.grammar import said_by
 from bushel.engine.reply import Decode
 from bushel.engine.thoughts import Thoughts
@@ -34,35 +32,46 @@ class Guided:
     """One row's guide, and how far the row has come. Follows the tokens that have been read."""
 
     def __init__(self, decoding: Decoding, decode: Decode, matcher: LLMatcher | None):
-        guide = decoding.guide
-        budget = guide.budget if guide is not None else None
         self.decoding = decoding
         self.matcher = matcher  # None: no grammar
-        self.forced: int | None = None  # the one token that may come next
         self.cost = 0.0  # seconds, of its last mask
         self._slow = 0.0  # seconds, of masks and tokens that were slow
-        self._thoughts = None if budget is None else Thoughts(budget, decode, decoding)
+        self._decode = decode
+        self._begin()
+
+    def _begin(self) -> None:
+        guide = self.decoding.guide
+        budget = guide.budget if guide is not None else None
+        thoughts = None if budget is None else Thoughts(budget, self._decode, self.decoding)
+        self._thoughts = thoughts
         self._taken = 0  # tokens of the reply
-        self.follow(())
+        self.forced = self._next_forced()  # the one token that may come next
 
     def holds(self, index: int) -> bool:
         """Whether it may matter at this place of the reply, as far as its tokens are known."""
         free = self._thoughts is None or self._thoughts.free(index)
         return self.matcher is not None or not free
 
-    def follow(self, tokens: Sequence[int]) -> None:
-        """Take what it has said since the last call; RequestError if it cannot be followed."""
-        for token in tokens[self._taken :]:
-            self._taken += 1
-            self._consume(token)
-            if self._thoughts is None:
-                continue
-            if self.forced is not None:
-                self._thoughts.close()
-            else:
-                self._thoughts.add(token)
-            self.forced = None
+    def take(self, token: int) -> None:
+        """What it says next; RequestError if it cannot be followed."""
+        self._taken += 1
+        self._consume(token)
+        if self._thoughts is None:
+            return
+        if self.forced is not None:
+            self._thoughts.close()
+        else:
+            self._thoughts.add(token)
         self.forced = self._next_forced()
+
+    def follow(self, tokens: Sequence[int]) -> None:
+        """Take what is new of all that has been read; go back if less was read than it took."""
+        if self._taken > len(tokens):
+            if self.matcher is not None:
+                self.matcher.reset()
+            self._begin()
+        for token in tokens[self._taken :]:
+            self.take(token)
 
     def _consume(self, token: int) -> None:
         if self.matcher is None:
@@ -156,14 +165,6 @@ def _clear(words: np.ndarray, tokens: Sequence[int] | frozenset[int]) -> None:
         words[at] &= ~bit
 
 
-@dataclass(frozen=True)
-class Masks:
-    """Of some rows of a batch: words[slots[row]] is that row's; the last one allows everything."""
-
-    slots: list[int]
-    words: np.ndarray  # [G + 1, W] uint32
-
-
 Failures = list[tuple[int, Exception]]
 
 
@@ -173,6 +174,7 @@ class Masker:
     def __init__(self, vocab: int, known: int, ends: frozenset[int]):
         """known: tokens that the tokenizer has, which may be more than the model's."""
         self._ends = sorted(end for end in ends if end < vocab)
+        self._width = -(-vocab // 32)
         bits = np.arange(-(-max(vocab, known) // 32) * 32) < vocab
         self._valid = np.packbits(bits, bitorder="little").view(np.uint32)
         self._executor: LLExecutor | None = None
@@ -197,7 +199,8 @@ class Masker:
                 slots[at] = slot
             except Exception as error:  # a matcher's fault is its row's
                 failed.append((at, error))
-        return Masks(slots, words), failed
+        sent = mx.array(words[:, : self._width])
+        return Masks(mx.array(slots, dtype=mx.int32), sent), failed
 
     def _together(self, guides: list[Guided], words: np.ndarray) -> list[Guided]:
         """The masks that take long enough to be worth threads; returns whose these are."""

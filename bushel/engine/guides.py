@@ -1,25 +1,46 @@
-"""The guides of an engine's rows, from a request's grammar to a batch's masks."""
+"""The guides of an engine's rows, from a request's grammar to a batch's masks.
+
+    device           | step t .... | forward pass of step t+1 .. | choose
+    engine's thread  | build, start() | encode the forward pass  | masks(), choose
+    guides' thread                 | read step t, follow, masks |
+
+Where the host is what limits a model's speed, as it is for small ones on a fast GPU, masks take
+none of its time: MLX lets go of the interpreter while it encodes.
+"""
 
 from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 
-from bushel.engine.decode import DecodeBatch
+from bushel.engine.chooser import Masks
+from bushel.engine.decode import DecodeBatch, Step
 from bushel.engine.grammar import Grammars
-from bushel.engine.guide import Guided, Masker, Masks
+from bushel.engine.guide import Guided, Masker
 from bushel.engine.prefill import Prefill
 from bushel.engine.sequence import Sequence
 from bushel.models import Model
 
+Failures = list[tuple[Sequence, Exception]]
+
 
 class Guides:
-    """Owned by one engine, and used by its thread alone."""
+    """Owned by one engine, whose thread alone calls it.
+
+    Between `start` and `masks` the rows' guides are the other thread's.
+    """
 
     def __init__(self, model: Model):
         self._decode = model.tokenizer.decode
         self._grammars = Grammars(model.tokenizer, model.vocab)
         self._masker = Masker(model.vocab, len(model.tokenizer.hf), model.tokenizer.end_ids)
+        self._making: Future[tuple[Masks | None, Failures]] | None = None
+
+    @cached_property
+    def _thread(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, thread_name_prefix="guides")
 
     def warm(self) -> None:
         self._grammars.warm()
@@ -55,14 +76,42 @@ class Guides:
             concurrent.futures.wait(compiling, seconds, return_when=first)
         return bool(compiling)
 
-    def masks(self, batch: DecodeBatch) -> tuple[Masks | None, list[tuple[Sequence, Exception]]]:
-        """What its rows may say next, when all they have said is known; and whose guide fails."""
-        guides = batch.guides
-        for row, sequence in enumerate(batch.sequences if guides else ()):
-            if sequence.done:
-                guides[row] = None
-        masks, failed = self._masker.make(guides)
-        return masks, [(batch.sequences[row], error) for row, error in failed]
+    def start(self, batch: DecodeBatch, before: Step | None) -> None:
+        """Begin with masks for a batch's next step; before: its last one, if not yet read."""
+        rows = list(zip(batch.sequences, batch.guides, strict=True))
+        self._making = self._thread.submit(self._make, rows, before)
+
+    def masks(self) -> tuple[Masks | None, Failures]:
+        """What was started, when it is there: what rows may say next, and whose guide fails."""
+        assert self._making is not None
+        making, self._making = self._making, None
+        return making.result()
+
+    def _make(
+        self, rows: list[tuple[Sequence, Guided | None]], before: Step | None
+    ) -> tuple[Masks | None, Failures]:
+        said = {} if before is None else before.overheard()
+        going_on: list[Guided | None] = []
+        failed = Failures()
+        for sequence, guided in rows:
+            try:
+                going_on.append(_goes_on(guided, said.get(sequence)))
+            except Exception as error:  # a matcher's fault is its row's
+                going_on.append(None)
+                failed.append((sequence, error))
+        masks, more = self._masker.make(going_on)
+        return masks, failed + [(rows[row][0], error) for row, error in more]
 
     def close(self) -> None:
+        self._thread.shutdown(wait=True)
         self._grammars.close()
+
+
+def _goes_on(guided: Guided | None, token: int | None) -> Guided | None:
+    """The guide after what its row said, if anything; None if that ended the reply."""
+    if guided is None or token is None:
+        return guided
+    if token in guided.decoding.end_ids:
+        return None
+    guided.take(token)
+    return guided

@@ -11,6 +11,9 @@ row's settings ask for, nothing else:
 
 Every sum is taken in a fixed order, so that a row's token is a function of its own logits,
 settings and uniform number. What it means is `draw`'s, which is the reference.
+
+Nothing is sent to the device while rows stay the same: uniform numbers are made there, and where
+each row stands is counted there.
 """
 
 from __future__ import annotations
@@ -25,11 +28,15 @@ import numpy as np
 
 from bushel.core import Decoding, IntegrityError
 from bushel.engine import draw
+from bushel.engine.chooser import Turn
 
 AVAILABLE = mx.default_device() == mx.gpu and not mx.metal.is_available()
 
 _THREADS = 1024
 _PROMPT = 1 << 15  # of a row's marks: the token is in the prompt; below it, its count
+
+_LOW_WORD = 0xFFFFFFFF
+_NO_WORDS = mx.zeros((1, 1), dtype=mx.uint32)
 
 _SOURCE = Path(__file__).with_name("choose.cu")
 
@@ -59,10 +66,10 @@ def _kernel(dtype: mx.Dtype, vocab: int, penalised: bool, biased: bool) -> Any:
     header, body = source(dtype, vocab, penalised, biased)
     return mx.fast.cuda_kernel(
         name=f"bushel_choose_{vocab}_{int(penalised)}{int(biased)}",
-        input_names=["logits", "settings", "uniform"]
+        input_names=["logits", "settings", "places", "slots", "words"]
         + ["inputs", "marks"] * penalised
         + ["bias"] * biased,
-        output_names=["tokens"] + ["marked"] * penalised,
+        output_names=["tokens", "moved"] + ["marked"] * penalised,
         header=header,
         source=body,
     )
@@ -101,9 +108,15 @@ class OneLaunch:
         self._arrange()
 
     def _arrange(self) -> None:
-        pairs = zip(self._rows, self._slots, strict=True)
-        self._settings = mx.array([self._settings_of(row, slot) for row, slot in pairs] or [0.0])
+        settings = np.zeros((len(self._rows), 10), np.float32)
+        for at, (row, slot) in enumerate(zip(self._rows, self._slots, strict=True)):
+            settings[at, :8] = self._settings_of(row, slot)
+            # Copied as bits: as numbers, some of them would become others.
+            settings.view(np.uint32)[at, 8:] = [row.seed & _LOW_WORD, row.seed >> 32 & _LOW_WORD]
+        self._settings = mx.array(settings)
         self._greedy = all(draw.route(row) == "greedy" for row in self._rows)
+        self._free = mx.array([-1] * len(self._rows), dtype=mx.int32)
+        self._stand: list[int] = []  # positions and indices that _places holds, end to end
 
     def _settings_of(self, row: Decoding, slot: int) -> list[float]:
         temperature = 0.0 if draw.route(row) == "greedy" else row.temperature
@@ -111,40 +124,40 @@ class OneLaunch:
         penalties = (row.repetition_penalty, row.presence_penalty, row.frequency_penalty)
         return [temperature, row.min_p, row.top_p, float(top_k), *penalties, float(slot)]
 
-    def tokens(
-        self,
-        logits: mx.array,
-        bias: mx.array | None,
-        inputs: mx.array,
-        indices: Sequence[int],
-        u: np.ndarray | None,
-    ) -> mx.array:
-        marks = self._marks
-        if self._greedy and marks is None and bias is None:
+    def tokens(self, logits: mx.array, turn: Turn) -> mx.array:
+        marks, bias, masks = self._marks, turn.bias, turn.masks
+        if self._greedy and marks is None and bias is None and masks is None:
             return mx.argmax(logits, axis=-1)
-        uniform = np.zeros((len(self._rows), 2), np.float32)
-        if u is not None:
-            uniform[:, 0] = u[:, 0]
-        uniform[:, 1] = indices  # only whether it is 0
-        arrays = [logits, self._settings, mx.array(uniform)]
-        shapes: list[tuple[int, ...]] = [(len(self._rows),)]
+        count = len(self._rows)
+        arrays = [logits, self._settings, self._places_at(turn)]
+        arrays += [self._free, _NO_WORDS] if masks is None else [masks.slots, masks.words]
+        shapes: list[tuple[int, ...]] = [(count,), (count, 2)]
         if marks is not None:
-            arrays += [inputs, marks]
+            arrays += [turn.inputs, marks]
             shapes.append(marks.shape)
         if bias is not None:
             arrays.append(bias)
-        tokens, *marked = _kernel(logits.dtype, self._vocab, marks is not None, bias is not None)(
+        kernel = _kernel(logits.dtype, self._vocab, marks is not None, bias is not None)
+        tokens, self._places, *marked = kernel(
             inputs=arrays,
             template=[("T", logits.dtype)],
-            grid=(_THREADS * len(self._rows), 1, 1),
+            grid=(_THREADS * count, 1, 1),
             threadgroup=(_THREADS, 1, 1),
             output_shapes=shapes,
-            output_dtypes=[mx.uint32, mx.uint16][: len(shapes)],
+            output_dtypes=[mx.uint32, mx.uint32, mx.uint16][: len(shapes)],
         )
         if marked:
             self._marks = marked[0]
         found: mx.array = tokens
         return found
+
+    def _places_at(self, turn: Turn) -> mx.array:
+        """[B, 2] position and index of the new tokens: there already, if all went on by one."""
+        stand = [*turn.positions, *turn.indices]
+        if stand != self._stand:
+            self._places = mx.array(np.array(stand, np.uint32).reshape(2, -1).T)
+        self._stand = [at + 1 for at in stand]
+        return self._places
 
     def check_integrity(self) -> None:
         held = 0 if self._marks is None else self._marks.shape[0]

@@ -1,22 +1,23 @@
 """The sampling settings and state of a decode batch's rows, applied together.
 
 What chooses the tokens is a `Chooser`: `grouped` with MLX's own operations on any device, or
-`kernel` in one launch on CUDA, where every operation costs the host several microseconds.
+`kernel` in one launch on CUDA, where every operation costs the host several microseconds, and
+every array that it sends there some fifty.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
 from bushel.core import Decoding, TokenLogprob
 from bushel.engine import draw, kernel
+from bushel.engine.chooser import Chooser, Masks, Turn
 from bushel.engine.grouped import Grouped
-from bushel.engine.guide import Masks
 
 Logprobs = tuple[mx.array, mx.array, mx.array]  # chosen, values of the best, ids of the best
 
@@ -54,42 +55,6 @@ def logprobs_of(logits: mx.array, tokens: mx.array, count: int) -> Logprobs:
     return chosen, values - norm, ids
 
 
-_hold = mx.compile(draw.hold)
-
-
-def _held(logits: mx.array, masks: Masks) -> mx.array:
-    return _hold(logits, mx.array(masks.words), mx.array(masks.slots))
-
-
-# Steps of uniform numbers made at once: 25 small numpy calls, spread over so many steps.
-_BLOCK = 32
-
-
-class Chooser(Protocol):
-    """Owned by a `Sampler`; its rows are the sampler's rows. Each row's token is its own affair."""
-
-    def join(self, row: Decoding, prompt: Sequence[int], reply: Sequence[int]) -> None: ...
-
-    def leave(self, keep: Sequence[int]) -> None: ...
-
-    def tokens(
-        self,
-        logits: mx.array,
-        bias: mx.array | None,
-        inputs: mx.array,
-        indices: Sequence[int],
-        u: np.ndarray | None,
-    ) -> mx.array:
-        """[B] for logits [B, V]: penalties over what was said, `bias` [B, V] added, then drawn.
-
-        `inputs` [B] are the newest tokens, part of the reply where indices[i] is not 0; u
-        [B, 2 * TRIES] are uniform numbers, None if no row needs any.
-        """
-        ...
-
-    def check_integrity(self) -> None: ...
-
-
 class Sampler:
     """Owned by one decode batch; its rows are that batch's rows, in the same order."""
 
@@ -99,7 +64,6 @@ class Sampler:
         self.chooser: Chooser = kernel.OneLaunch(vocab) if kernel.AVAILABLE else Grouped(vocab)
         self._early: tuple[bool, ...] | None = None  # who is below min_tokens, as of _bias
         self._bias: mx.array | None = None  # [B, V]
-        self._block_start: list[int] = []  # the positions that _block begins at
         self._arrange()
 
     def join(self, row: Decoding, prompt: Sequence[int], reply: Sequence[int]) -> None:
@@ -126,9 +90,7 @@ class Sampler:
         its reply and stands at positions[i] of its sequence.
         """
         bias = self._bias_at(indices) if self._biased else None
-        u = self._uniforms(positions) if self._random else None
-        allowed = logits if masks is None else _held(logits, masks)
-        tokens = self.chooser.tokens(allowed, bias, inputs, indices, u)
+        tokens = self.chooser.tokens(logits, Turn(inputs, indices, positions, bias, masks))
         return Sampled(tokens, [self._logprobs(asked, logits, tokens) for asked in self._asked])
 
     def _logprobs(
@@ -137,15 +99,6 @@ class Sampler:
         take = mx.array(asked)
         count = max(self.rows[row].logprobs or 0 for row in asked)
         return asked, logprobs_of(logits[take], tokens[take], count)
-
-    def _uniforms(self, positions: Sequence[int]) -> np.ndarray:
-        """Made a block of steps at a time, since rows move on together."""
-        step = positions[0] - self._block_start[0] if self._block_start else _BLOCK
-        if not 0 <= step < _BLOCK or [at + step for at in self._block_start] != list(positions):
-            self._block = draw.uniforms([row.seed for row in self.rows], positions, _BLOCK)
-            self._block_start, step = list(positions), 0
-        block: np.ndarray = self._block[step]
-        return block
 
     def _bias_at(self, indices: Sequence[int]) -> mx.array | None:
         """Logit bias, and end tokens held down while a reply is shorter than its min_tokens."""
@@ -170,8 +123,6 @@ class Sampler:
     def _arrange(self) -> None:
         rows = self.rows
         self._early = self._bias = None
-        self._block_start = []
-        self._random = any(draw.route(row) != "greedy" for row in rows)
         self._biased = any(row.logit_bias or row.min_tokens for row in rows)
         asked = [(at, row.logprobs) for at, row in enumerate(rows) if row.logprobs is not None]
         few = [at for at, count in asked if count <= draw.CANDIDATES]

@@ -137,9 +137,10 @@ typedef float T;
 
 FUNCTIONS
 
-extern "C" void choose(int rows, const T* logits, const float* settings, const float* uniform,
-                       const uint32_t* inputs, const uint16_t* marks, const float* bias,
-                       uint32_t* tokens, uint16_t* marked) {
+extern "C" void choose(int rows, const T* logits, const float* settings, const uint32_t* places,
+                       const int32_t* slots, const uint32_t* words, const uint32_t* inputs,
+                       const uint16_t* marks, const float* bias, uint32_t* tokens, uint32_t* moved,
+                       uint16_t* marked) {
   for (int row = 0; row < rows; ++row) {
     block::run(row, THREADS, [&] {
       BODY

@@ -8,8 +8,8 @@ import pytest
 
 from bushel.core import Decoding
 from bushel.engine import draw, kernel
+from bushel.engine.chooser import Masks
 from bushel.engine.grouped import Grouped
-from bushel.engine.guide import Masks
 from bushel.engine.sampler import Sampler
 from tests.engine.reference import Settings, decoding
 from tests.engine.test_kernel import (  # noqa: F401
@@ -56,7 +56,7 @@ def masks_of(allowed: list[list[int] | None]) -> Masks:
             words[at] = 0
             for token in tokens:
                 words[at, token // 32] |= np.uint32(1 << token % 32)
-    return Masks(list(range(len(allowed))), words)
+    return Masks(mx.arange(len(allowed)), mx.array(words))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

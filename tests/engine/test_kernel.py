@@ -18,6 +18,7 @@ import pytest
 
 from bushel.core import Decoding
 from bushel.engine import draw, kernel
+from bushel.engine.chooser import Turn
 
 from .reference import ENDS, Settings, allowed, decoding, distribution, penalised
 
@@ -65,15 +66,17 @@ def called(choose: Any, penalised: bool, biased: bool) -> Callable[..., Any]:
     def run(*, inputs: list[mx.array], output_shapes: list[Any], **_: Any) -> list[mx.array]:
         logits = np.ascontiguousarray(np.array(inputs[0].astype(mx.float32)))
         rest = [np.ascontiguousarray(np.array(it)) for it in inputs[1:]]
-        settings, uniform = rest[:2]
-        said, marks = rest[2:4] if penalised else (None, None)
+        said, marks = rest[4:6] if penalised else (None, None)
         bias = rest[-1] if biased else None
-        tokens = np.zeros(output_shapes[0], np.uint32)
-        marked = np.zeros(output_shapes[1], np.uint16) if penalised else None
-        arrays = (logits, settings, uniform, said, marks, bias, tokens, marked)
+        outputs = [
+            np.zeros(shape, dtype)
+            for shape, dtype in zip(output_shapes, (np.uint32, np.uint32, np.uint16), strict=False)
+        ]
+        marked = outputs[2] if penalised else None
+        arrays = (logits, *rest[:4], said, marks, bias, *outputs[:2], marked)
         pointers = [None if it is None else ctypes.c_void_p(it.ctypes.data) for it in arrays]
-        choose(len(tokens), *pointers)
-        return [mx.array(tokens)] + ([] if marked is None else [mx.array(marked)])
+        choose(len(outputs[0]), *pointers)
+        return [mx.array(it) for it in outputs]
 
     return run
 
@@ -110,26 +113,29 @@ def chooser_of(rows: Sequence[Decoding], width: int) -> kernel.OneLaunch:
 
 
 def chosen(rows: Sequence[Decoding], logits: mx.array, positions: Sequence[int]) -> list[int]:
-    u = draw.uniforms([row.seed for row in rows], positions, 1)[0]
     inputs = mx.ones((len(rows),), dtype=mx.uint32)
-    tokens: Any = chooser_of(rows, logits.shape[-1]).tokens(
-        logits, None, inputs, [0] * len(rows), u
-    )
+    turn = Turn(inputs, [0] * len(rows), positions)
+    tokens: Any = chooser_of(rows, logits.shape[-1]).tokens(logits, turn)
     return list(tokens.tolist())
+
+
+@cache
+def evenly(draws: int) -> list[int]:
+    """Positions of seed 0 whose uniform numbers go evenly from 0 to 1."""
+    made = draw.uniforms([0] * 20_000, range(20_000), 1)[0, :, 0]
+    order = np.argsort(made)
+    wanted = (np.arange(draws) + 0.5) / draws
+    places = order[np.searchsorted(made[order], wanted)]
+    assert np.abs(made[places] - wanted).max() < 1e-3
+    return [int(at) for at in places]
 
 
 def drawn(it: Settings, logits: mx.array, draws: int = DRAWS) -> np.ndarray:
     """How often each token comes up for logits [V] when u goes evenly from 0 to 1."""
     width = logits.shape[-1]
     rows = [row_of(it, width)] * draws
-    u = np.repeat((np.arange(draws, dtype=np.float32)[:, None] + 0.5) / draws, 2, axis=1)
-    tokens = chooser_of(rows, width).tokens(
-        mx.broadcast_to(logits, (draws, width)),
-        None,
-        mx.ones((draws,), dtype=mx.uint32),
-        [0] * draws,
-        u,
-    )
+    turn = Turn(mx.ones((draws,), dtype=mx.uint32), [0] * draws, evenly(draws))
+    tokens = chooser_of(rows, width).tokens(mx.broadcast_to(logits, (draws, width)), turn)
     return np.bincount(np.array(tokens), minlength=width)
 
 
@@ -207,7 +213,7 @@ def test_penalties_and_bias_follow_what_was_said() -> None:
         x = logits_of(width, mx.float32, at % 3)
         inputs = mx.array([1, reply[-1] if reply else prompt[-1]], dtype=mx.uint32)
         bias = mx.array(banned) if at < 3 else None
-        tokens = chooser.tokens(mx.stack([x, x]), bias, inputs, [at, at], None)
+        tokens = chooser.tokens(mx.stack([x, x]), Turn(inputs, [at, at], [at + 3, at + 3], bias))
         chooser.check_integrity()
         exact = np.array(x)
         assert int(tokens[0]) == int(exact.argmax())
@@ -220,3 +226,20 @@ def test_penalties_and_bias_follow_what_was_said() -> None:
             chooser.join(plain, prompt, [])
             chooser.leave([1, 0])
     assert len(set(reply)) > 6  # control: without penalties there would be three at most
+
+
+def test_its_uniform_numbers_are_those_of_draw() -> None:
+    """Among 30 alike tokens the choice tells the number: at every step, and for any seed."""
+    width, count, seeds = 600, 30, [0, 1, -1, 1 << 40, (1 << 63) - 5, 0x7FA00001]
+    rows = [row_of(Settings(1.0, count), width, seed) for seed in seeds]
+    chooser = chooser_of(rows, width)
+    x = mx.broadcast_to(mx.arange(width) * -1e-6, (len(rows), width))
+    inputs = mx.ones((len(rows),), dtype=mx.uint32)
+    positions = [5, 900, 17, 3, 0, 1 << 20]
+    for at in range(8):
+        if at == 5:  # one goes back, as after a fault
+            positions[2] = 2
+        here = [position + at for position in positions]
+        tokens = np.array(chooser.tokens(x, Turn(inputs, [at] * len(rows), here)))
+        u = draw.uniforms(seeds, here, 1)[0, :, 0]
+        assert np.abs(tokens + 0.5 - u * count).max() < 0.501
