@@ -1,4 +1,4 @@
-"""Masks before every way of choosing tokens: MLX's operations, and the launch for CUDA."""
+"""Masks before every way of choosing tokens: MLX's operations, the launch for CUDA, the host."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from bushel.core import Decoding
 from bushel.engine import draw, kernel
 from bushel.engine.chooser import Masks
 from bushel.engine.grouped import Grouped
+from bushel.engine.hosted import Hosted
 from bushel.engine.sampler import Sampler
 from tests.engine.reference import Settings, decoding
 from tests.engine.test_kernel import (  # noqa: F401
@@ -22,7 +23,7 @@ from tests.engine.test_kernel import (  # noqa: F401
 )
 
 WIDTH = 600
-CHOOSERS = {"grouped": Grouped, "one launch": kernel.OneLaunch}
+CHOOSERS = {"grouped": Grouped, "one launch": kernel.OneLaunch, "hosted": Hosted}
 
 
 def rows() -> list[Decoding]:
