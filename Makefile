@@ -11,6 +11,10 @@ STAMP := .venv/.setup-$(MLX)
 BIN := .venv/bin
 # env.sh preloads a fast BLAS where setup found one.
 PY := scripts/env.sh $(BIN)/python
+# Two processes, which keep together what one file's tests share until one has nothing left to do.
+PYTEST := $(PY) -m pytest -n 2 --dist worksteal
+# Where it is set, every process that a test starts would compile Bushel again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup serve test lint format bench parity clients traintest clean
 .DEFAULT_GOAL := help
@@ -19,6 +23,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
 setup: $(STAMP) ## make .venv (MLX=metal, cpu or cuda13)
+	@scripts/preamble.sh
 
 $(STAMP): pyproject.toml scripts/setup.sh scripts/openblas.sh
 	PYTHON="$(PYTHON)" scripts/setup.sh "$(MLX)"
@@ -28,7 +33,7 @@ serve: setup ## serve on 127.0.0.1:8000 (MODEL=a directory or hub id, ARGS=flags
 	$(PY) -m bushel serve $(MODEL) $(ARGS)
 
 test: lint ## lint, then all tests
-	$(PY) -m pytest -n 2
+	$(PYTEST)
 
 lint: setup ## ruff and mypy
 	$(BIN)/ruff check .
@@ -42,9 +47,13 @@ format: setup ## apply ruff's fixes and formatting
 bench: setup ## decode benchmark
 	$(PY) -m benchmarks.decode
 
-parity: setup ## batched output against solo output, per model family; 500 random scripts
+parity: setup ## batched output against solo output, and all that is tested of every family
 	$(PY) -m tests.parity
-	BUSHEL_SCRIPTS=500 $(PY) -m pytest -n 2 tests/engine/test_scripts.py
+	BUSHEL_FAMILIES=all $(PYTEST) tests/families tests/models/test_features.py \
+		tests/parity/test_controls.py tests/llm/test_kv_bits.py
+	BUSHEL_SCRIPTS=500 BUSHEL_TRACES=600 BUSHEL_KILLS=2 $(PYTEST) \
+		tests/engine/test_scripts.py tests/prefix/test_traces.py tests/prefix/disk \
+		tests/server/test_cache_killed.py
 
 clients: setup ## real agents and SDKs against a server; downloads 3 GB from PyPI and npm
 	$(PY) -m tests.clients

@@ -1,8 +1,12 @@
 """What a family of checkpoints promises, as data."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+# Tests run over every family, and not only over those that stand for others.
+EVERY = os.environ.get("BUSHEL_FAMILIES") == "all"
 
 KINDS = {
     "KVCache": "kv",

@@ -22,6 +22,7 @@ from .text_window import WINDOWED
 
 __all__ = [
     "BASE",
+    "COMMON",
     "CONV",
     "CORE",
     "DELTA",
@@ -54,6 +55,17 @@ CORE = (
     "rwkv7",
     "recurrent_gemma",
     "deepseek_v3",
+)
+# Others that many people run: these are tried in every way in which rows meet and part.
+COMMON = (
+    "qwen3",
+    "qwen3_moe",
+    "qwen3_next",
+    "qwen3_5_moe",
+    "jamba",
+    "nemotron_h",
+    "olmo_hybrid",
+    "kimi_linear",
 )
 
 

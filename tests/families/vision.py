@@ -46,6 +46,8 @@ EXEMPLARS = frozenset(
         "lfm2_vl",
     )
 )
+# Others that many people run: these are tried in every way in which rows meet and part.
+COMMON = frozenset(("qwen3_5_moe_vl", "gemma4_vl", "idefics3", "glm4v"))
 
 
 def build(name: str, path: Path) -> Path:

@@ -27,7 +27,7 @@ def limit_for(rows: int, length: int, name: str) -> int:
     return limit
 
 
-REQUESTS = [(900, 0), (40, 1), (700, 2), (300, 3), (1000, 4), (20, 5), (600, 6), (64, 7)] * 3
+REQUESTS = [(900, 0), (40, 1), (700, 2), (300, 3), (1000, 4), (20, 5), (600, 6), (64, 7)] * 2
 PARAMS = SamplingParams(max_tokens=12, temperature=0, ignore_eos=True)
 
 
@@ -185,12 +185,12 @@ def test_a_heavy_context_makes_chunks_smaller() -> None:
 # -- over time -----------------------------------------------------------------------------
 
 
-def test_five_thousand_requests_leave_nothing_behind() -> None:
+def test_three_thousand_requests_leave_nothing_behind() -> None:
     """B55."""
     with LLM(str(checkpoint_dir("lfm2")), max_batch=64) as llm:
         params = SamplingParams(max_tokens=2, temperature=0, ignore_eos=True)
         seen = []
-        for round_ in range(10):
+        for round_ in range(6):
             outs = llm.generate(
                 [{"prompt_token_ids": ids(2 + at % 7, round_)} for at in range(500)], params
             )

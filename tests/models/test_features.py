@@ -1,4 +1,7 @@
-"""An image that was seen before is not encoded again, and nothing else changes (B5, B7, B44)."""
+"""An image that was seen before is not encoded again, and nothing else changes (B5, B7, B44).
+
+BUSHEL_FAMILIES=all tries every family that sees.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,9 +15,10 @@ from bushel.models import Prompt, vision
 from bushel.models.recall import Recall
 from bushel.models.records import difference, distance
 from bushel.models.vision import VisionModel
+from tests.families.family import EVERY
 from tests.families.images import LARGE, MEDIUM, SMALL, picture
 from tests.families.solo_vision import POSITION_STATE
-from tests.families.vision import VISION
+from tests.families.vision import COMMON, EXEMPLARS, VISION
 
 from .sight import Shelf, loaded, prompt, watched
 
@@ -25,11 +29,14 @@ ONE_IMAGE = {name for name, family in VISION.items() if family.most_images < 2}
 # Their processors pad images to the largest of a prompt, so a larger one beside it makes it new.
 PADDED = {"pixtral", "mistral3", "idefics2", "llava_onevision"}
 
+# Every way to place an image, one whose images stand beside the prompt, and two that are odd.
+SOME = sorted({*EXEMPLARS, *COMMON, "mllama", "minicpmv4_7", "idefics2"})
+
 A, C, M = picture(SMALL, 1), picture(SMALL, 3), picture(MEDIUM, 4)
 B, B2 = picture(LARGE, 2), picture(LARGE, 5)
 
 
-@pytest.fixture(scope="module", params=VISION)
+@pytest.fixture(scope="module", params=VISION if EVERY else SOME)
 def family(request: pytest.FixtureRequest) -> Iterator[VisionModel]:
     model = loaded(request.param)
     yield model

@@ -32,6 +32,7 @@ class Mutation:
     families: tuple[str, ...]
     scenario: str  # where it has to be noticed
     apply: Callable[[Patch], None]
+    at_load: bool = False
 
 
 # -- layers: what a batch is made of, and what becomes of its rows --------------------------
@@ -403,7 +404,7 @@ MUTATIONS = (
     Mutation("composite alone", COMPOSITE, "leaves", wrong_row_alone(Composite)),
     Mutation("composite restore", COMPOSITE, "fork", restored_empty),
     Mutation("composite restored keys", COMPOSITE, "fork", restored_wrong(KV, one_token_short)),
-    Mutation("lane", WRONG_IN_SILENCE, "chunk 512", lane_forgotten),
+    Mutation("lane", WRONG_IN_SILENCE, "chunk 512", lane_forgotten, at_load=True),
     Mutation("rows leave", ONE_OF_EACH, "leaves", first_rows_kept),
     Mutation("next tokens", ONE_OF_EACH, "leaves", tokens_of_other_rows),
     Mutation("decode position", MROPE, "chunk 512", decode_position_off_by_one),

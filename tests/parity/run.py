@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Self
 from unittest.mock import patch
 
@@ -13,7 +14,7 @@ import numpy as np
 from bushel import LLM, SamplingParams
 from bushel.core import Choice, FinishReason, Prepared
 from bushel.llm import Handle
-from bushel.models import Prompt
+from bushel.models import Model, Prompt, load
 from bushel.models.vision import VisionModel
 
 from ..families.checkpoint import VOCAB
@@ -41,6 +42,17 @@ class Result:
 
     def __str__(self) -> str:
         return f"difference {self.difference:.1e}; " + ("; ".join(self.faults) or "no fault")
+
+
+@lru_cache(maxsize=8)
+def loaded(path: str, **settings: Any) -> Model:
+    """What engines share: to read a checkpoint takes as long as what most tests do with it.
+
+    A mistake that is made at load has to clear it.
+    """
+    model = load(path, **settings)
+    model.close = lambda: None  # type: ignore[method-assign]
+    return model
 
 
 class Watch:
@@ -142,7 +154,8 @@ class Run:
         reuse: bool = False,
     ):
         self.subject = subject
-        self.llm = LLM(subject.path, prefill_chunk=chunk, prefix_cache=reuse)
+        with patch("bushel.engine.build.load", load if subject.double else loaded):
+            self.llm = LLM(subject.path, prefill_chunk=chunk, prefix_cache=reuse)
         self.sent: list[Sent] = []
         self.faults: list[str] = []
         self.watch = Watch(self.llm, garbage=garbage)

@@ -8,10 +8,20 @@ from functools import partial
 
 from bushel.engine.reply import Decode
 
-from ..families.text import CORE, TEXT
-from ..families.vision import EXEMPLARS, VISION
+from ..families import text, vision
+from ..families.text import TEXT
+from ..families.vision import VISION
 from .run import Result, Run
-from .subject import LONGEST, ONE_TOKEN, ROWS, Subject
+from .subject import (
+    FEW_ROWS,
+    FEW_TOKENS,
+    LONGEST,
+    ONE_TOKEN,
+    ROWS,
+    TOKENS,
+    Subject,
+    subject,
+)
 
 Scenario = Callable[[Subject], Result]
 # Kinds that are copied in a way of their own.
@@ -41,7 +51,7 @@ def staggered(subject: Subject) -> Result:
 def churn(subject: Subject) -> Result:
     """All of it in one run: prompts in small chunks, rows that come and rows that go."""
     with Run(subject, 8) as run:
-        for at in range(ROWS):
+        for at in range(len(subject.rows)):
             count = subject.tokens - 2 * at
             run.submit(at, max_tokens=count, count=count)
             run.step(2)
@@ -84,14 +94,14 @@ def fork(subject: Subject) -> Result:
         run.submit(ONE_TOKEN, n=2)
         run.step(6)
         run.submit(0, n=2)
-        run.submit(5)
+        run.submit(len(subject.rows) - 1)
         return run.finish()
 
 
 def in_turn(subject: Subject) -> Result:
     """Prompts are prefilled a chunk each in turn: each is embedded between others' chunks."""
     with Run(subject, 8, in_turn=True) as run:
-        for at in range(ROWS):
+        for at in range(len(subject.rows)):
             run.submit(at)
         run.until(lambda: False)
         if subject.sees:
@@ -104,7 +114,7 @@ def in_turn(subject: Subject) -> Result:
 def garbage(subject: Subject) -> Result:
     """Before every submit, step and call of the model, its own positions are overwritten."""
     with Run(subject, 8, in_turn=True, garbage=True) as run:
-        for at in range(ROWS):
+        for at in range(len(subject.rows)):
             run.submit(at)
         return run.finish()
 
@@ -112,14 +122,14 @@ def garbage(subject: Subject) -> Result:
 def again(subject: Subject) -> Result:
     """Rows that come and go leave their state behind; sent again, each computes one token (B32)."""
     with Run(subject, 8, reuse=True) as run:
-        for at in range(ROWS):
+        for at in range(len(subject.rows)):
             count = subject.tokens - 2 * at
             run.submit(at, max_tokens=count, count=count)
             run.step(2)
         run.until(lambda: False)
         stats, before = run.llm.cache_stats(), run.watch.tokens
         first = len(run.sent)
-        for at in range(ROWS):
+        for at in range(len(subject.rows)):
             run.submit(at)
             run.step(1)
         run.until(lambda: False)
@@ -182,14 +192,29 @@ def scenarios(name: str) -> dict[str, Scenario]:
     return found
 
 
-def selected(name: str) -> list[str]:
-    """What the tests run: all of families that stand for others, of those what is hardest.
+def stands_for_others(name: str) -> bool:
+    return name in text.CORE or name in vision.EXEMPLARS
 
-    `make parity` runs all of every family.
-    """
+
+def short(name: str) -> bool:
+    """Whether the tests try a family with few rows, in what is hardest for it."""
+    return not (stands_for_others(name) or name in text.COMMON or name in vision.COMMON)
+
+
+def shortened(name: str) -> Subject:
+    kinds = (TEXT[name] if name in TEXT else VISION[name]).kinds
+    goes_on = {"kv", "recurrent", "composite"}  # as it began, however long it gets
+    return subject(name, FEW_TOKENS if goes_on.issuperset(kinds) else TOKENS, FEW_ROWS)
+
+
+def selected(name: str) -> list[str]:
+    """What the tests run of a family; `make parity` runs all of every family."""
     found = list(scenarios(name))
-    if name in CORE or name in EXEMPLARS:
-        return found
+    if not short(name):
+        known = {"churn"}  # `again` begins with it
+        if not stands_for_others(name):
+            known |= {"fork"} if name in VISION else {"fork", "in turn"}
+        return [title for title in found if title not in known]
     if name in VISION:
         return ["fork" if VISION[name].single else "again", found[-1]]
     if TEXT[name].equal_chunks:

@@ -25,12 +25,14 @@ from ..families.vision import VISION
 from ..families.vision_family import VisionFamily
 
 NAMES = (*TEXT, *VISION)
-# Enough for a prompt of one token to fill the fixtures' window of 16 and wrap it in decode.
-TOKENS, FEW_TOKENS = 32, 20
+# Enough for a prompt of one token to fill the fixtures' window of 16 and wrap it in decode; and
+# fewer, for families tried in short that have none.
+TOKENS, FEW_TOKENS = 24, 10
 # Below, at and above the window, in no order; one prompt leaves nothing to prefill.
 LENGTHS = (17, 1, 70, 9, 16, 40, 2, 15)
 ONE_TOKEN, LONGEST = LENGTHS.index(1), LENGTHS.index(70)
 ROWS = len(LENGTHS)
+FEW_ROWS = 5  # the shortest and the longest among them, and the largest image twice
 
 # What the user says, with an image wherever there is a size. A list of one is plain text.
 Said = tuple[str | tuple[int, int], ...]
@@ -76,17 +78,19 @@ class Subject:
 
 
 @cache
-def subject(name: str, tokens: int = TOKENS) -> Subject:
+def subject(name: str, tokens: int = TOKENS, rows: int = ROWS) -> Subject:
     """Loads the model by the library's own means, which Bushel has no part in."""
     path = str(checkpoint_dir(name))
     if name in TEXT:
         own = TEXT[name]
-        rows = _text_rows(mlx_lm.load(path)[0], tokens, cuts_matter=bool(own.equal_chunks))
-        return Subject(name, own.kinds, path, rows, sees=False, tokens=tokens, single=own.single)
+        model, cuts_matter = mlx_lm.load(path)[0], bool(own.equal_chunks)
+        said = _text_rows(model, tokens, LENGTHS[:rows], cuts_matter=cuts_matter)
+        return Subject(name, own.kinds, path, said, sees=False, tokens=tokens, single=own.single)
     family = VISION[name]
     cuts = family.cuts != "refused" and max(family.image_tokens) > 1
-    rows, single = _vision_rows(path, family), family.single
-    return Subject(name, family.kinds, path, rows, sees=True, cuts_images=cuts, single=single)
+    said = _vision_rows(path, family, tokens, CONVERSATIONS[:rows])
+    seen = {"sees": True, "cuts_images": cuts}
+    return Subject(name, family.kinds, path, said, tokens=tokens, single=family.single, **seen)
 
 
 @cache
@@ -95,14 +99,16 @@ def doubled(name: str) -> Subject:
     path = str(checkpoint_dir(name))
     model = mlx_lm.load(path)[0]
     model.set_dtype(mx.float64)
-    rows = _text_rows(model, TOKENS)
+    rows = _text_rows(model, TOKENS, LENGTHS)
     return Subject(name, TEXT[name].kinds, path, rows, sees=False, double=True)
 
 
-def _text_rows(model: nn.Module, tokens: int, *, cuts_matter: bool = False) -> tuple[Row, ...]:
+def _text_rows(
+    model: nn.Module, tokens: int, lengths: tuple[int, ...], *, cuts_matter: bool = False
+) -> tuple[Row, ...]:
     rng = np.random.default_rng(7)
     rows = []
-    for length in LENGTHS:
+    for length in lengths:
         ids = rng.integers(FIRST_SPECIAL, VOCAB, length).tolist()
         alone = partial(solo_text, model, ids, tokens)
         solo, cut_at = alone(), alone if cuts_matter else None
@@ -111,17 +117,19 @@ def _text_rows(model: nn.Module, tokens: int, *, cuts_matter: bool = False) -> t
     return tuple(rows)
 
 
-def _vision_rows(path: str, family: VisionFamily) -> tuple[Row, ...]:
+def _vision_rows(
+    path: str, family: VisionFamily, tokens: int, conversations: tuple[Said, ...]
+) -> tuple[Row, ...]:
     loaded = mlx_vlm.load(path)
     rows = []
-    for seed, said in enumerate(CONVERSATIONS):
+    for seed, said in enumerate(conversations):
         said = _taken(said, family.most_images)
         images = [picture(part, seed + part[0]) for part in said if not isinstance(part, str)]
         text = "".join(part if isinstance(part, str) else family.placeholder for part in said)
         if images:
             text = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
         # Always in one piece: for glm4v the loop's own chunks are wrong.
-        alone = partial(solo_vision, *loaded, text, images, TOKENS)
+        alone = partial(solo_vision, *loaded, text, images, tokens)
         solo, cut_at = alone(), alone if family.equal_chunks else None
         request = _chat(said, images) if images else {"prompt": text}
         ids = tuple(solo.prompt_ids)

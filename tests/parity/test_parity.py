@@ -3,15 +3,12 @@
 import mlx.core as mx
 import pytest
 
-from ..families.text import CORE
-from ..families.vision import EXEMPLARS
 from .run import WIDER
-from .scenarios import scenarios, selected
-from .subject import FEW_TOKENS, NAMES, ROWS, Subject, doubled, subject
+from .scenarios import scenarios, selected, short, shortened
+from .subject import NAMES, ROWS, Subject, doubled, subject
 
 # Where all rows meet: the others depend on how fast rows come and go.
 FULL = "chunk 512"
-LONG = (*CORE, *EXEMPLARS)
 
 
 def check(whole: Subject, title: str) -> None:
@@ -27,7 +24,7 @@ def check(whole: Subject, title: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_batched_equals_solo(name: str) -> None:
     """B1 and B2 for every mix of kinds, B4 for windows of 16, B5 to B7 for models that see."""
-    whole = subject(name) if name in LONG else subject(name, FEW_TOKENS)
+    whole = shortened(name) if short(name) else subject(name)
     for title in selected(name):
         check(whole, title)
 
@@ -36,7 +33,7 @@ def test_batched_equals_solo(name: str) -> None:
 @pytest.mark.parametrize("name", WIDER)
 def test_a_wider_bound_is_for_rounding_alone(name: str) -> None:
     """B1: in float64, where nothing rounds but the log-softmax, the family needs none."""
-    for title, scenario in scenarios(name).items():
-        result = scenario(doubled(name))
+    for title in selected(name):
+        result = scenarios(name)[title](doubled(name))
         assert not result.faults, f"{title}: {result}"
         assert result.difference < 1e-5, f"{title}: {result}"

@@ -5,11 +5,11 @@ over those that stand for others.
 """
 
 import itertools
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Self
+from unittest.mock import patch
 
 import numpy as np
 
@@ -20,11 +20,10 @@ from bushel.engine.build import rows_of
 from bushel.llm import Handle
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import FIRST_SPECIAL, VOCAB
-from tests.families.family import Family
-from tests.parity.run import BOUND, WIDER, Watch
+from tests.families.family import EVERY, Family
+from tests.parity.run import BOUND, WIDER, Watch, loaded
 from tests.parity.scenarios import OPAQUE
 
-EVERY = os.environ.get("BUSHEL_FAMILIES") == "all"
 TOKENS = 5
 _PARAMS = SamplingParams(max_tokens=TOKENS, temperature=0, ignore_eos=True, logprobs=VOCAB)
 _ids = itertools.count()
@@ -102,7 +101,8 @@ class Serving:
 
     def __init__(self, name: str, *, busy: bool = False, **options: Any):
         self.name = name
-        self.llm = LLM(str(checkpoint_dir(name)), **{"prefill_chunk": 64, **options})
+        with patch("bushel.engine.build.load", loaded):
+            self.llm = LLM(str(checkpoint_dir(name)), **{"prefill_chunk": 64, **options})
         self.watch = Watch(self.llm, garbage=False)
         self._busy = busy  # hits happen inside a running batch
         self._company: Handle | None = None

@@ -14,7 +14,7 @@ import bushel
 pytest.register_assert_rewrite("tests.server.asking")
 
 from tests.server.asking import MODEL, Caller, Reference  # noqa: E402
-from tests.server.serving import Server, serving  # noqa: E402
+from tests.server.serving import FEW, Server, serving  # noqa: E402
 
 SHORT = 48  # tokens of context
 KEY = "sesame"
@@ -84,6 +84,7 @@ def short_reference(short_model: Path) -> Iterator[Reference]:
 def short(short_model: Path) -> Iterator[Server]:
     """A server under other names, with a key, and with other defaults."""
     with serving(
+        *FEW,
         *("--served-model-name", "small", "house-model"),
         *("--model-alias", "gpt-*=small"),
         *("--default-temperature", "3", "--default-top-p", "0.9"),

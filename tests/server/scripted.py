@@ -9,10 +9,12 @@ import json
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeVar
 
 import httpx
 import uvloop
+from fastapi import FastAPI
 
 from bushel.core import Event, Text
 from bushel.core.options import EngineOptions, Facts
@@ -190,11 +192,34 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return uvloop.run(asyncio.wait_for(work, PATIENCE))
 
 
+class Present:
+    """The service that is asked at present; routes look at it when they are asked."""
+
+    def __init__(self, service: Service):
+        self.service = service
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.service, name)
+
+
+@cache
+def _made(options: ServerOptions) -> tuple[FastAPI, Present]:
+    present = Present(Service(options=options))
+    return create_app(present), present  # type: ignore[arg-type]
+
+
+def application(service: Service) -> FastAPI:
+    """Made once for its options, which takes longer than to ask it; it serves the latest caller."""
+    app, present = _made(service.options)
+    present.service = service
+    return app
+
+
 def ask(service: Service, method: str, path: str, **more: Any) -> httpx.Response:
     """One request to the application, without a network."""
 
     async def work() -> httpx.Response:
-        transport = httpx.ASGITransport(create_app(service))  # type: ignore[arg-type]
+        transport = httpx.ASGITransport(application(service))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             return await client.request(method, path, **more)
 
@@ -223,7 +248,7 @@ def events(text: str) -> list[Any]:
 async def served(service: Service) -> AsyncIterator[int]:
     """The real HTTP server on a loopback port."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
-        server = make_server(create_app(service), service.options)  # type: ignore[arg-type]
+        server = make_server(application(service), service.options)
         task = asyncio.create_task(server.serve(sockets=[sock]))
         while not server.started:
             await asyncio.sleep(0.005)

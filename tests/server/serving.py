@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 
 PATIENCE = 120.0  # seconds for anything that has to happen; far more than it takes
+FEW = ("--workers", "1")  # processes to start, where it does not matter
 
 
 def free_port() -> int:

@@ -6,22 +6,14 @@ import contextlib
 import json
 import signal
 import threading
-from collections.abc import Iterator
 
 import httpx
-import pytest
 
-from tests.server.serving import PATIENCE, Server, alive, children, serving, until
+from tests.server.serving import FEW, PATIENCE, Server, alive, children, serving, until
 from tests.server.storm import settled, storm
 
 ASK = {"messages": [{"role": "user", "content": "What is 3 + 4?"}], "temperature": 0}
 LONG = {**ASK, "max_tokens": 20_000, "ignore_eos": True}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving() as server:
-        yield server
 
 
 def memory_of(server: Server) -> tuple[int, int]:
@@ -32,39 +24,39 @@ def memory_of(server: Server) -> tuple[int, int]:
     return round(found["active_bytes"] / 1e5), found["state_buffers"]
 
 
-def test_nothing_is_left_of_clients_that_go_away_at_any_moment(server: Server) -> None:
+def test_nothing_is_left_of_clients_that_go_away_at_any_moment(tiny: Server) -> None:
     """`python -m tests.server.storm 1000` is the long form."""
-    storm(server, 20, seed=0)
-    settled(server)
-    until(lambda: memory_of(server) == memory_of(server), "memory at rest")
-    before = server.http.post("/v1/chat/completions", json=ASK).json()["choices"]
-    memory = memory_of(server)
-    seen = storm(server, 100, seed=1)
+    storm(tiny, 20, seed=0)
+    settled(tiny)
+    until(lambda: memory_of(tiny) == memory_of(tiny), "memory at rest")
+    before = tiny.http.post("/v1/chat/completions", json=ASK).json()["choices"]
+    memory = memory_of(tiny)
+    seen = storm(tiny, 100, seed=1)
     assert seen["left"] == 100
     assert seen["refused"] == 0
     assert seen["answered"] > 10  # or nobody got as far as a reply
-    settled(server)
-    until(lambda: memory_of(server) == memory, "memory as before")
-    assert server.status()["engine"]["restarts"] == 0
-    assert server.http.post("/v1/chat/completions", json=ASK).json()["choices"] == before
+    settled(tiny)
+    until(lambda: memory_of(tiny) == memory, "memory as before")
+    assert tiny.status()["engine"]["restarts"] == 0
+    assert tiny.http.post("/v1/chat/completions", json=ASK).json()["choices"] == before
 
 
-def test_a_cancelled_request_is_told_and_others_go_on(server: Server) -> None:
-    with server.http.stream("POST", "/v1/chat/completions", json={**LONG, "stream": True}) as it:
+def test_a_cancelled_request_is_told_and_others_go_on(tiny: Server) -> None:
+    with tiny.http.stream("POST", "/v1/chat/completions", json={**LONG, "stream": True}) as it:
         lines = it.iter_lines()
         first = json.loads(next(lines).removeprefix("data: "))
-        assert server.http.delete(f"/v1/requests/{first['id']}").status_code == 200
+        assert tiny.http.delete(f"/v1/requests/{first['id']}").status_code == 200
         events = [line for line in lines if line]
     assert json.loads(events[-1].removeprefix("data: "))["error"]["code"] == "request_cancelled"
-    assert server.http.delete(f"/v1/requests/{first['id']}").status_code == 404
-    assert settled(server)["running"] == 0
+    assert tiny.http.delete(f"/v1/requests/{first['id']}").status_code == 404
+    assert settled(tiny)["running"] == 0
 
 
-def test_a_request_that_takes_too_long_ends_and_says_so(server: Server) -> None:
-    answer = server.http.post("/v1/chat/completions", json={**LONG, "timeout": 1.0})
+def test_a_request_that_takes_too_long_ends_and_says_so(tiny: Server) -> None:
+    answer = tiny.http.post("/v1/chat/completions", json={**LONG, "timeout": 1.0})
     assert answer.status_code == 408
     assert answer.json()["error"]["code"] == "request_timeout"
-    assert settled(server)["running"] == 0
+    assert settled(tiny)["running"] == 0
 
 
 class Reader:
@@ -94,7 +86,7 @@ class Reader:
 
 
 def test_sigterm_lets_running_replies_finish_and_takes_no_new_ones() -> None:
-    with serving() as server:
+    with serving(*FEW) as server:
         reader = Reader(server, 200)
         kin = children(server.process.pid)
         server.process.send_signal(signal.SIGTERM)
@@ -107,7 +99,7 @@ def test_sigterm_lets_running_replies_finish_and_takes_no_new_ones() -> None:
 
 
 def test_a_reply_that_outlasts_the_drain_is_told() -> None:
-    with serving("--drain-seconds", "0.5") as server:
+    with serving(*FEW, "--drain-seconds", "0.5") as server:
         reader = Reader(server, 20_000)
         assert server.stop() == 0
         last = json.loads(reader.join()[-1].removeprefix("data: "))
@@ -115,7 +107,7 @@ def test_a_reply_that_outlasts_the_drain_is_told() -> None:
 
 
 def test_a_second_signal_ends_it_at_once() -> None:
-    with serving("--drain-seconds", "600") as server:
+    with serving(*FEW, "--drain-seconds", "600") as server:
         Reader(server, 20_000)
         kin = children(server.process.pid)
         server.process.send_signal(signal.SIGTERM)

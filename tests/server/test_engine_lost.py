@@ -6,13 +6,14 @@ import asyncio
 import json
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.server.serving import PATIENCE, Server, alive, children, serving, until
+from tests.server.serving import FEW, PATIENCE, Server, alive, children, serving, until
 
 STREAMS = int(os.environ.get("BUSHEL_STREAMS", "12"))  # as many rows decode; more wait
 QUEUED = 6
@@ -20,7 +21,14 @@ QUEUED = 6
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving("--max-num-seqs", str(STREAMS), "--hang-seconds", "5") as server:
+    with serving(*FEW, "--max-num-seqs", str(STREAMS), "--hang-seconds", "5") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def other() -> Iterator[Server]:
+    """The more engines a server has lost lately, the longer it waits with the next one."""
+    with serving(*FEW) as server:
         yield server
 
 
@@ -111,12 +119,12 @@ def test_a_reply_that_is_not_streamed_gets_a_503_to_retry(server: Server) -> Non
     until(lambda: server.health() == 200, "a new engine")
 
 
-def test_a_request_that_was_there_when_two_engines_died_is_given_up() -> None:
+def test_a_request_that_was_there_when_two_engines_died_is_given_up(other: Server) -> None:
     """It may be the cause: it must not take down one engine after the other."""
     prompt = "word " * 30_000  # prefills long enough to be there twice
 
-    async def poison(server: Server) -> httpx.Response:
-        async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
+    async def poison() -> httpx.Response:
+        async with httpx.AsyncClient(base_url=other.url, timeout=PATIENCE) as client:
             sent = {"prompt": prompt, "max_tokens": 1}
             asked = asyncio.create_task(client.post("/v1/completions", json=sent))
             killed: set[int] = set()
@@ -131,19 +139,36 @@ def test_a_request_that_was_there_when_two_engines_died_is_given_up() -> None:
             assert len(killed) == 2
             return await asked
 
-    with serving() as server:
-        response = asyncio.run(poison(server))
-        assert response.status_code == 503
-        assert response.json()["error"]["code"] == "engine_restarted"
-        until(lambda: server.health() == 200, "a new engine")
-        assert server.http.post("/v1/chat/completions", json=body(4)).status_code == 200
+    response = asyncio.run(poison())
+    assert response.status_code == 503
+    assert response.json()["error"]["code"] == "engine_restarted"
+    until(lambda: other.health() == 200, "a new engine")
+    assert other.http.post("/v1/chat/completions", json=body(4)).status_code == 200
+
+
+def test_without_an_engine_there_is_no_word_of_its_cache(other: Server) -> None:
+    pid, answers = other.status()["engine"]["pid"], list[httpx.Response]()
+    os.kill(pid, signal.SIGSTOP)
+    asked = threading.Thread(target=lambda: answers.append(other.http.delete("/v1/cache")))
+    asked.start()
+    asked.join(0.5)
+    os.kill(pid, signal.SIGKILL)
+    asked.join()
+    assert answers[0].status_code == 503
+    assert answers[0].json()["error"]["code"] == "engine_restarted"
+    for method in ("GET", "DELETE"):
+        refused = other.http.request(method, "/v1/cache")
+        assert refused.status_code == 503
+        assert refused.json()["error"]["code"] == "engine_unavailable"
+    until(lambda: other.health() == 200, "a new engine")
+    assert other.http.delete("/v1/cache").json()["on"]
 
 
 def test_children_end_when_the_front_is_killed() -> None:
     """On Linux and macOS alike: they notice that their socket closed."""
-    with serving() as server:
+    with serving(*FEW) as server:
         kin = children(server.process.pid)
-        assert len(kin) >= 3
+        assert len(kin) >= 2
         server.process.kill()
         server.process.wait()
         until(lambda: not any(map(alive, kin)), "all children ended")

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 from bushel.core.wire import Check, MediaRules, Open
 from bushel.server.errors import ApiError
 from bushel.server.pool import Pool
 from tests.chat.grammar.test_schemas import nested, tree
 from tests.server.hostile import Answer, Beside, Sent, ask, chat
-from tests.server.serving import Server, alive, serving, until
+from tests.server.serving import Server, alive, until
 
 PERSON = {
     "type": "object",
@@ -80,12 +77,6 @@ SURVIVED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving("--workers", "2") as server:
-        yield server
-
-
 def sent(fields: dict[str, Any]) -> Sent:
     return chat("Who?", **{"max_tokens": 12, "temperature": 1.0, "seed": 1, **fields})
 
@@ -94,20 +85,20 @@ def person(server: Server) -> Answer:
     return ask(server, sent({**schema(PERSON), "max_tokens": 60}))
 
 
-def test_hostile_schemas_are_answered_while_others_go_on(server: Server) -> None:
+def test_hostile_schemas_are_answered_while_others_go_on(tiny: Server) -> None:
     """B48. A stream beside them says what it says alone, and good schemas are served after them."""
     problems: list[str] = []
-    with Beside(server, 20) as beside:
+    with Beside(tiny, 20) as beside:
         for name, fields in REFUSED.items():
-            answer = ask(server, sent(fields))
+            answer = ask(tiny, sent(fields))
             error = json.loads(answer.text).get("error", {})
             if answer.status != 400 or not error.get("message"):
                 problems.append(f"{name}: {answer.status} {answer.text[:200]}")
         for name, fields in SURVIVED.items():
-            answer = ask(server, sent(fields))
+            answer = ask(tiny, sent(fields))
             if answer.status not in (200, 400):
                 problems.append(f"{name}: {answer.status} {answer.text[:200]}")
-        good = person(server)
+        good = person(tiny)
     assert problems == []
     assert beside.noticed() is None
     assert good.status == 200, good.text
@@ -115,9 +106,9 @@ def test_hostile_schemas_are_answered_while_others_go_on(server: Server) -> None
         "name",
         "age",
     }
-    status = server.status()
+    status = tiny.status()
     assert status["engine"]["restarts"] == 0
-    until(lambda: server.status()["running"] == 0, "nothing is left running")
+    until(lambda: tiny.status()["running"] == 0, "nothing is left running")
 
 
 def test_a_grammar_that_takes_too_long_costs_its_worker_and_nobody_else() -> None:
@@ -148,9 +139,9 @@ def test_a_grammar_that_takes_too_long_costs_its_worker_and_nobody_else() -> Non
     asyncio.run(work())
 
 
-def test_a_refusal_names_the_place_in_the_schema(server: Server) -> None:
+def test_a_refusal_names_the_place_in_the_schema(tiny: Server) -> None:
     bad = {"type": "object", "properties": {"a": {"uniqueItems": True}}}
     for fields, param in ((schema(bad), "response_format"), (tool(bad), "tools")):
-        error = json.loads(ask(server, sent(fields)).text)["error"]
+        error = json.loads(ask(tiny, sent(fields)).text)["error"]
         assert (error["code"], error["param"]) == ("invalid_grammar", param)
         assert "properties.a.uniqueItems" in error["message"]

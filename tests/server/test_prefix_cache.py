@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.serving import Server, serving, until
+from tests.server.serving import FEW, Server, serving, until
 from tests.server.test_metrics import samples
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -23,7 +20,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving("--log-json") as server:
+    with serving(*FEW, "--log-json") as server:
         yield server
 
 
@@ -174,7 +171,7 @@ def test_recent_requests_are_few(server: Server) -> None:
 
 def test_switched_off_nothing_is_reused_and_everything_says_so() -> None:
     text = fresh()
-    with serving("--no-prefix-cache") as server:
+    with serving(*FEW, "--no-prefix-cache") as server:
         for _ in range(2):
             assert ask(server, CHAT, text)[1] == 0
         assert last(server)["why"] == "prefix reuse is off"
@@ -190,7 +187,7 @@ def test_switched_off_nothing_is_reused_and_everything_says_so() -> None:
 
 
 def test_the_budget_that_was_given_is_the_one_that_holds() -> None:
-    with serving("--cache-memory", "3MB") as server:
+    with serving(*FEW, "--cache-memory", "3MB") as server:
         assert "Cache: up to 3.0 MB" in server.log
         for _ in range(6):
             ask(server, TEXT, fresh())
@@ -200,32 +197,13 @@ def test_the_budget_that_was_given_is_the_one_that_holds() -> None:
         assert found["since_start"]["evicted"] == found["evicted"] > 0
 
 
-def test_without_an_engine_it_is_a_503() -> None:
-    with serving() as server:
-        pid, answers = server.status()["engine"]["pid"], list[httpx.Response]()
-        os.kill(pid, signal.SIGSTOP)
-        asked = threading.Thread(target=lambda: answers.append(server.http.delete("/v1/cache")))
-        asked.start()
-        asked.join(0.5)
-        os.kill(pid, signal.SIGKILL)
-        asked.join()
-        assert answers[0].status_code == 503
-        assert answers[0].json()["error"]["code"] == "engine_restarted"
-        for method in ("GET", "DELETE"):
-            refused = server.http.request(method, "/v1/cache")
-            assert refused.status_code == 503
-            assert refused.json()["error"]["code"] == "engine_unavailable"
-        until(lambda: server.health() == 200, "a new engine")
-        assert server.http.delete("/v1/cache").json()["on"]
-
-
 # -- on disk ---------------------------------------------------------------------------------------
 
 
 def test_files_outlive_the_server_until_they_are_cleared(tmp_path: Path) -> None:
     """B46, as a user has it."""
     text = fresh()
-    flags = ("--cache-dir", str(tmp_path / "kept"), "--cache-disk", "200MB")
+    flags = (*FEW, "--cache-dir", str(tmp_path / "kept"), "--cache-disk", "200MB")
     with serving(*flags) as server:
         length, _ = ask(server, TEXT, text)
         assert f"up to 0.20 GB in {tmp_path / 'kept'}" in server.log
@@ -242,5 +220,3 @@ def test_files_outlive_the_server_until_they_are_cleared(tmp_path: Path) -> None
         assert server.http.delete("/v1/cache").json()["disk"]["files"] == 0
         assert server.stop() == 0
     assert not list((tmp_path / "kept").rglob("*.safetensors"))
-    with serving(*flags) as server:
-        assert ask(server, TEXT, text) == (length, 0)

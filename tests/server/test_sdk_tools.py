@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import openai
 import pytest
 from pydantic import BaseModel
 
-from tests.server.serving import Server, serving
+from tests.server.serving import Server
 
 WEATHER: dict[str, Any] = {
     "type": "function",
@@ -39,15 +38,9 @@ ADD: dict[str, Any] = {
 QUESTION: list[dict[str, Any]] = [{"role": "user", "content": "What is the weather in Oslo?"}]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def client(server: Server) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0)
+@pytest.fixture
+def client(tiny: Server) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{tiny.url}/v1", api_key="any", max_retries=0)
 
 
 def ask(client: openai.OpenAI, messages: list[dict[str, Any]], **more: Any) -> Any:

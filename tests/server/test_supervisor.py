@@ -15,7 +15,7 @@ import pytest
 from bushel.core.options import EngineOptions
 from bushel.core.wire import Beat, FromEngine, Progress, Ready
 from bushel.server.supervisor import Supervisor
-from tests.server.serving import PATIENCE, Server, serving, until
+from tests.server.serving import FEW, PATIENCE, Server, serving, until
 
 
 class Nobody:
@@ -90,7 +90,7 @@ def test_a_step_may_take_as_long_as_was_expected(
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     options = ("--hang-seconds", "4", "--max-num-seqs", "1", "--queue-limit", "2")
-    with serving(*options) as server:
+    with serving(*FEW, *options) as server:
         yield server
 
 
