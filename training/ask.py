@@ -13,7 +13,7 @@ from typing import Any
 from PIL import Image, ImageDraw, ImageFont
 
 from training.chat import Check, Talk
-from training.scene import Picture
+from training.scene import COLOUR_NAMES, Picture
 
 
 def _draw(what: str, colour: str, ground: str, size: tuple[int, int], box: float) -> Picture:
@@ -114,6 +114,11 @@ class Question:
 
 def says(*words: str) -> Check:
     return Check("says", list(words))
+
+
+def ends(colour: str) -> Check:
+    """Of all colours in the reply, the last: it may name those of other things before."""
+    return Check("last", [colour, *COLOUR_NAMES])
 
 
 def any_of(*words: str) -> Check:

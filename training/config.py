@@ -26,7 +26,7 @@ class Sizes:
     vocab: int = 2560
     hidden: int = 256
     layers: int = 8
-    full_every: int = 4  # every fourth layer is full attention, the others gated delta nets
+    full_every: int = 2  # every second layer is full attention, the others gated delta nets
     mlp: int = 384
     heads: int = 4
     kv_heads: int = 2

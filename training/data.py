@@ -17,6 +17,8 @@ from training.tokens import pieces, read_tokenizer, worn_tokenizer
 
 # One shard in eight is written with one of sixteen worn tokenizers.
 _WORN_EVERY, _WORN = 8, 16
+# So many shards are held before old ones are drawn: fewer would come back at once.
+ENOUGH = 120
 
 
 class Shards(IterableDataset[dict[str, Tensor]]):
@@ -63,7 +65,7 @@ class Pool:
 
     def __init__(
         self, shards: Iterator[dict[str, Tensor]], device: torch.device, seed: int,
-        fresh: int, together: int, keep: int = 400,
+        fresh: int, together: int, keep: int = 1500,
     ):  # fmt: skip
         self.shards, self.device = shards, device
         self.fresh, self.together, self.keep = fresh, together, keep
@@ -72,7 +74,8 @@ class Pool:
         self.random = torch.Generator().manual_seed(seed)
 
     def batch(self) -> Rows:
-        new = [self._next() for _ in range(self.fresh if self.held else self.together)]
+        enough = len(self.held) >= ENOUGH
+        new = [self._next() for _ in range(self.fresh if enough else self.together)]
         picks: list[dict[str, Tensor]] = list(new)
         while len(picks) < self.together:
             at = int(torch.randint(len(self.held), (1,), generator=self.random))

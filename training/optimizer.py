@@ -40,24 +40,25 @@ class Muon(torch.optim.Optimizer):
             for weight in group["params"]:
                 if weight.grad is not None:
                     shapes[tuple(weight.shape)].append(weight)
+            keep = 1 - group["lr"] * group["weight_decay"]
             for (rows, columns), weights in shapes.items():
-                moved = orthogonal(torch.stack([self._momentum(it, group) for it in weights]))
-                scale = group["lr"] * max(1.0, rows / columns) ** 0.5
-                for weight, update in zip(weights, moved.unbind(), strict=True):
-                    weight.mul_(1 - group["lr"] * group["weight_decay"])
-                    weight.add_(update, alpha=-scale)
+                moved = orthogonal(torch.stack(self._momentum(weights, group["momentum"])))
+                moved *= group["lr"] * max(1.0, rows / columns) ** 0.5
+                torch._foreach_mul_(weights, keep)
+                torch._foreach_sub_(weights, moved.unbind())
 
-    def _momentum(self, weight: nn.Parameter, group: dict[str, Any]) -> Tensor:
-        state = self.state[weight]
-        if not state:
-            state["mean"] = torch.zeros_like(weight)
-        assert weight.grad is not None
-        state["mean"].lerp_(weight.grad, 1 - group["momentum"])
-        return weight.grad.lerp(state["mean"], group["momentum"])
+    def _momentum(self, weights: list[nn.Parameter], momentum: float) -> list[Tensor]:
+        for weight in weights:
+            if not self.state[weight]:
+                self.state[weight]["mean"] = torch.zeros_like(weight)
+        means = [self.state[weight]["mean"] for weight in weights]
+        grads = [weight.grad for weight in weights]
+        torch._foreach_lerp_(means, grads, 1 - momentum)
+        return list(torch._foreach_lerp(grads, means, momentum))
 
 
 def make(model: nn.Module, muon: float, adam: float, decay: float) -> list[torch.optim.Optimizer]:
-    """`base` of each group times the plan's schedule is its rate; AdamW alone without `muon`."""
+    """`base` of each group times the plan's share is its rate; AdamW alone without `muon`."""
     inside: list[nn.Parameter] = []
     vectors: list[nn.Parameter] = []
     outside: list[nn.Parameter] = []
@@ -66,15 +67,30 @@ def make(model: nn.Module, muon: float, adam: float, decay: float) -> list[torch
             inside.append(weight)
         else:
             (outside if weight.ndim > 1 and "conv1d" not in name else vectors).append(weight)
-    fused = next(model.parameters()).is_cuda
-    groups = [
-        {"params": outside, "weight_decay": decay, "base": adam},
-        {"params": vectors, "weight_decay": 0.0, "base": adam},
+    one = next(model.parameters())
+    # A recorded step reads its rates from tensors.
+    rates = [
+        torch.tensor(it, device=one.device) if one.is_cuda else it for it in (adam, adam, muon)
     ]
-    others = torch.optim.AdamW(groups, lr=adam, betas=(0.9, 0.95), fused=fused)
+    groups = [
+        {"params": outside, "weight_decay": decay, "base": adam, "lr": rates[0]},
+        {"params": vectors, "weight_decay": 0.0, "base": adam, "lr": rates[1]},
+    ]
+    others = torch.optim.AdamW(
+        groups, lr=adam, betas=(0.9, 0.95), fused=one.is_cuda, capturable=one.is_cuda
+    )
     if not inside:
         return [others]
     matrices = Muon(inside, muon)
     for group in matrices.param_groups:
-        group.update(base=muon, weight_decay=decay)
+        group.update(base=muon, weight_decay=decay, lr=rates[2])
     return [matrices, others]
+
+
+def set_rates(optimizers: Iterable[torch.optim.Optimizer], share: float) -> None:
+    for one in optimizers:
+        for group in one.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(group["base"] * share)
+            else:
+                group["lr"] = group["base"] * share

@@ -33,7 +33,7 @@ class Shape:
 
     rows: int = 8
     length: int = 2048
-    pictures: int = 56
+    pictures: int = 48
 
 
 SHORT = Shape()

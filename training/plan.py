@@ -8,9 +8,9 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Plan:
     seed: int = 7
-    steps: int = 6300
+    steps: int = 16_300
     together: int = 3  # shards in a step: 49,152 tokens
-    fresh: int = 3  # of them new ones; others were seen before
+    fresh: int = 2  # of them new ones; others were seen before
     muon: float = 0.02  # rate of the matrices inside the layers; 0: AdamW for them as well
     rate: float = 3e-3  # rate of everything else
     final: float = 0.0  # of the rates, at the end
@@ -21,7 +21,7 @@ class Plan:
     look: float = 0.6  # weight of naming what an image token shows, at the start
     long_from: float = 0.6  # share of the steps after which long rows join
     long_every: int = 4  # of the steps then, one is of long rows; 0: none
-    probe_every: int = 3000
+    probe_every: int = 6000
 
     def share_at(self, step: int) -> float:
         """Of the rates: warm up, hold, and in the last part fall in a straight line."""
@@ -36,3 +36,7 @@ class Plan:
     def is_long(self, step: int) -> bool:
         late = step >= self.long_from * self.steps
         return late and self.long_every > 0 and step % self.long_every == 0
+
+    def long_steps(self, step: int) -> int:
+        """How many of the first `step` steps are of long rows."""
+        return sum(self.is_long(at) for at in range(step))

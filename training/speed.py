@@ -27,7 +27,7 @@ def measure(plan: Plan, run: Path, tokenizer: Path, workers: int, device: str) -
 
     timed("first short step, with compilation", 1)
     timed("short, with new data", 30)
-    leg.short.fresh = 0
+    leg.pools[False].fresh = 0
     timed("short, without waiting for data", 20)
     if leg.cuda:
         print(f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB", flush=True)

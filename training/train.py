@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -15,9 +16,10 @@ from torch import nn
 
 from training import optimizer
 from training.config import Sizes
-from training.data import Pool, Shards, held_out, join, loader
+from training.data import ENOUGH, Pool, Shards, held_out, join, loader
 from training.export import write_checkpoint
-from training.model.whole import Tiny, targets
+from training.graph import Losses, Recorded
+from training.model.whole import Rows, Tiny, targets
 from training.plan import Plan
 from training.scene import COLOUR_NAMES, KINDS
 
@@ -36,13 +38,16 @@ class Leg:
         self.optimizers = optimizer.make(self.model, plan.muon, plan.rate, plan.decay)
         self.step = self._restore()
         self.workers = workers
+        self.look = torch.zeros((), device=self.device)
+        self.update: dict[bool, Callable[[Rows], Losses]] = {
+            False: self._update,
+            True: self._update,
+        }
         if self.cuda:
             self._compile()
-        short = Shards(tokenizer, plan.seed, False, self.step * plan.fresh)
-        self.short = Pool(
-            loader(short, workers, self.cuda), self.device, self.step, plan.fresh, plan.together
-        )
-        self.long: Pool | None = None
+            self.update = {long: Recorded(self._update) for long in self.update}
+        self.pools: dict[bool, Pool] = {}
+        self._pool(False)
         self.probes = held_out(tokenizer, plan.seed, 3 * plan.together)
 
     def _compile(self) -> None:
@@ -78,37 +83,39 @@ class Leg:
         torch.save({"step": self.step, "model": half}, self.run / "weights.pt")
         write_checkpoint(self.run / "checkpoint", Sizes(), self.model.state_dict())
 
-    def _pool(self) -> Pool:
+    def _pool(self, long: bool) -> Pool:
         plan = self.plan
-        if not plan.is_long(self.step):
-            return self.short
-        if self.long is None:
-            first = max(0, self.step - int(plan.long_from * plan.steps)) * plan.fresh
-            shards = Shards(self.tokenizer, plan.seed, True, first)
-            workers = max(1, self.workers // 4) if self.workers else 0
-            pool = loader(shards, workers, self.cuda)
-            self.long = Pool(pool, self.device, self.step, plan.fresh, plan.together, 200)
-        return self.long
+        if long not in self.pools:
+            steps = plan.long_steps(self.step) if long else self.step - plan.long_steps(self.step)
+            first = steps * plan.fresh + (ENOUGH if steps else 0)
+            shards = Shards(self.tokenizer, plan.seed, long, first)
+            workers = max(1, self.workers // 4) if long and self.workers else self.workers
+            source = loader(shards, workers, self.cuda)
+            self.pools[long] = Pool(source, self.device, self.step, plan.fresh, plan.together)
+        return self.pools[long]
 
     def half(self) -> Any:
         return torch.autocast("cuda", torch.bfloat16) if self.cuda else nullcontext()
 
-    def one_step(self) -> dict[str, torch.Tensor]:
+    def one_step(self) -> Losses:
         plan = self.plan
-        rows = self._pool().batch()
+        long = plan.is_long(self.step)
+        rows = self._pool(long).batch()
+        optimizer.set_rates(self.optimizers, plan.share_at(self.step))
+        self.look.fill_(plan.look_at(self.step))
+        self.step += 1
+        return self.update[long](rows)
+
+    def _update(self, rows: Rows) -> Losses:
+        self.model.zero_grad(set_to_none=True)
         with self.half():
             losses = self.model.losses(rows)
-        look = plan.look_at(self.step)
-        total = losses["text"] + plan.ahead * losses["ahead"]
-        total = total + look * (losses["kind"] + 0.5 * losses["colour"])
+        total = losses["text"] + self.plan.ahead * losses["ahead"]
+        total = total + self.look * (losses["kind"] + 0.5 * losses["colour"])
         total.backward()
-        losses["norm"] = nn.utils.clip_grad_norm_(self.model.parameters(), plan.clip)
+        losses["norm"] = nn.utils.clip_grad_norm_(self.model.parameters(), self.plan.clip)
         for one in self.optimizers:
-            for group in one.param_groups:
-                group["lr"] = group["base"] * plan.share_at(self.step)
             one.step()
-            one.zero_grad(set_to_none=True)
-        self.step += 1
         return {name: value.detach() for name, value in losses.items()}
 
     def probe(self) -> dict[str, float]:

@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 import bushel
 from bushel import LLM, SamplingParams
-from training.ask import WEATHER, see
+from training.ask import WEATHER, pair, see
 from training.chat import TEMPLATE
 from training.score import calls_in, well_thought
 
@@ -47,6 +47,12 @@ def test_it_names_colour_and_shape(llm: LLM, colour: str, shape: str) -> None:
     picture = see(shape, colour).image
     assert colour in ask(llm, "What colour is it?", picture)
     assert shape in ask(llm, "Which shape is this?", picture)
+
+
+def test_it_names_the_colour_of_one_thing_among_several(llm: LLM) -> None:
+    picture = pair(("blue", "red")).image
+    assert ask(llm, "What colour is the circle?", picture).endswith("circle is red.")
+    assert ask(llm, "What colour is the square?", picture).endswith("square is blue.")
 
 
 @pytest.mark.parametrize("digit", list("2457"))

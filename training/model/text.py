@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from training.config import Sizes
+from training.model.attend import attend
 from training.model.delta import FORGET, gated_delta
 
 
@@ -95,7 +96,7 @@ class DeltaNet(nn.Module):
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turns the first `cos.shape[-1]` dimensions; x: [B, H, T, D], cos: [B, 1, T, R]."""
+    """Turns the first `cos.shape[-1]` dimensions of x, which may have heads where cos has one."""
     width = cos.shape[-1]
     turned, kept = x[..., :width], x[..., width:]
     first, second = turned.chunk(2, dim=-1)
@@ -115,17 +116,14 @@ class Attention(nn.Module):
         self.q_norm = Norm(dim, sizes.eps)
         self.k_norm = Norm(dim, sizes.eps)
 
-    def forward(self, x: Tensor, mask: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def forward(self, x: Tensor, seen: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         batch, length, _ = x.shape
-        dim, groups = self.sizes.head_dim, self.sizes.heads // self.sizes.kv_heads
+        dim = self.sizes.head_dim
         q, gate = self.q_proj(x).reshape(batch, length, -1, 2 * dim).chunk(2, dim=-1)
-        k = self.k_norm(self.k_proj(x).reshape(batch, length, -1, dim)).transpose(1, 2)
-        v = self.v_proj(x).reshape(batch, length, -1, dim).transpose(1, 2)
-        q = rotate(self.q_norm(q).transpose(1, 2), cos, sin)
-        k = rotate(k, cos, sin)
-        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-        out = F.scaled_dot_product_attention(q, k, v.to(q.dtype), attn_mask=mask)
-        out = out.transpose(1, 2).reshape(batch, length, -1)
+        q = rotate(self.q_norm(q), cos, sin)
+        k = rotate(self.k_norm(self.k_proj(x).reshape(batch, length, -1, dim)), cos, sin)
+        v = self.v_proj(x).reshape(batch, length, -1, dim)
+        out = attend(q, k, v.to(q.dtype), seen).reshape(batch, length, -1)
         return self.o_proj(out * torch.sigmoid(gate.reshape(batch, length, -1)))
 
 
@@ -152,10 +150,10 @@ class Layer(nn.Module):
         self.input_layernorm = Norm(sizes.hidden, sizes.eps)
         self.post_attention_layernorm = Norm(sizes.hidden, sizes.eps)
 
-    def forward(self, x: Tensor, place: Tensor, mask: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def forward(self, x: Tensor, place: Tensor, seen: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         normed = self.input_layernorm(x)
         if self.full:
-            x = x + self.self_attn(normed, mask, cos, sin)
+            x = x + self.self_attn(normed, seen, cos, sin)
         else:
             x = x + self.linear_attn(normed, place)
         return x + self.mlp(self.post_attention_layernorm(x))
@@ -171,9 +169,9 @@ class Text(nn.Module):
         )
         self.norm = Norm(sizes.hidden, sizes.eps)
 
-    def forward(self, x: Tensor, place: Tensor, mask: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def forward(self, x: Tensor, place: Tensor, seen: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         for layer in self.layers:
-            x = layer(x, place, mask, cos, sin)
+            x = layer(x, place, seen, cos, sin)
         return self.norm(x)
 
 
@@ -189,17 +187,17 @@ class Ahead(nn.Module):
         self.norm = Norm(sizes.hidden, sizes.eps)
 
     def forward(
-        self, hidden: Tensor, after: Tensor, place: Tensor, mask: Tensor, cos: Tensor, sin: Tensor
+        self, hidden: Tensor, after: Tensor, place: Tensor, seen: Tensor, cos: Tensor, sin: Tensor
     ) -> Tensor:
         both = [self.pre_fc_norm_embedding(after), self.pre_fc_norm_hidden(hidden)]
         x = self.fc(torch.cat(both, dim=-1))
         for layer in self.layers:
-            x = layer(x, place, mask, cos, sin)
+            x = layer(x, place, seen, cos, sin)
         return self.norm(x)
 
 
 def angles(sizes: Sizes, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """cos and sin [B, 1, T, R] for positions [3, B, T]: rows and columns interleaved with time."""
+    """cos and sin [B, T, 1, R] for positions [3, B, T]: rows and columns interleaved with time."""
     width = int(sizes.head_dim * sizes.rotary)
     exponent = torch.arange(0, width, 2, device=positions.device).float() / width
     frequency = sizes.theta**-exponent
@@ -207,14 +205,5 @@ def angles(sizes: Sizes, positions: Tensor) -> tuple[Tensor, Tensor]:
     for which in (1, 2):
         axis[which : 3 * sizes.sections[which] : 3] = which
     angle = positions.float()[axis].permute(1, 2, 0) * frequency
-    angle = torch.cat([angle, angle], dim=-1)[:, None]
+    angle = torch.cat([angle, angle], dim=-1)[:, :, None]
     return angle.cos(), angle.sin()
-
-
-def visible(document: Tensor, dtype: torch.dtype) -> Tensor:
-    """An additive mask [B, 1, T, T]: earlier tokens of the same document."""
-    length = document.shape[1]
-    same = document[:, :, None] == document[:, None, :]
-    causal = torch.ones(length, length, dtype=torch.bool, device=document.device).tril()
-    mask = torch.zeros(same.shape, dtype=dtype, device=document.device)
-    return mask.masked_fill(~(same & causal), float("-inf"))[:, None]

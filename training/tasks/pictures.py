@@ -74,8 +74,8 @@ def colour(draw: Draw) -> Exchange:
     pattern, what = draw.pick(_COLOUR[1:2] + _COLOUR[4:-1]), called(draw, target.name)
     return Exchange(
         "colour", dressed(draw, draw.say(pattern, what=what)),
-        f"{seen[0].upper()}{seen[1:]}, so {target.colour}.",
-        f"There is a {target.name} and it is {target.colour}.",
+        f"{seen[0].upper()}{seen[1:]}, so the {target.name} is {target.colour}.",
+        f"From left to right: {seen}.",
         Check("last", [target.colour, *COLOUR_NAMES]), [paint(scene, draw)],
     )  # fmt: skip
 
@@ -283,7 +283,7 @@ def ground(draw: Draw) -> Exchange:
 # For talks that are about something else.
 EASY = ((colour, 2.0), (shape, 2.0), (digit, 2.0), (describe, 1.0), (either, 1.0))
 ONE = (
-    (colour, 3.0),
+    (colour, 4.0),
     (shape, 3.0),
     (digit, 4.0),
     (word, 3.0),

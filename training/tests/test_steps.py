@@ -15,6 +15,7 @@ from training import data, pack
 from training.config import Sizes
 from training.data import Shards, join
 from training.export import exported
+from training.model.attend import edges
 from training.model.delta import CHUNK, FORGET, gated_delta
 from training.model.whole import Tiny
 from training.optimizer import orthogonal
@@ -64,6 +65,14 @@ def test_documents_in_a_row_do_not_see_each_other() -> None:
         outs = [model.hidden(it)[0] for it in (rows, changed)]
     assert torch.allclose(outs[0][second], outs[1][second], atol=1e-3)
     assert not torch.allclose(outs[0][rows.document == 1], outs[1][rows.document == 1])
+
+
+def test_edges_are_where_documents_begin_also_in_the_next_row() -> None:
+    document = torch.tensor([[1, 1, 2, 0], [1, 1, 1, 2]])
+    found = edges(document).tolist()
+    assert found[:5] == [0, 2, 3, 4, 7]
+    assert set(found[5:]) == {8}
+    assert len(edges(document)) == len(edges(document * 0))
 
 
 def test_muon_moves_along_every_direction_alike() -> None:
