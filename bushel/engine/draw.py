@@ -262,28 +262,6 @@ def uniforms(seeds: Sequence[int], positions: Sequence[int], steps: int) -> np.n
     return ((bits >> np.uint64(40)).astype(np.float32)) / np.float32(1 << 24)
 
 
-# Steps of uniform numbers made at once: 25 small numpy calls, spread over so many steps.
-_BLOCK = 32
-
-
-class Uniforms:
-    """Those of a batch's rows, made a block of steps at a time, since rows move on together."""
-
-    def __init__(self, seeds: Sequence[int]):
-        self._seeds = seeds
-        self._block = np.zeros(0, np.float32)
-        self._start: list[int] = []  # the positions that _block begins at
-
-    def at(self, positions: Sequence[int]) -> np.ndarray:
-        """[R, 2 * TRIES]"""
-        step = positions[0] - self._start[0] if self._start else _BLOCK
-        if not 0 <= step < _BLOCK or [at + step for at in self._start] != list(positions):
-            self._block = uniforms(self._seeds, positions, _BLOCK)
-            self._start, step = list(positions), 0
-        found: np.ndarray = self._block[step]
-        return found
-
-
 def derived_seed(seed: int, choice: int) -> int:
     """Choice 0 keeps the request's seed, so that n=1 and n>1 share their first reply."""
     return seed if choice == 0 else int(_mix(_mix(_as_uint64([seed])) + np.uint64(choice))[0])

@@ -26,6 +26,8 @@ _DRAW: dict[draw.Route, Callable[..., mx.array]] = {
 }
 _hold = mx.compile(draw.hold)
 _NO_LIMIT = 1 << 30  # a top_k beyond any vocabulary
+# Steps of uniform numbers made at once: 25 small numpy calls, spread over so many steps.
+_BLOCK = 32
 
 
 def _column(values: Sequence[float]) -> mx.array:
@@ -84,6 +86,7 @@ class Grouped:
     def __init__(self, vocab: int):
         self.rows: list[Decoding] = []
         self.penalties = Penalties(vocab)
+        self._block_start: list[int] = []  # the positions that _block begins at
         self._arrange()
 
     def join(self, row: Decoding, prompt: Sequence[int], reply: Sequence[int]) -> None:
@@ -102,12 +105,21 @@ class Grouped:
         logits = self.penalties.apply(logits, turn.inputs, turn.indices)
         if turn.bias is not None:
             logits = logits.astype(mx.float32) + turn.bias
-        u = self._uniforms.at(turn.positions) if self._random else None
+        u = self._uniforms(turn.positions) if self._random else None
         parts = [group.tokens(logits, u) for group in self._groups]
         return parts[0] if len(parts) == 1 else mx.concatenate(parts)[self._order]
 
+    def _uniforms(self, positions: Sequence[int]) -> np.ndarray:
+        """[B, 2 * TRIES], made a block of steps at a time, since rows move on together."""
+        step = positions[0] - self._block_start[0] if self._block_start else _BLOCK
+        if not 0 <= step < _BLOCK or [at + step for at in self._block_start] != list(positions):
+            self._block = draw.uniforms([row.seed for row in self.rows], positions, _BLOCK)
+            self._block_start, step = list(positions), 0
+        block: np.ndarray = self._block[step]
+        return block
+
     def _arrange(self) -> None:
-        self._uniforms = draw.Uniforms([row.seed for row in self.rows])
+        self._block_start = []
         self._random = any(draw.route(row) != "greedy" for row in self.rows)
         together: dict[tuple[draw.Route, bool], list[int]] = {}
         for at, row in enumerate(self.rows):

@@ -1,8 +1,8 @@
 """The sampling settings and state of a decode batch's rows, applied together.
 
-What chooses the tokens is a `Chooser`: `grouped` with MLX's own operations on any device, `kernel`
-in one launch on CUDA, where every operation costs the host several microseconds and every array
-that it sends there some fifty, or `hosted` on a CPU, where logits are at hand.
+What chooses the tokens is a `Chooser`: `grouped` with MLX's own operations on any device, or
+`kernel` in one launch on CUDA, where every operation costs the host several microseconds, and
+every array that it sends there some fifty.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from bushel.core import Decoding, TokenLogprob
 from bushel.engine import draw, kernel
 from bushel.engine.chooser import Chooser, Masks, Turn
 from bushel.engine.grouped import Grouped
-from bushel.engine.hosted import Hosted
 
 Logprobs = tuple[mx.array, mx.array, mx.array]  # chosen, values of the best, ids of the best
 
@@ -56,19 +55,13 @@ def logprobs_of(logits: mx.array, tokens: mx.array, count: int) -> Logprobs:
     return chosen, values - norm, ids
 
 
-def make_chooser(vocab: int) -> Chooser:
-    if kernel.AVAILABLE:
-        return kernel.OneLaunch(vocab)
-    return Hosted(vocab) if mx.default_device() == mx.cpu else Grouped(vocab)
-
-
 class Sampler:
     """Owned by one decode batch; its rows are that batch's rows, in the same order."""
 
     def __init__(self, vocab: int):
         self.vocab = vocab
         self.rows: list[Decoding] = []
-        self.chooser = make_chooser(vocab)
+        self.chooser: Chooser = kernel.OneLaunch(vocab) if kernel.AVAILABLE else Grouped(vocab)
         self._early: tuple[bool, ...] | None = None  # who is below min_tokens, as of _bias
         self._bias: mx.array | None = None  # [B, V]
         self._arrange()

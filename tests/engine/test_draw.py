@@ -1,4 +1,4 @@
-"""Tokens drawn for many rows at once, and one by one on the host, against numpy."""
+"""Tokens drawn for many rows at once, against numpy."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from bushel.core import GenerationDefaults, SamplingParams
 from bushel.core.params import resolve
-from bushel.engine import draw, hosted
+from bushel.engine import draw
 
-from .reference import Settings, allowed, decoding, distribution, excess
+from .reference import Settings, allowed, distribution, excess
 
 Array = np.ndarray
 NUMBERS = 2 * draw.TRIES  # that a row has for one token
@@ -26,8 +26,8 @@ def column(value: float, rows: int) -> mx.array:
 
 
 def ways(it: Settings) -> list[str]:
-    """The functions that honour these settings: `ranked` always does, and the host's."""
-    found = ["ranked", "hosted"]
+    """The functions that honour these settings: `ranked` always does."""
+    found = ["ranked"]
     if it.top_k == 0 and it.top_p >= draw.LEAST_NUCLEUS:
         found.append("wide")
     if 1 <= it.top_k <= draw.CANDIDATES:
@@ -38,11 +38,6 @@ def ways(it: Settings) -> list[str]:
 def drawn(way: str, logits: Array, it: Settings, u: Array) -> Array:
     """Many tokens from the same logits [V], one for each row of u."""
     rows, width = len(u), len(logits)
-    if way == "hosted":
-        row = decoding(
-            width, temperature=it.temperature, top_k=it.top_k, min_p=it.min_p, top_p=it.top_p
-        )
-        return np.array([hosted._token(logits, row, mine.astype(np.float32)) for mine in u])
     x = mx.broadcast_to(mx.array(logits)[None], (rows, width))
     temperature, min_p, top_p = (
         column(value, rows)
@@ -193,9 +188,6 @@ def test_sampled_tokens_follow_the_distribution_that_was_asked_for(it: Settings)
         ("wide", Settings(), 1500),
         ("wide", Settings(top_p=0.9), 400),
         ("narrow", Settings(top_k=50), 1500),
-        ("hosted", Settings(), 1500),
-        ("hosted", Settings(top_p=0.9), 1500),
-        ("hosted", Settings(top_k=50), 1500),
     ],
 )
 def test_a_wide_vocabulary_follows_the_distribution(way: str, it: Settings, count: int) -> None:
@@ -212,12 +204,11 @@ def test_control_slightly_wrong_settings_do_not_fit() -> None:
     assert misfit(drawn("narrow", LOGITS, Settings(top_k=40), u), LOGITS, Settings(top_k=42)) > 5
 
 
-@pytest.mark.parametrize("way", ["wide", "hosted"])
-def test_control_one_number_used_for_both_levels_does_not_fit(way: str) -> None:
+def test_control_one_number_used_for_both_levels_does_not_fit() -> None:
     u = plain_u(SAMPLES)
     u[:, draw.TRIES :] = u[:, : draw.TRIES]
     for it in (Settings(), Settings(top_p=0.95)):
-        assert misfit(drawn(way, LOGITS, it, u), LOGITS, it) > 5
+        assert misfit(drawn("wide", LOGITS, it, u), LOGITS, it) > 5
 
 
 # -- never outside -------------------------------------------------------------------------
@@ -288,35 +279,19 @@ def test_the_ends_of_the_number_range_give_the_first_and_last_possible_token() -
     logits = np.full(200, -np.inf, np.float32)
     logits[[70, 75, 140]] = 0.0
     u = np.array([[0.0, 0.0], [LARGEST, LARGEST], [0.0, LARGEST]]).repeat(draw.TRIES, axis=1)
-    for way in ("wide", "hosted"):
-        assert drawn(way, logits, Settings(), u).tolist() == [70, 140, 75]
-        assert drawn(way, logits, Settings(top_p=0.9), u).tolist() == [70, 140, 75]
-    for way in ("narrow", "ranked", "hosted"):
+    assert drawn("wide", logits, Settings(), u).tolist() == [70, 140, 75]
+    assert drawn("wide", logits, Settings(top_p=0.9), u).tolist() == [70, 140, 75]
+    for way in ("narrow", "ranked"):
         tokens = drawn(way, logits, Settings(top_k=3), u[:2]).tolist()
-        assert len(set(tokens)) == 2  # which of equals come first and last is a sort's affair
-        assert set(tokens) < {70, 75, 140}
+        assert len({*tokens, 75}) == 3
 
 
 def test_draws_that_all_miss_the_nucleus_give_the_most_likely_token() -> None:
     logits = np.zeros(100, np.float32)
     logits[5] = 6.0
     u = np.full((1, NUMBERS), LARGEST)
-    for way in ("wide", "hosted"):
-        assert drawn(way, logits, Settings(), u).tolist() == [99]
-        assert drawn(way, logits, Settings(top_p=0.75), u).tolist() == [5]
-
-
-@pytest.mark.parametrize("value", [np.nan, -np.inf])
-@pytest.mark.parametrize(
-    "it", [Settings(), Settings(top_p=0.8), Settings(top_k=5, top_p=0.5)], ids=str
-)
-def test_a_row_without_any_number_gets_a_token_of_the_vocabulary(
-    value: float, it: Settings
-) -> None:
-    logits = np.full(200, value, np.float32)
-    with np.errstate(invalid="ignore"):
-        assert drawn("hosted", logits, it, some_u(20)).min() >= 0
-        assert drawn("hosted", logits, it, some_u(20)).max() < 200
+    assert drawn("wide", logits, Settings(), u).tolist() == [99]
+    assert drawn("wide", logits, Settings(top_p=0.75), u).tolist() == [5]
 
 
 def test_equal_logits_are_all_possible() -> None:

@@ -11,10 +11,7 @@ import pytest
 
 from bushel import LLM, SamplingParams
 from bushel.engine import grammar as grammars
-from bushel.engine import sampler
 from bushel.engine.decode import DecodeBatch, Step
-from bushel.engine.grouped import Grouped
-from bushel.engine.hosted import Hosted
 from tests.engine.guides import (
     PERSON,
     Pair,
@@ -43,11 +40,9 @@ ROUTES = {
 
 
 @pytest.fixture(scope="module")
-def _llm(request: pytest.FixtureRequest) -> Iterator[LLM]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampler, "make_chooser", getattr(request, "param", Hosted))
-        with LLM("bushel:tiny", dtype="float32") as llm:
-            yield llm
+def _llm() -> Iterator[LLM]:
+    with LLM("bushel:tiny", dtype="float32") as llm:
+        yield llm
 
 
 @pytest.fixture
@@ -55,10 +50,6 @@ def llm(_llm: LLM) -> Iterator[LLM]:
     yield _llm
     _llm.check_integrity()
     assert _llm.status()["running"] == 0
-
-
-# With tokens that are still being computed when the next step begins, as on a GPU, and without.
-both_choosers = pytest.mark.parametrize("_llm", [Grouped, Hosted], indirect=True)
 
 
 def company() -> list[Pair]:
@@ -71,7 +62,6 @@ def company() -> list[Pair]:
     return pairs
 
 
-@both_choosers
 def test_a_row_says_the_same_alone_and_in_company(llm: LLM) -> None:
     """Tokens and log-probabilities, of guided rows and of free ones beside them."""
     pairs = company()
@@ -192,11 +182,7 @@ def test_an_aborted_row_leaves_the_others_as_they_are(llm: LLM) -> None:
     assert found[:2] + found[3:] == expected[:2] + expected[3:]
 
 
-@pytest.mark.parametrize(
-    ("_llm", "where"),
-    [(Grouped, where) for where in ("forward", "overheard", "choose", "read")] + [(Hosted, "read")],
-    indirect=["_llm"],
-)
+@pytest.mark.parametrize("where", ["forward", "overheard", "choose", "read"])
 def test_rows_that_start_again_after_a_fault_go_on_within_their_grammar(
     llm: LLM, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""Masks before every way of choosing tokens: MLX's operations, the launch for CUDA, the host."""
+"""Masks before every way of choosing tokens: MLX's operations, and the launch for CUDA."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from bushel.core import Decoding
 from bushel.engine import draw, kernel
 from bushel.engine.chooser import Masks
 from bushel.engine.grouped import Grouped
-from bushel.engine.hosted import Hosted
 from bushel.engine.sampler import Sampler
 from tests.engine.reference import Settings, decoding
 from tests.engine.test_kernel import (  # noqa: F401
@@ -23,7 +22,7 @@ from tests.engine.test_kernel import (  # noqa: F401
 )
 
 WIDTH = 600
-CHOOSERS = {"grouped": Grouped, "one launch": kernel.OneLaunch, "hosted": Hosted}
+CHOOSERS = {"grouped": Grouped, "one launch": kernel.OneLaunch}
 
 
 def rows() -> list[Decoding]:

@@ -1,6 +1,6 @@
 """Rows of a batch that come and go: each gets the tokens it would get alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,21 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bushel.core import Decoding, IntegrityError, TokenLogprob
-from bushel.engine import draw, grouped, sampler
+from bushel.engine import draw, grouped
 from bushel.engine.grouped import Grouped
-from bushel.engine.hosted import Hosted
+from bushel.engine.penalties import Penalties
 from bushel.engine.sampler import Sampled, Sampler
 
 from .reference import ENDS, VOCAB, Settings, allowed, decoding, penalised
-
-
-@pytest.fixture(scope="module", params=[Grouped, Hosted], autouse=True)
-def chooser(request: pytest.FixtureRequest) -> Iterator[type[Grouped | Hosted]]:
-    """What is used with Metal, and what is used here."""
-    patch = pytest.MonkeyPatch()
-    patch.setattr(sampler, "make_chooser", request.param)
-    yield request.param
-    patch.undo()
 
 
 @dataclass(eq=False)
@@ -197,6 +188,11 @@ def test_a_row_gets_the_same_top_logprobs_whatever_its_neighbours_ask_for() -> N
     assert sample(sampler, rows) == [alone(row) for row in rows]
 
 
+def penalties_of(sampler: Sampler) -> Penalties:
+    assert isinstance(sampler.chooser, Grouped)
+    return sampler.chooser.penalties
+
+
 class ForgetsReplies(Sampler):
     def join(self, row: Decoding, prompt: Any, reply: Any) -> None:
         super().join(row, prompt, [])
@@ -204,14 +200,7 @@ class ForgetsReplies(Sampler):
 
 class MixesRows(Sampler):
     def leave(self, keep: Any) -> None:
-        chooser = self.chooser
-        if isinstance(chooser, Hosted):
-            before = [said for said in chooser._said if said is not None]
-            super().leave(keep)
-            chooser._said = [said and before.pop(0) for said in chooser._said]
-            return
-        assert isinstance(chooser, Grouped)
-        penalties = chooser.penalties
+        penalties = penalties_of(self)
         counts = penalties._counts
         super().leave(keep)
         if penalties._counts is not None and counts is not None:
@@ -220,14 +209,7 @@ class MixesRows(Sampler):
 
 class CountsTwice(Sampler):
     def sample(self, logits: mx.array, inputs: mx.array, indices: Any, positions: Any) -> Sampled:
-        chooser, said = self.chooser, np.array(inputs)
-        if isinstance(chooser, Hosted):
-            for at, one in enumerate(chooser._said):
-                if one is not None and indices[at]:
-                    one.count(int(said[at]))
-        else:
-            assert isinstance(chooser, Grouped)
-            chooser.penalties.apply(logits, inputs, indices)
+        penalties_of(self).apply(logits, inputs, indices)
         return super().sample(logits, inputs, indices, positions)
 
 
@@ -266,8 +248,8 @@ def unlike_alone() -> int:
     sampler = Sampler(VOCAB)
     for row in rows:
         sampler.join(row.decoding, row.prompt, [])
-    if isinstance(sampler.chooser, Grouped):
-        assert len(sampler.chooser._groups) == len({grouped._company(it) for it in MIXED}) >= 3
+    assert isinstance(sampler.chooser, Grouped)
+    assert len(sampler.chooser._groups) == len({grouped._company(it) for it in MIXED}) >= 3
     return sum(here != alone(row) for row, here in zip(rows, sample(sampler, rows), strict=True))
 
 
@@ -276,11 +258,9 @@ def test_rows_of_one_route_are_drawn_in_one_call_and_keep_their_own_settings() -
 
 
 def test_control_a_setting_taken_from_a_neighbour_is_noticed(
-    monkeypatch: pytest.MonkeyPatch, chooser: type
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every row of a group gets the settings of the group's first row."""
-    if chooser is Hosted:
-        pytest.skip("has no groups")
     settings_of = grouped._settings
 
     def wrong(route: draw.Route, rows: list[Decoding]) -> tuple[mx.array | None, ...]:
@@ -396,13 +376,8 @@ def test_lost_penalty_state_is_reported() -> None:
     for _ in range(2):
         sampler.join(decoding(frequency_penalty=1.0), [1], [])
     sampler.check_integrity()
-    chooser = sampler.chooser
-    if isinstance(chooser, Hosted):
-        chooser._said[1] = None
-    else:
-        assert isinstance(chooser, Grouped)
-        penalties = chooser.penalties
-        assert penalties._counts is not None
-        penalties._counts = penalties._counts[:1]
+    penalties = penalties_of(sampler)
+    assert penalties._counts is not None
+    penalties._counts = penalties._counts[:1]
     with pytest.raises(IntegrityError):
         sampler.check_integrity()
