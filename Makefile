@@ -11,9 +11,8 @@ STAMP := .venv/.setup-$(MLX)
 BIN := .venv/bin
 # env.sh preloads a fast BLAS where setup found one.
 PY := scripts/env.sh $(BIN)/python
-# Three processes for two cores, because tests of servers wait; they keep together what one file's
-# tests share until one has nothing left to do.
-PYTEST := $(PY) -m pytest -n 3 --dist worksteal
+# Two processes, which keep together what one file's tests share until one has nothing left to do.
+PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 # Where it is set, every process that a test starts would compile Bushel again.
 unexport PYTHONDONTWRITEBYTECODE
 
