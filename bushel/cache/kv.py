@@ -48,6 +48,13 @@ class KV(Keys):
         fresh.offset = position
         return fresh
 
+    def make_room(self, single: Layer, position: int, room: int) -> None:
+        if unwritten(single) or single.keys.shape[2] == room:
+            return
+        free = [(0, 0), (0, 0), (0, room - position), (0, 0)]
+        single.keys = mx.pad(single.keys[:, :, :position], free)
+        single.values = mx.pad(single.values[:, :, :position], free)
+
     def snapshot(self, single: Layer, position: int) -> LayerSnapshot:
         if single.keys is None:
             return LayerSnapshot(self.name, position, (None, None))

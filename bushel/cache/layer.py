@@ -74,6 +74,10 @@ class LayerKind(ABC):
     def restore(self, snapshot: LayerSnapshot, fresh: Layer) -> Layer:
         """A single that goes on exactly where the snapshot was taken."""
 
+    def make_room(self, single: Layer, position: int, room: int) -> None:
+        """Let a single that has run `position` tokens have places for `room`, where it matters."""
+        return
+
     def parts(self, layer: Layer) -> list[tuple[LayerKind, Layer]]:
         """Itself, or the states that it consists of."""
         return [(self, layer)]

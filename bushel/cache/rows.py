@@ -6,11 +6,13 @@ more share its batch caches. The change between the two forms happens here and n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
 
+from bushel.cache import room
 from bushel.cache.kinds import kind_of
 from bushel.cache.layer import Layer, LayerSnapshot
 from bushel.core import IntegrityError
@@ -52,6 +54,7 @@ class Rows:
         self._make_state = make_state
         self.layers: list[Layer] = []
         self.positions: list[int] = []  # tokens run, per row
+        self._enough_until: float = math.inf  # where a row that is alone needs other room
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -69,6 +72,7 @@ class Rows:
             for batch, single in zip(self.layers, state, strict=True):
                 kind_of(batch).join(batch, single)
         self.positions.append(position)
+        self._make_room()
 
     def leave(self, keep: Sequence[int]) -> None:
         if len(keep) == len(self.positions):
@@ -83,10 +87,22 @@ class Rows:
         else:
             for layer in self.layers:
                 kind_of(layer).leave(layer, keep, self.positions)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        self._enough_until = math.inf
+        if room.CUDA and len(self.positions) == 1:
+            (position,) = self.positions
+            for layer in self.layers:
+                for kind, part in kind_of(layer).parts(layer):
+                    kind.make_room(part, position, room.room_for(position))
+            self._enough_until = room.enough_until(position)
 
     def advance(self) -> None:
         """Every row has run one more token."""
         self.positions = [position + 1 for position in self.positions]
+        if self.positions[0] >= self._enough_until:
+            self._make_room()
 
     def settle(self) -> list[mx.array]:
         """Small bookkeeping arrays that no computation may read, to be evaluated now and then.

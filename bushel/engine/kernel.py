@@ -18,19 +18,20 @@ each row stands is counted there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
+from bushel.cache.room import CUDA
 from bushel.core import Decoding, IntegrityError
 from bushel.engine import draw
 from bushel.engine.chooser import Turn
 
-AVAILABLE = mx.default_device() == mx.gpu and not mx.metal.is_available()
+AVAILABLE = CUDA
 
 _THREADS = 1024
 _PROMPT = 1 << 15  # of a row's marks: the token is in the prompt; below it, its count
@@ -115,7 +116,8 @@ class OneLaunch:
             settings.view(np.uint32)[at, 8:] = [row.seed & _LOW_WORD, row.seed >> 32 & _LOW_WORD]
         self._settings = mx.array(settings)
         self._greedy = all(draw.route(row) == "greedy" for row in self._rows)
-        self._free = mx.array([-1] * len(self._rows), dtype=mx.int32)
+        self._nobody = mx.array([-1] * len(self._rows), dtype=mx.int32), _NO_WORDS
+        self._calls: dict[tuple[mx.Dtype, bool], Callable[..., list[mx.array]]] = {}
         self._stand: list[int] = []  # positions and indices that _places holds, end to end
 
     def _settings_of(self, row: Decoding, slot: int) -> list[float]:
@@ -128,28 +130,36 @@ class OneLaunch:
         marks, bias, masks = self._marks, turn.bias, turn.masks
         if self._greedy and marks is None and bias is None and masks is None:
             return mx.argmax(logits, axis=-1)
-        count = len(self._rows)
-        arrays = [logits, self._settings, self._places_at(turn)]
-        arrays += [self._free, _NO_WORDS] if masks is None else [masks.slots, masks.words]
-        shapes: list[tuple[int, ...]] = [(count,), (count, 2)]
+        held = self._nobody if masks is None else (masks.slots, masks.words)
+        arrays = [logits, self._settings, self._places_at(turn), *held]
         if marks is not None:
-            arrays += [turn.inputs, marks]
-            shapes.append(marks.shape)
+            arrays += turn.inputs, marks
         if bias is not None:
             arrays.append(bias)
-        kernel = _kernel(logits.dtype, self._vocab, marks is not None, bias is not None)
-        tokens, self._places, *marked = kernel(
-            inputs=arrays,
-            template=[("T", logits.dtype)],
+        call = self._call(logits.dtype, bias is not None)
+        tokens, self._places, *marked = call(inputs=arrays)
+        if marked:
+            self._marks = marked[0]
+        found: mx.array = tokens
+        return found
+
+    def _call(self, dtype: mx.Dtype, biased: bool) -> Callable[..., list[mx.array]]:
+        """The kernel with what stays the same from step to step."""
+        known = self._calls.get((dtype, biased))
+        if known is not None:
+            return known
+        count, marks = len(self._rows), self._marks
+        shapes: list[tuple[int, ...]] = [(count,), (count, 2)]
+        shapes += [] if marks is None else [marks.shape]
+        call = self._calls[dtype, biased] = partial(
+            _kernel(dtype, self._vocab, marks is not None, biased),
+            template=[("T", dtype)],
             grid=(_THREADS * count, 1, 1),
             threadgroup=(_THREADS, 1, 1),
             output_shapes=shapes,
             output_dtypes=[mx.uint32, mx.uint32, mx.uint16][: len(shapes)],
         )
-        if marked:
-            self._marks = marked[0]
-        found: mx.array = tokens
-        return found
+        return call
 
     def _places_at(self, turn: Turn) -> mx.array:
         """[B, 2] position and index of the new tokens: there already, if all went on by one."""
