@@ -270,23 +270,30 @@ if (top_p < 1) {
   });
   const double same = cut ? weight(edge) * ties : 0;
   const double goal = top_p * (total_of(sum, shared) + same);
+  // What lies above the part that is searched is summed up once: `over` begins it. If what is above
+  // the edge of top_k does not reach the goal, that edge is the last one kept.
   unsigned key = 0;
+  float over = INFINITY;
+  double above = 0;
   for (int shift = 30 - low; shift >= 0; shift -= 2) {
     const float from1 = number(key | 1u << shift), from2 = number(key | 2u << shift),
                 from3 = number(key | 3u << shift);
     float one = 0, two = 0, three = 0;
     each([&](int, float v) {
-      if (!(v >= from1) || (cut && v <= edge)) return;
+      if (!(v >= from1) || v >= over || (cut && v <= edge)) return;
       float w = weight(v);
       one += w;
       if (v >= from2) two += w;
       if (v >= from3) three += w;
     });
-    double s1 = total_of(one, shared), s2 = total_of(two, shared), s3 = total_of(three, shared);
-    if (cut && edge >= from1) s1 += same;
-    if (cut && edge >= from2) s2 += same;
-    if (cut && edge >= from3) s3 += same;
-    key |= (s3 >= goal ? 3u : s2 >= goal ? 2u : s1 >= goal ? 1u : 0u) << shift;
+    double s1 = above + total_of(one, shared), s2 = above + total_of(two, shared),
+           s3 = above + total_of(three, shared);
+    const unsigned digit = s3 >= goal ? 3u : s2 >= goal ? 2u : s1 >= goal ? 1u : 0u;
+    if (digit < 3) {
+      above = digit == 2 ? s3 : digit == 1 ? s2 : s1;
+      over = digit == 2 ? from3 : digit == 1 ? from2 : from1;
+    }
+    key |= digit << shift;
   }
   const float last = goal > 0 ? number(key) : largest;
   if (!cut || last > edge) {
