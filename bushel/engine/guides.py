@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property
+from queue import SimpleQueue
+from threading import Thread
 
 from bushel.engine.chooser import Masks
 from bushel.engine.decode import DecodeBatch, Step
@@ -24,6 +24,7 @@ from bushel.engine.sequence import Sequence
 from bushel.models import Model
 
 Failures = list[tuple[Sequence, Exception]]
+_Rows = list[tuple[Sequence, Guided | None]]
 
 
 class Guides:
@@ -36,11 +37,10 @@ class Guides:
         self._decode = model.tokenizer.decode
         self._grammars = Grammars(model.tokenizer, model.vocab)
         self._masker = Masker(model.vocab, len(model.tokenizer.hf), model.tokenizer.end_ids)
-        self._making: Future[tuple[Masks | None, Failures]] | None = None
-
-    @cached_property
-    def _thread(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(1, thread_name_prefix="guides")
+        # Bare queues: an executor's submit and result take the engine twice as long.
+        self._asked = SimpleQueue[tuple[_Rows, Step | None] | None]()
+        self._made = SimpleQueue[tuple[Masks | None, Failures] | BaseException]()
+        self._thread: Thread | None = None
 
     def warm(self) -> None:
         self._grammars.warm()
@@ -78,18 +78,26 @@ class Guides:
 
     def start(self, batch: DecodeBatch, before: Step | None) -> None:
         """Begin with masks for a batch's next step; before: its last one, if not yet read."""
-        rows = list(zip(batch.sequences, batch.guides, strict=True))
-        self._making = self._thread.submit(self._make, rows, before)
+        if self._thread is None:
+            self._thread = Thread(target=self._make_all, name="guides", daemon=True)
+            self._thread.start()
+        self._asked.put((list(zip(batch.sequences, batch.guides, strict=True)), before))
 
     def masks(self) -> tuple[Masks | None, Failures]:
         """What was started, when it is there: what rows may say next, and whose guide fails."""
-        assert self._making is not None
-        making, self._making = self._making, None
-        return making.result()
+        made = self._made.get()
+        if isinstance(made, BaseException):
+            raise made
+        return made
 
-    def _make(
-        self, rows: list[tuple[Sequence, Guided | None]], before: Step | None
-    ) -> tuple[Masks | None, Failures]:
+    def _make_all(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            try:
+                self._made.put(self._make(*asked))
+            except BaseException as error:  # the engine's to handle
+                self._made.put(error)
+
+    def _make(self, rows: _Rows, before: Step | None) -> tuple[Masks | None, Failures]:
         said = {} if before is None else before.overheard()
         going_on: list[Guided | None] = []
         failed = Failures()
@@ -103,7 +111,9 @@ class Guides:
         return masks, failed + [(rows[row][0], error) for row, error in more]
 
     def close(self) -> None:
-        self._thread.shutdown(wait=True)
+        if self._thread is not None:
+            self._asked.put(None)
+            self._thread.join()
         self._grammars.close()
 
 
