@@ -11,15 +11,14 @@ is sorted at full width where it can be avoided:
     level 1    max / logsumexp per group               V / GROUP numbers: pick groups
     level 2    the picked groups' own tokens            pick tokens
 
-Settings are columns [R, 1]; uniform numbers are [R, 2 * TRIES] in [0, 1). The order is that of
-most servers: temperature, then top_k and min_p, then top_p over what is left. Few operations
-matter as much as little data: on a GPU each costs the host some microseconds per step.
+Settings are columns [R, 1]; uniform numbers are [R, 2 * K] in [0, 1), for K draws. The order is
+that of most servers: temperature, then top_k and min_p, then top_p over what is left. Few
+operations matter as much as little data: each costs the host some microseconds per step.
 """
 
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Sequence
 from typing import Literal
 
@@ -33,13 +32,13 @@ from bushel.core import Decoding
 GROUP = 64
 # top_k up to this many goes through sorted candidates; beyond it, a full sort.
 CANDIDATES = 64
-# Draws of `wide` where a row uses top_p. A draw misses the nucleus with a probability of at
-# most 1 - top_p, so that all of them miss with 0.25 ** 8 = 1.5e-5 at LEAST_NUCLEUS, and less
-# above it.
+# Draws of `wide` where a row uses top_p, at most. A draw misses the nucleus with a probability of
+# at most 1 - top_p, so that all of them miss with 0.25 ** 8 = 1.5e-5 at LEAST_NUCLEUS.
 TRIES = 8
 LEAST_NUCLEUS = 0.75
 # Below it logits could overflow float32, and differences of 1e-3 nats decide anyway.
 LEAST_TEMPERATURE = 1e-5
+_CPU = mx.default_device() == mx.cpu
 _NEGATIVE = -math.inf
 _LOWEST = -3e38  # of float32 and bfloat16, nearly
 
@@ -55,12 +54,18 @@ def route(row: Decoding) -> Route:
     return "wide" if row.top_p >= LEAST_NUCLEUS else "ranked"
 
 
-def grouped(x: mx.array, fill: float) -> mx.array:
-    """[R, V] as [R, G, GROUP], padded with `fill`."""
+def tries_for(row: Decoding) -> int:
+    """Draws of a row on its way through `wide`, of which hardly ever (1.5e-5) all miss."""
+    miss = (1 - LEAST_NUCLEUS) ** TRIES
+    return next(it for it in range(1, TRIES + 1) if max(1 - row.top_p, 0) ** it <= miss)
+
+
+def grouped(x: mx.array, fill: float, size: int) -> mx.array:
+    """[R, V] as [R, G, size], padded with `fill`."""
     rows, width = x.shape
-    if rest := -width % GROUP:
+    if rest := -width % size:
         x = mx.pad(x, [(0, 0), (0, rest)], constant_values=fill)
-    return x.reshape(rows, -1, GROUP)
+    return x.reshape(rows, -1, size)
 
 
 def top(x: mx.array, count: int) -> tuple[mx.array, mx.array]:
@@ -73,7 +78,7 @@ def top(x: mx.array, count: int) -> tuple[mx.array, mx.array]:
         places = mx.argsort(-x, axis=-1)[:, :count]
         return mx.take_along_axis(x, places, axis=-1), places
     _, places, groups = _candidates(x)
-    ids = _tokens_at(places[:, :count], groups)
+    ids = _tokens_at(places[:, :count], groups, x.shape[-1])
     return mx.take_along_axis(x, ids, axis=-1), ids
 
 
@@ -83,36 +88,41 @@ def _candidates(x: mx.array) -> tuple[mx.array, mx.array, mx.array | None]:
     Those are their places, in the row itself or, if groups [R, C] are given, in those groups
     laid end to end: see `_tokens_at`.
     """
-    if x.shape[-1] <= CANDIDATES * GROUP:
+    size = _size(x.shape[-1])
+    if x.shape[-1] <= CANDIDATES * size:
         return *_best(x, ordered=True), None
-    if x.shape[-1] % GROUP:
+    if x.shape[-1] % size:
         # Above the padding, so that no place of it is ever among the best.
         x = mx.maximum(x, _LOWEST)
-    groups = grouped(x, _NEGATIVE)
+    groups = grouped(x, _NEGATIVE, size)
     _, chosen = _best(groups.max(axis=-1), ordered=False)
     inside = mx.take_along_axis(groups, chosen[:, :, None], axis=1)
     return *_best(inside.reshape(x.shape[0], -1), ordered=True), chosen
 
 
-def _tokens_at(places: mx.array, groups: mx.array | None) -> mx.array:
+def _tokens_at(places: mx.array, groups: mx.array | None, width: int) -> mx.array:
     if groups is None:
         return places
-    return mx.take_along_axis(groups, places // GROUP, axis=-1) * GROUP + places % GROUP
+    size = _size(width)
+    return mx.take_along_axis(groups, places // size, axis=-1) * size + places % size
+
+
+def _size(width: int) -> int:
+    """Of groups to find candidates in. A CPU has least to do if both levels are as long."""
+    return min(GROUP, 1 << round(math.log2(width / CANDIDATES + 1) / 2)) if _CPU else GROUP
 
 
 def _best(x: mx.array, *, ordered: bool) -> tuple[mx.array, mx.array]:
     """The CANDIDATES largest of each row and their places. On a GPU, MLX partitions by sorting."""
-    if _PARTITION_SORTS or x.shape[-1] <= CANDIDATES:
+    if not _CPU or x.shape[-1] <= CANDIDATES:
         places = mx.argsort(-x, axis=-1)[:, :CANDIDATES]
-    else:
-        places = mx.argpartition(-x, CANDIDATES - 1, axis=-1)[:, :CANDIDATES]
-        if ordered:
-            order = mx.argsort(-mx.take_along_axis(x, places, axis=-1), axis=-1)
-            places = mx.take_along_axis(places, order, axis=-1)
-    return mx.take_along_axis(x, places, axis=-1), places
-
-
-_PARTITION_SORTS = mx.default_device() == mx.gpu
+        return mx.take_along_axis(x, places, axis=-1), places
+    places = mx.argpartition(x, -CANDIDATES, axis=-1)[:, -CANDIDATES:]
+    values = mx.take_along_axis(x, places, axis=-1)
+    if not ordered:
+        return values, places
+    order = mx.argsort(-values, axis=-1)
+    return mx.take_along_axis(values, order, axis=-1), mx.take_along_axis(places, order, axis=-1)
 
 
 def _pick(weights: mx.array, u: mx.array) -> mx.array:
@@ -123,49 +133,67 @@ def _pick(weights: mx.array, u: mx.array) -> mx.array:
     return ((sums <= u[:, :, None] * total) & (sums < total)).sum(axis=-1)
 
 
-def _pick_tokens(weights: mx.array, u: mx.array, tries: int) -> mx.array:
-    """Independent draws [R, tries] in proportion to weights [R, V]."""
-    groups = grouped(weights, 0)
+def _pick_tokens(weights: mx.array, u: mx.array) -> mx.array:
+    """Independent draws [R, K] in proportion to weights [R, V]; u is [R, 2 * K]."""
+    groups, tries = grouped(weights, 0, GROUP), u.shape[1] // 2
     group = _pick(groups.sum(axis=-1), u[:, :tries])
     inside = mx.take_along_axis(groups, group[:, :, None], axis=1).reshape(-1, GROUP)
-    place = _pick(inside, u[:, TRIES : TRIES + tries].reshape(-1, 1))
+    place = _pick(inside, u[:, tries:].reshape(-1, 1))
     return group * GROUP + place.reshape(group.shape)
 
 
 def _exp(x: mx.array) -> mx.array:
-    """MLX's CPU build has no vector exp for x86: 22 ns a number, where its power takes 7."""
-    return mx.power(math.e, x) if _SLOW_EXP else mx.exp(x)
+    """Of numbers up to 0; exactly 0 for those far below.
 
-
-_SLOW_EXP = mx.default_device() == mx.cpu and platform.machine() == "x86_64"
+    MLX's CPU build has no vector exp: 22 ns a number, where these products take 2. By as much as
+    5e-6 they are off.
+    """
+    if not _CPU:
+        return mx.exp(x)
+    y = mx.maximum(x, -128) / 128
+    power = 1 + y * (1 + y * (1 / 2 + y * (1 / 6 + y * (1 / 24 + y / 120))))
+    for _ in range(7):
+        power = power * power
+    return power
 
 
 def wide(
-    x: mx.array, u: mx.array, temperature: mx.array, min_p: mx.array | None, top_p: mx.array | None
+    x: mx.array,
+    u: mx.array,
+    temperature: mx.array,
+    min_p: mx.array | None,
+    top_p: mx.array | None,
+    tries: mx.array | None = None,
 ) -> mx.array:
     """Sample [R] tokens from logits [R, V]; a setting that no row uses is None.
 
-    A row that does not use a setting (min_p 0, top_p 2) goes through it unchanged.
+    A row that does not use a setting (min_p 0, top_p 2) goes through it unchanged. tries: how many
+    draws count for a row that has a top_p; None for all that there are numbers for.
     """
     x = x.astype(mx.float32)
     x = (x - x.max(axis=-1, keepdims=True)) / temperature
-    weights = _exp(x if min_p is None else mx.where(x < mx.log(min_p), _NEGATIVE, x))
-    if top_p is None:
-        return _pick_tokens(weights, u, 1)[:, 0]
-    return _first_inside(weights, _pick_tokens(weights, u, TRIES), top_p)
+    weights = _exp(x)
+    if min_p is not None:
+        # A product, because `where` on a CPU is a branch, which costs three times as much.
+        weights = weights * (x >= mx.log(min_p))
+    drawn = _pick_tokens(weights, u)
+    return drawn[:, 0] if top_p is None else _first_inside(weights, drawn, top_p, tries)
 
 
-def _first_inside(weights: mx.array, drawn: mx.array, top_p: mx.array) -> mx.array:
-    """The first of several draws [R, TRIES] that lies in its row's nucleus.
+def _first_inside(
+    weights: mx.array, drawn: mx.array, top_p: mx.array, tries: mx.array | None
+) -> mx.array:
+    """The first of several draws [R, K] that lies in its row's nucleus.
 
     A token is in the nucleus if all tokens more likely than it have less than top_p together,
     so a draw is tested with one sum and nothing is sorted. If every draw misses, the most
     likely token, which is always inside.
     """
     own = mx.take_along_axis(weights, drawn, axis=-1)
-    # A product, because `where` costs three times as much on a CPU.
     above = ((weights[:, None, :] > own[:, :, None]) * weights[:, None, :]).sum(axis=-1)
     inside = above < top_p * weights.sum(axis=-1, keepdims=True)
+    if tries is not None:
+        inside = inside & (mx.arange(drawn.shape[1]) < tries)
     first = mx.take_along_axis(drawn, mx.argmax(inside, axis=-1, keepdims=True), axis=-1)
     return mx.where(inside.any(axis=-1), first[:, 0], mx.argmax(weights, axis=-1))
 
@@ -193,7 +221,7 @@ def narrow(
     """For 1 < top_k <= CANDIDATES: from each row's best tokens alone."""
     values, places, groups = _candidates(x)
     place = _pick_ranked(values, u, temperature, min_p, top_k, top_p)
-    return _tokens_at(mx.take_along_axis(places, place, axis=-1), groups)[:, 0]
+    return _tokens_at(mx.take_along_axis(places, place, axis=-1), groups, x.shape[-1])[:, 0]
 
 
 def ranked(
@@ -208,14 +236,20 @@ def ranked(
 
 
 def penalise(
-    x: mx.array, seen: mx.array, counts: mx.array,
+    x: mx.array, newest: mx.array, seen: mx.array, counts: mx.array,
     repetition: mx.array, presence: mx.array, frequency: mx.array,
-) -> mx.array:  # fmt: skip
-    """Repetition over prompt and reply, presence and frequency over the reply."""
+) -> tuple[mx.array, mx.array]:  # fmt: skip
+    """Logits after penalties, and the counts of what was said, with the newest tokens [R] in them.
+
+    Repetition over prompt and reply, presence and frequency over the reply. -1 is no token.
+    """
     x = x.astype(mx.float32)
-    said = counts > 0
-    x = mx.where(seen | said, mx.where(x > 0, x / repetition, x * repetition), x)
-    return x - frequency * counts - mx.where(said, presence, 0)
+    counts = counts + (mx.arange(x.shape[-1]) == newest[:, None])
+    # Products, as in `wide`; where nothing is penalised they leave infinities alone.
+    known, said = mx.minimum(seen + counts, 1), mx.minimum(counts, 1)
+    factor = repetition + (x > 0) * (1 / repetition - repetition)
+    x = x * (1 + known * (factor - 1))
+    return x - frequency * counts - presence * said, counts
 
 
 _BITS = mx.arange(32, dtype=mx.uint32)

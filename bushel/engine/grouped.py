@@ -42,12 +42,14 @@ class _Group:
     rows: list[int]
     take: mx.array | None  # None: all rows of the batch, in order
     settings: tuple[mx.array | None, ...]  # empty: needs no uniform numbers either
+    numbers: list[int]  # which ones of them
 
     def tokens(self, logits: mx.array, u: np.ndarray | None) -> mx.array:
         if self.take is not None:
             logits = logits[self.take]
-        arguments = () if u is None or not self.settings else (mx.array(u[self.rows]),)
-        return self.draw(logits, *arguments, *self.settings).astype(mx.uint32)
+        if u is None or not self.settings:
+            return self.draw(logits)
+        return self.draw(logits, mx.array(u[self.rows][:, self.numbers]), *self.settings)
 
 
 def _company(row: Decoding) -> tuple[draw.Route, bool]:
@@ -71,10 +73,13 @@ def _settings(route: draw.Route, rows: list[Decoding]) -> tuple[mx.array | None,
     min_p = _column([row.min_p for row in rows])
     top_p = _column([row.top_p if row.top_p < 1 else 2.0 for row in rows])
     if route == "wide":
+        nucleus = any(row.top_p < 1 for row in rows)
+        tries = mx.array([draw.tries_for(row) for row in rows])[:, None]
         return (
             temperature,
             min_p if any(row.min_p for row in rows) else None,
-            top_p if any(row.top_p < 1 for row in rows) else None,
+            top_p if nucleus else None,
+            tries if nucleus else None,
         )
     top_k = mx.array([row.top_k or _NO_LIMIT for row in rows])[:, None]
     return temperature, min_p, top_k, top_p
@@ -102,12 +107,21 @@ class Grouped:
     def tokens(self, logits: mx.array, turn: Turn) -> mx.array:
         if turn.masks is not None:
             logits = _hold(logits, turn.masks.words, turn.masks.slots)
-        logits = self.penalties.apply(logits, turn.inputs, turn.indices)
+        logits = self._penalised(logits, turn)
         if turn.bias is not None:
-            logits = logits.astype(mx.float32) + turn.bias
+            bias = turn.bias if self._appended is None else turn.bias[self._appended]
+            logits = logits.astype(mx.float32) + bias
         u = self._uniforms(turn.positions) if self._random else None
         parts = [group.tokens(logits, u) for group in self._groups]
-        return parts[0] if len(parts) == 1 else mx.concatenate(parts)[self._order]
+        tokens = parts[0] if len(parts) == 1 else mx.concatenate(parts)[self._order]
+        return tokens.astype(mx.uint32)
+
+    def _penalised(self, logits: mx.array, turn: Turn) -> mx.array:
+        """Rows that are penalised come after all rows, if they are not all."""
+        mine = self.penalties.apply(logits, turn.inputs, turn.indices)
+        if mine is None or self._appended is None:
+            return logits if mine is None else mine
+        return mx.concatenate([logits.astype(mx.float32), mine])
 
     def _uniforms(self, positions: Sequence[int]) -> np.ndarray:
         """[B, 2 * TRIES], made a block of steps at a time, since rows move on together."""
@@ -121,6 +135,12 @@ class Grouped:
     def _arrange(self) -> None:
         self._block_start = []
         self._random = any(draw.route(row) != "greedy" for row in self.rows)
+        count, penalised = len(self.rows), self.penalties.rows
+        some = 0 < len(penalised) < count
+        self._appended = mx.array([*range(count), *penalised]) if some else None
+        self._places = {at: at for at in range(count)}
+        if some:
+            self._places |= {at: count + own for own, at in enumerate(penalised)}
         together: dict[tuple[draw.Route, bool], list[int]] = {}
         for at, row in enumerate(self.rows):
             together.setdefault(_company(row), []).append(at)
@@ -130,8 +150,11 @@ class Grouped:
 
     def _group(self, name: draw.Route, rows: list[int]) -> _Group:
         mine = [self.rows[at] for at in rows]
-        take = None if len(rows) == len(self.rows) else mx.array(rows)
-        return _Group(_DRAW[name], rows, take, _settings(name, mine))
+        everyone = len(rows) == len(self.rows) and self._appended is None
+        take = None if everyone else mx.array([self._places[at] for at in rows])
+        tries = max(draw.tries_for(row) for row in mine) if name == "wide" else 1
+        numbers = [*range(tries), *range(draw.TRIES, draw.TRIES + tries)]
+        return _Group(_DRAW[name], rows, take, _settings(name, mine), numbers)
 
     def check_integrity(self) -> None:
         self.penalties.check_integrity()

@@ -23,21 +23,20 @@ class Penalties:
         self.vocab = vocab
         self.rows: list[int] = []
         self._settings: list[tuple[float, float, float]] = []
-        self._seen: mx.array | None = None  # [P, V] in the prompt
+        self._seen: mx.array | None = None  # [P, V] 1 where it is in the prompt
         self._counts: mx.array | None = None  # [P, V] in the reply, without the newest token
 
     def join(self, at: int, row: Decoding, prompt: Sequence[int], reply: Sequence[int]) -> None:
         if not row.penalised:
             return
-        seen = np.zeros((1, self.vocab), np.bool_)
-        counts = np.zeros((1, self.vocab), np.float32)
-        seen[0, list(prompt)] = True
+        seen, counts = np.zeros((2, 1, self.vocab), np.float32)
+        seen[0, list(prompt)] = 1.0
         np.add.at(counts[0], list(reply[:-1]), 1.0)
         self._seen = _stacked(self._seen, mx.array(seen))
         self._counts = _stacked(self._counts, mx.array(counts))
         self.rows.append(at)
         self._settings.append((row.repetition_penalty, row.presence_penalty, row.frequency_penalty))
-        self._columns = self._make_columns()
+        self._arrange()
 
     def leave(self, keep: Sequence[int]) -> None:
         """The sampler keeps these of its rows, in this order."""
@@ -49,33 +48,31 @@ class Penalties:
             return
         if not kept:
             self._seen = self._counts = None
-            self._columns = ()
             return
         take = mx.array([own for _, own in kept])
         self._seen, self._counts = self._seen[take], self._counts[take]
-        self._columns = self._make_columns()
+        self._arrange()
 
-    def apply(self, logits: mx.array, inputs: mx.array, indices: Sequence[int]) -> mx.array:
-        """Logits [B, V] after penalties; `inputs` [B] are counted where they are of a reply."""
+    def apply(self, logits: mx.array, inputs: mx.array, indices: Sequence[int]) -> mx.array | None:
+        """Of logits [B, V] those of its rows, after penalties; None if it has no row.
+
+        `inputs` [B] are counted where they are of a reply.
+        """
         if self._seen is None or self._counts is None:
-            return logits
-        everyone = len(self.rows) == len(indices)
-        take = mx.array(self.rows)
-        newest = mx.array([1.0 if indices[at] else 0.0 for at in self.rows])
-        said = inputs if everyone else inputs[take]
-        self._counts = self._counts.at[mx.arange(len(self.rows)), said].add(newest)
-        mine = logits if everyone else logits[take]
-        mine = _penalise(mine, self._seen, self._counts, *self._columns)
-        if everyone:
-            return mine
-        # A new handle: assigning into the old one would change the raw logits as well.
-        logits = logits.astype(mx.float32)[:]
-        logits[take] = mine
-        return logits
+            return None
+        newest = inputs.astype(mx.int32)
+        if not all(indices[at] for at in self.rows):
+            newest = mx.where(mx.array(list(indices)) > 0, newest, -1)
+        if len(self.rows) < len(indices):
+            logits, newest = logits[self._take], newest[self._take]
+        found, self._counts = _penalise(logits, newest, self._seen, self._counts, *self._columns)
+        return found
 
-    def _make_columns(self) -> tuple[mx.array, ...]:
-        """Repetition, presence and frequency penalties, [P, 1] each."""
-        return tuple(mx.array(list(them))[:, None] for them in zip(*self._settings, strict=True))
+    def _arrange(self) -> None:
+        self._take = mx.array(self.rows)
+        # Repetition, presence and frequency penalties, [P, 1] each.
+        settings = zip(*self._settings, strict=True)
+        self._columns = tuple(mx.array(list(them))[:, None] for them in settings)
 
     def check_integrity(self) -> None:
         shape = (len(self.rows), self.vocab)

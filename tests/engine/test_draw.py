@@ -92,7 +92,7 @@ def test_a_row_is_served_by_a_function_that_honours_its_settings(
 @pytest.fixture(params=[False, True], ids=["partition", "sort"])
 def sorts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is done on a CPU, and what is done on a GPU."""
-    monkeypatch.setattr(draw, "_PARTITION_SORTS", request.param)
+    monkeypatch.setattr(draw, "_CPU", not request.param)
 
 
 @pytest.mark.usefixtures("sorts")
@@ -420,12 +420,18 @@ def test_penalties_equal_their_definition() -> None:
     repetition = np.array([[1.0], [1.3], [0.8], [1.0], [1.0], [2.0]], np.float32)
     presence = np.array([[0.0], [0.0], [0.0], [0.5], [0.0], [-1.0]], np.float32)
     frequency = np.array([[0.0], [0.0], [0.0], [0.0], [0.25], [0.1]], np.float32)
-    arrays = [mx.array(part) for part in (x, seen, counts, repetition, presence, frequency)]
+    newest = rng.integers(10, width, rows)
+    newest[2:4] = -1
+    given = (x, newest, seen.astype(np.float32), counts, repetition, presence, frequency)
+    arrays = [mx.array(part) for part in given]
+    counts = counts.copy()
+    counts[[0, 1, 4, 5], newest[[0, 1, 4, 5]]] += 1
     expected = x.astype(np.float64)
     touched = seen | (counts > 0)
     scaled = np.where(expected > 0, expected / repetition, expected * repetition)
     expected = np.where(touched, scaled, expected)
     expected = expected - frequency * counts - np.where(counts > 0, presence, 0)
-    result = np.array(draw.penalise(*arrays))
+    result, counted = (np.array(part) for part in draw.penalise(*arrays))
+    np.testing.assert_array_equal(counted, counts)
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(result[0], x[0])
