@@ -33,7 +33,9 @@ from bushel.engine.chooser import Turn
 
 AVAILABLE = CUDA
 
-_THREADS = 1024
+# A block has 65,536 registers. Most kernels need 40 to 48 a thread; those with penalties up to 72
+# (by vocabulary), and those that read one logit at a time 64 (nvcc 13.4 for sm_90).
+_MOST_THREADS, _FEWER_THREADS = 1024, 512
 _PROMPT = 1 << 15  # of a row's marks: the token is in the prompt; below it, its count
 
 _LOW_WORD = 0xFFFFFFFF
@@ -46,14 +48,13 @@ _LOW = {mx.float32: 0, mx.float16: 12, mx.bfloat16: 16}
 
 
 def source(
-    dtype: mx.Dtype, vocab: int, penalised: bool, biased: bool, threads: int = _THREADS
+    dtype: mx.Dtype, vocab: int, penalised: bool, biased: bool, threads: int
 ) -> tuple[str, str]:
     """The functions of `choose.cu`, with its constants before them, and the kernel's body."""
-    together = 16 // dtype.size  # logits that are read at once
     constants = {
         "THREADS": threads,
         "VOCAB": vocab,
-        "TOGETHER": together if vocab % together == 0 else 1,
+        "TOGETHER": _together(dtype, vocab),
         "LOW_BITS": _LOW[dtype],
         "PENALISED": int(penalised),
         "BIASED": int(biased),
@@ -62,9 +63,21 @@ def source(
     return "".join(f"#define {key} {value}\n" for key, value in constants.items()) + functions, body
 
 
+def _together(dtype: mx.Dtype, vocab: int) -> int:
+    """Logits that are read at once."""
+    most = 16 // dtype.size
+    return most if vocab % most == 0 else 1
+
+
+def threads_for(dtype: mx.Dtype, vocab: int, penalised: bool) -> int:
+    few = penalised or _together(dtype, vocab) == 1
+    return _FEWER_THREADS if few else _MOST_THREADS
+
+
 @cache
 def _kernel(dtype: mx.Dtype, vocab: int, penalised: bool, biased: bool) -> Any:
-    header, body = source(dtype, vocab, penalised, biased)
+    threads = threads_for(dtype, vocab, penalised)
+    header, body = source(dtype, vocab, penalised, biased, threads)
     return mx.fast.cuda_kernel(
         name=f"bushel_choose_{vocab}_{int(penalised)}{int(biased)}",
         input_names=["logits", "settings", "places", "slots", "words"]
@@ -149,13 +162,14 @@ class OneLaunch:
         if known is not None:
             return known
         count, marks = len(self._rows), self._marks
+        threads = threads_for(dtype, self._vocab, marks is not None)
         shapes: list[tuple[int, ...]] = [(count,), (count, 2)]
         shapes += [] if marks is None else [marks.shape]
         call = self._calls[dtype, biased] = partial(
             _kernel(dtype, self._vocab, marks is not None, biased),
             template=[("T", dtype)],
-            grid=(_THREADS * count, 1, 1),
-            threadgroup=(_THREADS, 1, 1),
+            grid=(threads * count, 1, 1),
+            threadgroup=(threads, 1, 1),
             output_shapes=shapes,
             output_dtypes=[mx.uint32, mx.uint32, mx.uint16][: len(shapes)],
         )
