@@ -13,6 +13,8 @@ import numpy as np
 
 from bushel import LLM, SamplingParams
 from bushel.core import Choice, FinishReason, Prepared
+from bushel.core.memory import Footprint
+from bushel.engine.measure import footprint
 from bushel.llm import Handle
 from bushel.models import Model, Prompt, load
 from bushel.models.vision import VisionModel
@@ -53,6 +55,12 @@ def loaded(path: str, **settings: Any) -> Model:
     model = load(path, **settings)
     model.close = lambda: None  # type: ignore[method-assign]
     return model
+
+
+@lru_cache(maxsize=8)
+def measured(model: Model) -> Footprint:
+    """A model's sizes, which do not change while it is loaded."""
+    return footprint(model)
 
 
 class Watch:
@@ -154,7 +162,10 @@ class Run:
         reuse: bool = False,
     ):
         self.subject = subject
-        with patch("bushel.engine.build.load", load if subject.double else loaded):
+        with ExitStack() as shared:
+            if not subject.double:
+                shared.enter_context(patch("bushel.engine.build.load", loaded))
+                shared.enter_context(patch("bushel.engine.measure.footprint", measured))
             self.llm = LLM(subject.path, prefill_chunk=chunk, prefix_cache=reuse)
         self.sent: list[Sent] = []
         self.faults: list[str] = []

@@ -43,18 +43,26 @@ def any_request(chance: random.Random) -> dict[str, Any]:
 
 
 async def leave(client: httpx.AsyncClient, chance: random.Random, seen: Counter[str]) -> None:
-    """Send a request and go away after a while, whatever it is doing then."""
+    """Send a request and go away after a while, whatever it is doing then.
+
+    Some streams are left a while after their first bytes, however slow the machine is.
+    """
     request = any_request(chance)
     moment = chance.choice([0.02, 0.2, 1.0, 3.0, 6.0]) * chance.random()
+    patient = request["stream"] and chance.random() < 0.4
+    begun = asyncio.Event()
 
     async def read() -> None:
         async with client.stream("POST", "/v1/chat/completions", json=request) as response:
             seen["answered" if response.status_code == 200 else "refused"] += 1
+            begun.set()
             async for _ in response.aiter_bytes():
                 pass
         seen["whole"] += 1
 
     with_end = asyncio.create_task(read())
+    if patient:
+        await asyncio.wait_for(begun.wait(), PATIENCE)
     await asyncio.wait([with_end], timeout=moment)
     with_end.cancel()
     await asyncio.gather(with_end, return_exceptions=True)
