@@ -26,7 +26,7 @@ def footprint(model: Model) -> Footprint:
     state, prompt = model.make_state(), model.embed(Prepared((0,) * (2 * tokens)))
     # Two chunks: only the second one has tokens before it to look at, and a device that overtakes
     # the host in one of them frees early what can be alive at once (tiny llama on two busy cores,
-    # bytes per token: 2,093 to 3,664 after the first, 4,432 to 4,694 after both).
+    # bytes per token: 2,093 to 3,664 after the first, 3,865 to 4,694 after both).
     per_token = 0
     for start in (0, tokens):
         above = _above(model, prompt, start, start + tokens, state)
