@@ -1,5 +1,6 @@
 """Tokens drawn for many rows at once, against numpy."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from bushel.core import GenerationDefaults, SamplingParams
 from bushel.core.params import resolve
 from bushel.engine import draw
 
-from .reference import Settings, allowed, distribution, excess
+from .reference import Settings, allowed, decoding, distribution, excess
 
 Array = np.ndarray
 NUMBERS = 2 * draw.TRIES  # that a row has for one token
@@ -209,6 +210,25 @@ def test_control_one_number_used_for_both_levels_does_not_fit() -> None:
     u[:, draw.TRIES :] = u[:, : draw.TRIES]
     for it in (Settings(), Settings(top_p=0.95)):
         assert misfit(drawn("wide", LOGITS, it, u), LOGITS, it) > 5
+
+
+def test_only_the_draws_that_a_row_has_count() -> None:
+    x = mx.full((3, 64), math.log(0.1 / 62))
+    x[:, 3], x[:, 7] = math.log(0.5), math.log(0.4)
+    # Two draws outside of the nucleus, then its second token; without that one, the most likely.
+    u = mx.broadcast_to(mx.array([0, 0, 0, 0.95, 0.95, 0.7]), (3, 6))
+    one, nucleus = mx.ones((3, 1)), mx.full((3, 1), 0.8)
+    assert draw.wide(x, u, one, None, nucleus).tolist() == [7] * 3
+    tries = mx.array([[1], [2], [3]])
+    assert draw.wide(x, u, one, None, nucleus, tries).tolist() == [3, 3, 7]
+
+
+@given(st.floats(draw.LEAST_NUCLEUS, 1.0))
+def test_a_row_has_no_more_draws_than_it_takes(top_p: float) -> None:
+    tries, most = draw.tries_for(decoding(top_p=top_p)), 0.25**8
+    assert 1 <= tries <= draw.TRIES
+    assert (1 - top_p) ** tries <= most
+    assert tries == 1 or (1 - top_p) ** (tries - 1) > most
 
 
 # -- never outside -------------------------------------------------------------------------

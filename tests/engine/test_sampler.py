@@ -236,7 +236,7 @@ MIXED = [
     for at, (top_k, top_p, min_p) in enumerate(
         (top_k, top_p, min_p)
         for top_k in (0, 20, 100)
-        for top_p in (0.9, 0.3, 1.0)
+        for top_p in (0.9, 0.8, 0.3, 1.0)
         for min_p in (0.05, 0.0)
     )
 ]
