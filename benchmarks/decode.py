@@ -6,7 +6,8 @@
 The bare loop is what a step costs with nothing around it: `model(x, cache)`, argmax, one step
 ahead with async_eval, the library's own batch cache. Each measurement is a pair (bare, engine)
 taken back to back, the order alternating; a figure is the median of the pairs' ratios, with
-the lowest and highest beside it. 1.00 means that the engine costs nothing; above 0.95 is the
+the lowest and highest beside it. Machines change their speed within seconds, so that many short
+pairs say more than a few long ones. 1.00 means that the engine costs nothing; above 0.95 is the
 promise.
 """
 
@@ -129,15 +130,15 @@ def seconds(run: Callable[[int], None], count: int) -> float:
 def compare(bare: Bare, served: Served, rounds: int, count: int) -> tuple[list[float], float]:
     """Ratios bare / engine of pairs, and the bare step's median seconds."""
     for side in (bare, served):
-        side.steps(count)
+        side.steps(24)
     ratios, steps = [], []
     for at in range(rounds):
-        if at % 2:
-            engine_time, bare_time = seconds(served.steps, count), seconds(bare.steps, count)
-        else:
-            bare_time, engine_time = seconds(bare.steps, count), seconds(served.steps, count)
-        ratios.append(bare_time / engine_time)
-        steps.append(bare_time)
+        times: dict[Bare | Served, float] = {}
+        for side in (served, bare) if at % 2 else (bare, served):
+            side.steps(1)  # begins with what the other side left in the processor's caches
+            times[side] = seconds(side.steps, count)
+        ratios.append(times[bare] / times[served])
+        steps.append(times[bare])
     return ratios, statistics.median(steps)
 
 
@@ -167,8 +168,8 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--samplers", nargs="+", default=["greedy", "mixed"], choices=SAMPLERS)
     parser.add_argument("--length", type=int, default=128, help="prompt tokens per row")
-    parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=4)
     options = parser.parse_args()
     print(f"mlx {mx.__version__}, {mx.default_device()}, {options.dtype}")
     print("model      batch  samplers  engine/bare (low … high)   bare ms  tok/s engine")

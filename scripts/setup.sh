@@ -29,7 +29,8 @@ echo "$mlx" > $venv/.mlx
 
 # A .venv made by uv has no pip.
 $venv/bin/python -m pip --version > /dev/null 2>&1 || $venv/bin/python -m ensurepip > /dev/null
-$venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[$extras]"
+# Of what is installed little is ever imported: compiling all of it takes half a minute.
+$venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[$extras]"
 
 if [ "$mlx" = cpu ]; then
     scripts/openblas.sh

@@ -7,6 +7,9 @@ Where rows are held to a guide, another thread reads step t between the two halv
 while the forward pass runs, and before tokens are chosen (`guides`).
 
 A row that ends was already part of the step in flight: that step's token for it is ignored.
+
+On a CPU the choice of tokens is built in its turn, but started together with the next forward pass
+(see LATE), so that what the device is left with is always the rest of a forward pass.
 """
 
 from __future__ import annotations
@@ -28,6 +31,10 @@ from bushel.models import Model
 
 # Bookkeeping arrays that nothing reads form chains of one node per step; 64 of them are free.
 _SETTLE_EVERY = 64
+# MLX's CPU build lets the host be only some dozens of operations ahead of the device. A choice for
+# rows of different settings is more than that, and small ones: with those last, the device has done
+# them all before the host has built the next forward pass, and waits for it.
+LATE = mx.default_device() == mx.cpu
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,20 @@ class Run:
 
     inputs: mx.array  # [B]
     logits: mx.array  # [B, V]
+    before: list[mx.array]  # of the choice that led to it, if that was not started
+    early: list[mx.array]  # what it then computes long before its logits
+
+    def begin(self) -> None:
+        """Start what led to it, so that it can be read, and about a quarter of itself.
+
+        Apart from the rest: MLX looks through all of a graph before it starts any of it, and what
+        is evaluated together can only be waited for together.
+        """
+        if self.before:
+            mx.async_eval(*self.before, *self.early)
+
+    def go_on(self) -> None:
+        mx.async_eval(self.logits)
 
 
 class DecodeBatch:
@@ -64,6 +85,7 @@ class DecodeBatch:
         self._deltas: list[int] = []
         self._guided = False  # whether any row is
         self._next: mx.array | None = None  # [B] tokens to run
+        self._late: list[mx.array] = []  # of the last choice, if it is to start later
         self._launches = 0
 
     def __len__(self) -> int:
@@ -91,7 +113,7 @@ class DecodeBatch:
         self.sequences = [self.sequences[row] for row in keep]
         self._guided = any(sequence.guided is not None for sequence in self.sequences)
         if not keep:
-            self._next = None
+            self._next, self._late = None, []
         elif self._next is not None:
             self._next = self._next[mx.array(keep)]
 
@@ -119,10 +141,11 @@ class DecodeBatch:
         where = [index + delta for index, delta in pairs]
         logits = self._model.forward(inputs[:, None], where, self.rows.layers)[:, -1]
         self.rows.advance()
-        return Run(inputs, logits)
+        before, self._late = self._late, []
+        return Run(inputs, logits, before, self.rows.early() if before else [])
 
-    def choose(self, run: Run, masks: Masks | None = None) -> Step:
-        """Start to choose every row's token."""
+    def choose(self, run: Run, masks: Masks | None = None, *, late: bool = False) -> Step:
+        """Choose every row's token; late: not before the next run starts, or someone reads them."""
         indices = [sequence.launched for sequence in self.sequences]
         sampled = self._sampler.sample(
             run.logits, run.inputs, indices, self.rows.positions, masks=masks
@@ -130,7 +153,11 @@ class DecodeBatch:
         self._launches += 1
         settle = self.rows.settle() if self._launches % _SETTLE_EVERY == 0 else []
         twin = mx.contiguous(sampled.tokens) if self._guided else None
-        mx.async_eval(*sampled.arrays(), *settle, *([] if twin is None else [twin]))
+        arrays = [*sampled.arrays(), *settle, *([] if twin is None else [twin])]
+        if late:
+            self._late = arrays
+        else:
+            mx.async_eval(*run.before, *arrays)
         self._next = sampled.tokens
         for sequence in self.sequences:
             sequence.launched += 1

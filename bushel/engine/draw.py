@@ -4,22 +4,26 @@ A row's result depends on its logits, its settings and its uniform numbers alone
 which other rows are in the batch, because which function a row goes through is decided by its
 settings (`route`), and rows never mix.
 
-Selecting from a wide vocabulary goes through groups of neighbouring tokens, so that nothing
-is sorted at full width where it can be avoided:
+Selecting from a wide vocabulary goes through groups of tokens, so that nothing is sorted at full
+width where it can be avoided:
 
-    logits   [ . . . . | . . . . | . . . . | … ]      V tokens in groups of GROUP
-    level 1    max / logsumexp per group               V / GROUP numbers: pick groups
-    level 2    the picked groups' own tokens            pick tokens
+    logits   [ . . . . | . . . . | . . . . | … ]      V tokens in groups
+    level 1    max / sum per group                     V / size numbers: pick groups
+    level 2    the picked groups' own tokens           pick tokens
 
-Settings are columns [R, 1]; uniform numbers are [R, 2 * K] in [0, 1), for K draws. The order is
-that of most servers: temperature, then top_k and min_p, then top_p over what is left. Few
-operations matter as much as little data: each costs the host some microseconds per step.
+A group is a column of [R, size, V / size]: on a CPU MLX is four times as fast along that axis as
+along the last. Settings are [R, 1, 1], temperature as its inverse and min_p as its logarithm;
+uniform numbers are [R, 2, K] in [0, 1), for K draws. The order is that of most servers:
+temperature, then top_k and min_p, then top_p over what is left. Few operations matter as much as
+little data: each costs the host some microseconds per step, views as well, so that axes stay where
+they are.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Literal
 
 import mlx.core as mx
@@ -40,6 +44,7 @@ LEAST_NUCLEUS = 0.75
 LEAST_TEMPERATURE = 1e-5
 _CPU = mx.default_device() == mx.cpu
 _NEGATIVE = -math.inf
+_FAR = -128.0  # an exponential that is 0 in float32
 _LOWEST = -3e38  # of float32 and bfloat16, nearly
 
 Route = Literal["greedy", "narrow", "wide", "ranked"]
@@ -60,12 +65,10 @@ def tries_for(row: Decoding) -> int:
     return next(it for it in range(1, TRIES + 1) if max(1 - row.top_p, 0) ** it <= miss)
 
 
-def grouped(x: mx.array, fill: float, size: int) -> mx.array:
-    """[R, V] as [R, G, size], padded with `fill`."""
-    rows, width = x.shape
-    if rest := -width % size:
-        x = mx.pad(x, [(0, 0), (0, rest)], constant_values=fill)
-    return x.reshape(rows, -1, size)
+def _padded(x: mx.array, size: int) -> mx.array:
+    """[R, V] with as many tokens of probability 0 as it takes for groups of one size."""
+    rest = -x.shape[-1] % size
+    return mx.pad(x, [(0, 0), (0, rest)], constant_values=_NEGATIVE) if rest else x
 
 
 def top(x: mx.array, count: int) -> tuple[mx.array, mx.array]:
@@ -78,33 +81,35 @@ def top(x: mx.array, count: int) -> tuple[mx.array, mx.array]:
         places = mx.argsort(-x, axis=-1)[:, :count]
         return mx.take_along_axis(x, places, axis=-1), places
     _, places, groups = _candidates(x)
-    ids = _tokens_at(places[:, :count], groups, x.shape[-1])
+    ids = _tokens_at(places[:, :, :count], groups, x.shape[-1])[:, 0]
     return mx.take_along_axis(x, ids, axis=-1), ids
 
 
 def _candidates(x: mx.array) -> tuple[mx.array, mx.array, mx.array | None]:
-    """The CANDIDATES largest values of each row [R, C], falling, and what finds their tokens.
+    """The CANDIDATES largest values of each row [R, 1, C], falling, and what finds their tokens.
 
-    Those are their places, in the row itself or, if groups [R, C] are given, in those groups
-    laid end to end: see `_tokens_at`.
+    Those are their places, in the row itself or, if groups [R, 1, C] are given, among the tokens of
+    those: see `_tokens_at`.
     """
-    size = _size(x.shape[-1])
-    if x.shape[-1] <= CANDIDATES * size:
-        return *_best(x, ordered=True), None
-    if x.shape[-1] % size:
+    rows, width = x.shape
+    size = _size(width)
+    if width <= CANDIDATES * size:
+        return *_best(x[:, None], ordered=True), None
+    if width % size:
         # Above the padding, so that no place of it is ever among the best.
         x = mx.maximum(x, _LOWEST)
-    groups = grouped(x, _NEGATIVE, size)
-    _, chosen = _best(groups.max(axis=-1), ordered=False)
-    inside = mx.take_along_axis(groups, chosen[:, :, None], axis=1)
-    return *_best(inside.reshape(x.shape[0], -1), ordered=True), chosen
+    groups = _padded(x, size).reshape(rows, size, -1)
+    _, chosen = _best(groups.max(axis=1, keepdims=True), ordered=False)
+    inside = mx.take_along_axis(groups, chosen, axis=2)
+    return *_best(inside.reshape(rows, 1, -1), ordered=True), chosen
 
 
 def _tokens_at(places: mx.array, groups: mx.array | None, width: int) -> mx.array:
     if groups is None:
         return places
-    size = _size(width)
-    return mx.take_along_axis(groups, places // size, axis=-1) * size + places % size
+    columns = -(-width // _size(width))
+    chosen = mx.take_along_axis(groups, places % CANDIDATES, axis=2)
+    return chosen + places // CANDIDATES * columns
 
 
 def _size(width: int) -> int:
@@ -113,45 +118,50 @@ def _size(width: int) -> int:
 
 
 def _best(x: mx.array, *, ordered: bool) -> tuple[mx.array, mx.array]:
-    """The CANDIDATES largest of each row and their places. On a GPU, MLX partitions by sorting."""
-    if not _CPU or x.shape[-1] <= CANDIDATES:
-        places = mx.argsort(-x, axis=-1)[:, :CANDIDATES]
-        return mx.take_along_axis(x, places, axis=-1), places
-    places = mx.argpartition(x, -CANDIDATES, axis=-1)[:, -CANDIDATES:]
-    values = mx.take_along_axis(x, places, axis=-1)
+    """The CANDIDATES largest of [R, 1, N] and their places. On a GPU, MLX partitions by sorting."""
+    if not _CPU or x.shape[2] <= CANDIDATES:
+        places = mx.argsort(-x, axis=2)[:, :, :CANDIDATES]
+        return mx.take_along_axis(x, places, axis=2), places
+    places = mx.argpartition(x, -CANDIDATES, axis=2)[:, :, -CANDIDATES:]
+    values = mx.take_along_axis(x, places, axis=2)
     if not ordered:
         return values, places
-    order = mx.argsort(-values, axis=-1)
-    return mx.take_along_axis(values, order, axis=-1), mx.take_along_axis(places, order, axis=-1)
+    order = mx.argsort(-values, axis=2)
+    return mx.take_along_axis(values, order, axis=2), mx.take_along_axis(places, order, axis=2)
 
 
 def _pick(weights: mx.array, u: mx.array) -> mx.array:
-    """Indices [R, K], each with probability proportional to its weight in [R, N]; u is [R, K]."""
-    sums = mx.cumsum(weights, axis=-1)[:, None, :]
-    total = sums[:, :, -1:]
-    # The second condition keeps a product that rounds up to the total on a positive weight.
-    return ((sums <= u[:, :, None] * total) & (sums < total)).sum(axis=-1)
+    """Indices [R, 1, K], each in proportion to weights [R, N, 1 or K]; u is [R, 1, K]."""
+    return _first_above(mx.where(weights > 0, mx.cumsum(weights, axis=1), 0), u, axis=1)
 
 
-def _pick_tokens(weights: mx.array, u: mx.array) -> mx.array:
-    """Independent draws [R, K] in proportion to weights [R, V]; u is [R, 2 * K]."""
-    groups, tries = grouped(weights, 0, GROUP), u.shape[1] // 2
-    group = _pick(groups.sum(axis=-1), u[:, :tries])
-    inside = mx.take_along_axis(groups, group[:, :, None], axis=1).reshape(-1, GROUP)
-    place = _pick(inside, u[:, tries:].reshape(-1, 1))
-    return group * GROUP + place.reshape(group.shape)
+def _first_above(sums: mx.array, u: mx.array, axis: int) -> mx.array:
+    """Where u times the largest of running sums falls. What has none (0) is never found.
+
+    On a GPU every sum is added up in another order, so that they may fall a little, and change
+    where nothing was added; neither leads to a token without weight.
+    """
+    total = sums.max(axis=axis, keepdims=True)
+    return mx.argmax(sums > u * total, axis=axis, keepdims=True)
+
+
+def _weights(x: mx.array, largest: mx.array, scale: mx.array, least: mx.array | None) -> mx.array:
+    """Of logits [R, N, G], the largest has 1; exactly 0 for those that are not kept, or far off."""
+    x = (x - largest) * scale
+    far = x < (_FAR if least is None else mx.maximum(least, _FAR))
+    return _exp(mx.where(far, _FAR, x))
 
 
 def _exp(x: mx.array) -> mx.array:
-    """Of numbers up to 0; exactly 0 for those far below.
+    """Of numbers from _FAR, exactly 0 there, to 0.
 
-    MLX's CPU build has no vector exp: 22 ns a number, where these products take 2. By as much as
-    5e-6 they are off.
+    MLX's CPU build has no vector exp: 22 ns a number, where these products take 2. They are off by
+    up to 2e-5 of what they should be.
     """
     if not _CPU:
         return mx.exp(x)
-    y = mx.maximum(x, -128) / 128
-    power = 1 + y * (1 + y * (1 / 2 + y * (1 / 6 + y * (1 / 24 + y / 120))))
+    y = x / -_FAR
+    power = 1 + y * (1 + y * (1 / 2 + y * (1 / 6 + y * (1 / 24 + y * (1 / 120)))))
     for _ in range(7):
         power = power * power
     return power
@@ -160,94 +170,115 @@ def _exp(x: mx.array) -> mx.array:
 def wide(
     x: mx.array,
     u: mx.array,
-    temperature: mx.array,
-    min_p: mx.array | None,
+    scale: mx.array,
+    least: mx.array | None,
     top_p: mx.array | None,
     tries: mx.array | None = None,
 ) -> mx.array:
     """Sample [R] tokens from logits [R, V]; a setting that no row uses is None.
 
-    A row that does not use a setting (min_p 0, top_p 2) goes through it unchanged. tries: how many
-    draws count for a row that has a top_p; None for all that there are numbers for.
+    A row that does not use a setting (least -inf, top_p 2) goes through it unchanged. tries: how
+    many draws count for a row that has a top_p; None for all that there are numbers for.
     """
-    x = x.astype(mx.float32)
-    x = (x - x.max(axis=-1, keepdims=True)) / temperature
-    weights = _exp(x)
-    if min_p is not None:
-        # A product, because `where` on a CPU is a branch, which costs three times as much.
-        weights = weights * (x >= mx.log(min_p))
-    drawn = _pick_tokens(weights, u)
-    return drawn[:, 0] if top_p is None else _first_inside(weights, drawn, top_p, tries)
+    rows = x.shape[0]
+    x = _padded(x.astype(mx.float32), GROUP).reshape(rows, GROUP, -1)
+    largest = x.max(axis=1, keepdims=True).max(axis=2, keepdims=True)
+    weights = _weights(x, largest, scale, least)
+    sums = weights.sum(axis=1, keepdims=True).reshape(rows, -1, 1)
+    group = _pick(sums, u[:, :1])
+    inside = mx.take_along_axis(weights, group, axis=2)
+    place = _pick(inside, u[:, 1:])
+    drawn = place * x.shape[2] + group
+    if top_p is None:
+        return (drawn if drawn.shape[2] == 1 else drawn[:, :, :1]).reshape(-1)
+    own = mx.take_along_axis(inside, place, axis=1)
+    total = sums.sum(axis=1, keepdims=True)
+    if tries is None:
+        tries = mx.array(TRIES)
+    return _first_inside(weights, total, drawn, own, top_p, tries)
 
 
 def _first_inside(
-    weights: mx.array, drawn: mx.array, top_p: mx.array, tries: mx.array | None
-) -> mx.array:
-    """The first of several draws [R, K] that lies in its row's nucleus.
+    weights: mx.array, total: mx.array, drawn: mx.array, own: mx.array, top_p: mx.array,
+    tries: mx.array,
+) -> mx.array:  # fmt: skip
+    """The first of several draws [R, 1, K] that lies in its row's nucleus. own: their weights.
 
     A token is in the nucleus if all tokens more likely than it have less than top_p together,
     so a draw is tested with one sum and nothing is sorted. If every draw misses, the most
     likely token, which is always inside.
     """
-    own = mx.take_along_axis(weights, drawn, axis=-1)
-    above = ((weights[:, None, :] > own[:, :, None]) * weights[:, None, :]).sum(axis=-1)
-    inside = above < top_p * weights.sum(axis=-1, keepdims=True)
-    if tries is not None:
-        inside = inside & (mx.arange(drawn.shape[1]) < tries)
-    first = mx.take_along_axis(drawn, mx.argmax(inside, axis=-1, keepdims=True), axis=-1)
-    return mx.where(inside.any(axis=-1), first[:, 0], mx.argmax(weights, axis=-1))
+    rows = weights.shape[0]
+    edges = own.reshape(rows, -1, 1, 1)
+    # A product, because `where` on a CPU is a branch, which costs three times as much.
+    larger = (weights[:, None] > edges) * weights[:, None]
+    above = larger.sum(axis=2, keepdims=True).sum(axis=3, keepdims=True).reshape(drawn.shape)
+    inside = (above < top_p * total) & (_range(drawn.shape[2]) < tries)
+    first = mx.take_along_axis(drawn, mx.argmax(inside, axis=2, keepdims=True), axis=2)
+    best = mx.argmax(weights.reshape(rows, 1, -1), axis=2, keepdims=True)
+    return mx.where(inside.any(axis=2, keepdims=True), first, best).reshape(-1)
+
+
+@cache
+def _range(count: int) -> mx.array:
+    """Made once: in a compiled function it would be made in every call."""
+    found = mx.arange(count)
+    mx.eval(found)
+    return found
 
 
 def _pick_ranked(
-    values: mx.array, u: mx.array, temperature: mx.array, min_p: mx.array, top_k: mx.array,
+    values: mx.array, u: mx.array, scale: mx.array, least: mx.array, top_k: mx.array,
     top_p: mx.array,
 ) -> mx.array:  # fmt: skip
-    """Sample a place [R, 1] among logits in falling order. What is kept is their beginning."""
+    """Sample a place [R, 1, 1] among logits [R, 1, N] in falling order: from their beginning."""
     values = values.astype(mx.float32)
-    values = (values - values[:, :1]) / temperature
-    allowed = (mx.arange(values.shape[-1]) < top_k) & (values >= mx.log(min_p))
+    values = (values - values[:, :, :1]) * scale
+    allowed = (_range(values.shape[2]) < top_k) & (values >= least)
     probs = mx.where(allowed, mx.exp(values), 0)
-    sums = mx.cumsum(probs, axis=-1)
-    kept = (allowed & (sums - probs < top_p * sums[:, -1:])).sum(axis=-1, keepdims=True)
-    # The most likely token is always kept, also at top_p 0.
-    total = mx.take_along_axis(sums, mx.maximum(kept, 1) - 1, axis=-1)
-    return ((sums <= u[:, :1] * total) & (sums < total)).sum(axis=-1, keepdims=True)
+    sums = mx.cumsum(probs, axis=2)
+    kept = (probs > 0) & (sums - probs < top_p * sums[:, :, -1:])
+    # If none is kept, at top_p 0, the first is found: the most likely token.
+    return _first_above(mx.where(kept, sums, 0), u[:, :1, :1], axis=2)
 
 
 def narrow(
-    x: mx.array, u: mx.array, temperature: mx.array, min_p: mx.array, top_k: mx.array,
+    x: mx.array, u: mx.array, scale: mx.array, least: mx.array, top_k: mx.array,
     top_p: mx.array,
 ) -> mx.array:  # fmt: skip
     """For 1 < top_k <= CANDIDATES: from each row's best tokens alone."""
     values, places, groups = _candidates(x)
-    place = _pick_ranked(values, u, temperature, min_p, top_k, top_p)
-    return _tokens_at(mx.take_along_axis(places, place, axis=-1), groups, x.shape[-1])[:, 0]
+    place = _pick_ranked(values, u, scale, least, top_k, top_p)
+    drawn = mx.take_along_axis(places, place, axis=2)
+    return _tokens_at(drawn, groups, x.shape[-1]).reshape(-1)
 
 
 def ranked(
-    x: mx.array, u: mx.array, temperature: mx.array, min_p: mx.array, top_k: mx.array,
+    x: mx.array, u: mx.array, scale: mx.array, least: mx.array, top_k: mx.array,
     top_p: mx.array,
 ) -> mx.array:  # fmt: skip
     """Any settings, by sorting the whole row."""
-    ids = mx.argsort(-x, axis=-1)
-    values = mx.take_along_axis(x, ids, axis=-1)
-    place = _pick_ranked(values, u, temperature, min_p, top_k, top_p)
-    return mx.take_along_axis(ids, place, axis=-1)[:, 0]
+    x = x[:, None]
+    ids = mx.argsort(-x, axis=2)
+    values = mx.take_along_axis(x, ids, axis=2)
+    place = _pick_ranked(values, u, scale, least, top_k, top_p)
+    return mx.take_along_axis(ids, place, axis=2).reshape(-1)
 
 
 def penalise(
     x: mx.array, newest: mx.array, seen: mx.array, counts: mx.array,
-    repetition: mx.array, presence: mx.array, frequency: mx.array,
+    repetition: mx.array, inverse: mx.array, presence: mx.array, frequency: mx.array,
 ) -> tuple[mx.array, mx.array]:  # fmt: skip
     """Logits after penalties, and the counts of what was said, with the newest tokens [R] in them.
 
-    Repetition over prompt and reply, presence and frequency over the reply. -1 is no token.
+    Repetition, with its inverse, over prompt and reply, presence and frequency over the reply. -1
+    is no token.
     """
     x = x.astype(mx.float32)
-    counts = counts + (mx.arange(x.shape[-1]) == newest[:, None])
-    # Products, as in `wide`; where nothing is penalised they leave infinities alone.
+    counts = counts + (_range(x.shape[-1]) == newest[:, None])
+    # Products, as in `_first_inside`; where nothing is penalised they leave infinities alone.
     known, said = mx.minimum(seen + counts, 1), mx.minimum(counts, 1)
-    factor = repetition + (x > 0) * (1 / repetition - repetition)
+    factor = repetition + (x > 0) * (inverse - repetition)
     x = x * (1 + known * (factor - 1))
     return x - frequency * counts - presence * said, counts
 
@@ -281,17 +312,17 @@ def _as_uint64(values: Sequence[int]) -> np.ndarray:
     return np.array([value & 0xFFFFFFFFFFFFFFFF for value in values], dtype=np.uint64)
 
 
-_COUNTER = np.arange(2 * TRIES, dtype=np.uint64) * np.uint64(_GOLDEN)
+_COUNTER = np.arange(2 * TRIES, dtype=np.uint64).reshape(2, TRIES) * np.uint64(_GOLDEN)
 
 
 def uniforms(seeds: Sequence[int], positions: Sequence[int], steps: int) -> np.ndarray:
-    """[steps, R, 2 * TRIES] numbers in [0, 1), for each row's next positions.
+    """[steps, R, 2, TRIES] numbers in [0, 1), for each row's next positions.
 
     Those of row i at step s are a function of (seeds[i], positions[i] + s), nothing else.
     """
     ahead = np.arange(steps, dtype=np.uint64)[:, None]
     rows = _mix(_mix(_as_uint64(seeds)) ^ (_as_uint64(positions) + ahead))
-    bits = _mix(rows[:, :, None] + _COUNTER)
+    bits = _mix(rows[:, :, None, None] + _COUNTER)
     # 24 bits, so that float32 holds them exactly and never rounds up to 1.
     return ((bits >> np.uint64(40)).astype(np.float32)) / np.float32(1 << 24)
 

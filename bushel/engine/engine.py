@@ -28,7 +28,7 @@ from bushel.engine import measure
 from bushel.engine.admission import Admission
 from bushel.engine.chooser import Masks
 from bushel.engine.costs import Stopwatch
-from bushel.engine.decode import DecodeBatch, Run, Step
+from bushel.engine.decode import LATE, DecodeBatch, Run, Step
 from bushel.engine.guides import Guides
 from bushel.engine.prefill import Prefill, Ready
 from bushel.engine.schedule import Chunk, Job, Plan, Policy, State, Work, schedule
@@ -117,7 +117,7 @@ class Engine:
         pending, self._pending = self._pending, None
         fault: Exception | None = None
         if plan.decode:
-            fault = self._launch(pending)
+            fault = self._launch(pending, late=LATE and not plan.chunks)
         tokens = sum(self._run_chunk(chunk) for chunk in plan.chunks)
         self._emit(pending)
         if fault is not None:
@@ -255,13 +255,14 @@ class Engine:
                 self._fail(cleared.sequence, error)
                 self._rebuild(error, self._pending)
 
-    def _launch(self, before: Step | None) -> Exception | None:
+    def _launch(self, before: Step | None, *, late: bool) -> Exception | None:
         """Start the next decode step; returns what went wrong, if the step as a whole did.
 
-        before: the step whose tokens it runs, not read yet.
+        before: the step whose tokens it runs, not read yet. late: its tokens may be chosen as late
+        as the step after it starts, since there is nothing to run in between.
         """
         try:
-            self._pending = self._advance(self._batch, before)
+            self._pending = self._advance(self._batch, before, late=late)
         except Exception as error:  # a batched step failed: see `_rebuild`
             return error
         self.max_decode_batch = max(self.max_decode_batch, len(self._batch))
@@ -269,17 +270,24 @@ class Engine:
             self._joint_faults = 0
         return None
 
-    def _advance(self, batch: DecodeBatch, before: Step | None) -> Step | None:
+    def _advance(self, batch: DecodeBatch, before: Step | None, *, late: bool) -> Step | None:
         if not len(batch):
             return None
         run = batch.forward()
-        return batch.choose(run, self._masks(batch, run, before) if batch.guides else None)
+        masks = None
+        if batch.guides:
+            masks = self._masks(batch, run, before)
+        elif late:
+            run.begin()
+            run.go_on()
+        return batch.choose(run, masks, late=late)
 
     def _masks(self, batch: DecodeBatch, run: Run, before: Step | None) -> Masks | None:
         """What its rows may say next, found out while the model runs; whose guide fails ends."""
+        run.begin()  # before another thread reads what led to it
         self.guides.start(batch, before)
         try:
-            mx.async_eval(run.logits)
+            run.go_on()
         finally:
             masks, failed = self.guides.masks()
         for sequence, error in failed:
@@ -400,7 +408,7 @@ class Engine:
             if sequence.guided is not None:
                 sequence.guided.follow(sequence.tokens)
             alone.join(ready)
-            step = self._advance(alone, None)
+            step = self._advance(alone, None, late=False)
             if step is not None and not sequence.done:
                 self._events.extend(sequence.add(token, found) for _, token, found in step.read())
         except Exception as error:  # nobody else was there

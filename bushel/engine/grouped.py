@@ -6,6 +6,7 @@ rows are built when the rows change, not per step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ import numpy as np
 from bushel.core import Decoding, IntegrityError
 from bushel.engine import draw
 from bushel.engine.chooser import Turn
-from bushel.engine.penalties import Penalties
+from bushel.engine.penalties import Penalties, rows_at
 
 # One fused computation each: op by op they are several times as many kernels.
 _DRAW: dict[draw.Route, Callable[..., mx.array]] = {
@@ -31,7 +32,7 @@ _BLOCK = 32
 
 
 def _column(values: Sequence[float]) -> mx.array:
-    return mx.array(list(values), dtype=mx.float32)[:, None]
+    return mx.array(list(values), dtype=mx.float32)[:, None, None]
 
 
 @dataclass(frozen=True)
@@ -40,16 +41,16 @@ class _Group:
 
     draw: Callable[..., mx.array]
     rows: list[int]
-    take: mx.array | None  # None: all rows of the batch, in order
+    take: mx.array | slice | None  # None: all rows of the batch, in order
     settings: tuple[mx.array | None, ...]  # empty: needs no uniform numbers either
-    numbers: list[int]  # which ones of them
+    tries: int  # how many draws' numbers
 
     def tokens(self, logits: mx.array, u: np.ndarray | None) -> mx.array:
         if self.take is not None:
             logits = logits[self.take]
         if u is None or not self.settings:
             return self.draw(logits)
-        return self.draw(logits, mx.array(u[self.rows][:, self.numbers]), *self.settings)
+        return self.draw(logits, mx.array(u[self.rows][:, :, : self.tries]), *self.settings)
 
 
 def _company(row: Decoding) -> tuple[draw.Route, bool]:
@@ -69,20 +70,19 @@ def _settings(route: draw.Route, rows: list[Decoding]) -> tuple[mx.array | None,
     """The arguments of a route's function, after the logits and the uniform numbers."""
     if route == "greedy":
         return ()
-    temperature = _column([row.temperature for row in rows])
-    min_p = _column([row.min_p for row in rows])
+    scale = _column([1 / row.temperature for row in rows])
+    least = _column([math.log(row.min_p) if row.min_p else -math.inf for row in rows])
     top_p = _column([row.top_p if row.top_p < 1 else 2.0 for row in rows])
     if route == "wide":
         nucleus = any(row.top_p < 1 for row in rows)
-        tries = mx.array([draw.tries_for(row) for row in rows])[:, None]
         return (
-            temperature,
-            min_p if any(row.min_p for row in rows) else None,
+            scale,
+            least if any(row.min_p for row in rows) else None,
             top_p if nucleus else None,
-            tries if nucleus else None,
+            _column([draw.tries_for(row) for row in rows]) if nucleus else None,
         )
-    top_k = mx.array([row.top_k or _NO_LIMIT for row in rows])[:, None]
-    return temperature, min_p, top_k, top_p
+    top_k = _column([row.top_k or _NO_LIMIT for row in rows])
+    return scale, least, top_k, top_p
 
 
 class Grouped:
@@ -124,7 +124,7 @@ class Grouped:
         return mx.concatenate([logits.astype(mx.float32), mine])
 
     def _uniforms(self, positions: Sequence[int]) -> np.ndarray:
-        """[B, 2 * TRIES], made a block of steps at a time, since rows move on together."""
+        """[B, 2, TRIES], made a block of steps at a time, since rows move on together."""
         step = positions[0] - self._block_start[0] if self._block_start else _BLOCK
         if not 0 <= step < _BLOCK or [at + step for at in self._block_start] != list(positions):
             self._block = draw.uniforms([row.seed for row in self.rows], positions, _BLOCK)
@@ -151,10 +151,9 @@ class Grouped:
     def _group(self, name: draw.Route, rows: list[int]) -> _Group:
         mine = [self.rows[at] for at in rows]
         everyone = len(rows) == len(self.rows) and self._appended is None
-        take = None if everyone else mx.array([self._places[at] for at in rows])
+        take = None if everyone else rows_at([self._places[at] for at in rows])
         tries = max(draw.tries_for(row) for row in mine) if name == "wide" else 1
-        numbers = [*range(tries), *range(draw.TRIES, draw.TRIES + tries)]
-        return _Group(_DRAW[name], rows, take, _settings(name, mine), numbers)
+        return _Group(_DRAW[name], rows, take, _settings(name, mine), tries)
 
     def check_integrity(self) -> None:
         self.penalties.check_integrity()

@@ -22,7 +22,7 @@ class Penalties:
     def __init__(self, vocab: int):
         self.vocab = vocab
         self.rows: list[int] = []
-        self._settings: list[tuple[float, float, float]] = []
+        self._settings: list[tuple[float, float, float, float]] = []
         self._seen: mx.array | None = None  # [P, V] 1 where it is in the prompt
         self._counts: mx.array | None = None  # [P, V] in the reply, without the newest token
 
@@ -35,7 +35,9 @@ class Penalties:
         self._seen = _stacked(self._seen, mx.array(seen))
         self._counts = _stacked(self._counts, mx.array(counts))
         self.rows.append(at)
-        self._settings.append((row.repetition_penalty, row.presence_penalty, row.frequency_penalty))
+        repetition = row.repetition_penalty
+        settings = repetition, 1 / repetition, row.presence_penalty, row.frequency_penalty
+        self._settings.append(settings)
         self._arrange()
 
     def leave(self, keep: Sequence[int]) -> None:
@@ -69,8 +71,8 @@ class Penalties:
         return found
 
     def _arrange(self) -> None:
-        self._take = mx.array(self.rows)
-        # Repetition, presence and frequency penalties, [P, 1] each.
+        self._take = rows_at(self.rows)
+        # Repetition penalty, its inverse, presence and frequency penalties, [P, 1] each.
         settings = zip(*self._settings, strict=True)
         self._columns = tuple(mx.array(list(them))[:, None] for them in settings)
 
@@ -79,6 +81,11 @@ class Penalties:
         for array in (self._seen, self._counts):
             if (array is None) == bool(self.rows) or (array is not None and array.shape != shape):
                 raise IntegrityError(f"penalty state for rows {self.rows}")
+
+
+def rows_at(rows: list[int]) -> mx.array | slice:
+    """What takes these from a batch. One alone is taken without a copy."""
+    return slice(rows[0], rows[0] + 1) if len(rows) == 1 else mx.array(rows)
 
 
 def _stacked(rows: mx.array | None, row: mx.array) -> mx.array:

@@ -36,22 +36,27 @@ def ways(it: Settings) -> list[str]:
     return found
 
 
+def pick(way: str, x: mx.array, u: mx.array, *settings: mx.array | None) -> mx.array:
+    """With columns for settings."""
+    found: Callable[..., mx.array] = getattr(draw, way)
+    return found(x, u, *(None if it is None else it[:, :, None] for it in settings))
+
+
 def drawn(way: str, logits: Array, it: Settings, u: Array) -> Array:
     """Many tokens from the same logits [V], one for each row of u."""
     rows, width = len(u), len(logits)
     x = mx.broadcast_to(mx.array(logits)[None], (rows, width))
-    temperature, min_p, top_p = (
-        column(value, rows)
-        for value in (it.temperature, it.min_p, OFF if it.top_p == 1 else it.top_p)
-    )
+    least = math.log(it.min_p) if it.min_p else -math.inf
+    values = 1 / it.temperature, least, OFF if it.top_p == 1 else it.top_p
+    scale, least_column, top_p = (column(value, rows) for value in values)
     top_k = mx.full((rows, 1), it.top_k or width, dtype=mx.int32)
     arguments: dict[str, tuple[Any, ...]] = {
-        "wide": (temperature, min_p if it.min_p else None, top_p if it.top_p < 1 else None),
-        "narrow": (temperature, min_p, top_k, top_p),
-        "ranked": (temperature, min_p, top_k, top_p),
+        "wide": (scale, least_column if it.min_p else None, top_p if it.top_p < 1 else None),
+        "narrow": (scale, least_column, top_k, top_p),
+        "ranked": (scale, least_column, top_k, top_p),
     }
-    pick: Callable[..., mx.array] = getattr(draw, way)
-    return np.array(pick(x, mx.array(u.astype(np.float32)), *arguments[way]))
+    numbers = mx.array(u.astype(np.float32)).reshape(rows, 2, -1)
+    return np.array(pick(way, x, numbers, *arguments[way]))
 
 
 def some_u(count: int, seed: int = 0) -> Array:
@@ -216,11 +221,11 @@ def test_only_the_draws_that_a_row_has_count() -> None:
     x = mx.full((3, 64), math.log(0.1 / 62))
     x[:, 3], x[:, 7] = math.log(0.5), math.log(0.4)
     # Two draws outside of the nucleus, then its second token; without that one, the most likely.
-    u = mx.broadcast_to(mx.array([0, 0, 0, 0.95, 0.95, 0.7]), (3, 6))
+    u = mx.broadcast_to(mx.array([[0, 0, 0], [0.95, 0.95, 0.7]]), (3, 2, 3))
     one, nucleus = mx.ones((3, 1)), mx.full((3, 1), 0.8)
-    assert draw.wide(x, u, one, None, nucleus).tolist() == [7] * 3
+    assert pick("wide", x, u, one, None, nucleus).tolist() == [7] * 3
     tries = mx.array([[1], [2], [3]])
-    assert draw.wide(x, u, one, None, nucleus, tries).tolist() == [3, 3, 7]
+    assert pick("wide", x, u, one, None, nucleus, tries).tolist() == [3, 3, 7]
 
 
 @given(st.floats(draw.LEAST_NUCLEUS, 1.0))
@@ -271,6 +276,34 @@ def test_no_token_outside_the_allowed_set_is_ever_drawn(
         assert outside(drawn(way, logits, it, some_u(30, seed)), logits, it) == set(), way
 
 
+@pytest.fixture
+def restless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Running sums as a GPU makes them: each is rounded in its own way."""
+    cumsum, rng = mx.cumsum, np.random.default_rng(0)
+
+    def rounded(x: mx.array, axis: int) -> mx.array:
+        ulps = rng.integers(-2, 3, x.shape).astype(np.float32)
+        return cumsum(x, axis=axis) * mx.array(1 + ulps * np.float32(2**-23))
+
+    monkeypatch.setattr(mx, "cumsum", rounded)
+
+
+@pytest.mark.usefixtures("restless")
+def test_sums_that_are_rounded_each_in_its_own_way_lead_to_no_token_outside() -> None:
+    u = np.concatenate([some_u(200), np.full((200, NUMBERS), LARGEST)])
+    for seed, width in enumerate((2, 63, 64, 200, 1000, 4097)):
+        for it in (
+            Settings(),
+            Settings(top_p=0.99),
+            Settings(min_p=0.05),
+            Settings(top_k=20),
+            Settings(top_k=500, top_p=0.9),
+        ):
+            logits = logits_of(width, seed, 0.01, 0.5)
+            for way in ways(it):
+                assert outside(drawn(way, logits, it, u), logits, it) == set(), (way, it)
+
+
 def test_control_a_token_outside_is_noticed() -> None:
     tokens = drawn("wide", LOGITS, Settings(), some_u(500))
     for it in (Settings(top_k=20), Settings(min_p=0.2), Settings(top_p=0.5)):
@@ -297,13 +330,20 @@ def test_settings_that_leave_one_token_give_the_greedy_one(width: int) -> None:
 
 def test_the_ends_of_the_number_range_give_the_first_and_last_possible_token() -> None:
     logits = np.full(200, -np.inf, np.float32)
-    logits[[70, 75, 140]] = 0.0
-    u = np.array([[0.0, 0.0], [LARGEST, LARGEST], [0.0, LARGEST]]).repeat(draw.TRIES, axis=1)
-    assert drawn("wide", logits, Settings(), u).tolist() == [70, 140, 75]
-    assert drawn("wide", logits, Settings(top_p=0.9), u).tolist() == [70, 140, 75]
-    for way in ("narrow", "ranked"):
-        tokens = drawn(way, logits, Settings(top_k=3), u[:2]).tolist()
-        assert len({*tokens, 75}) == 3
+    logits[[70, 74, 140]] = 0.0  # of groups 2, 2 and 0 of the four
+    u = np.array([[0.0, 0.0], [LARGEST, LARGEST], [LARGEST, 0.0]]).repeat(draw.TRIES, axis=1)
+    assert drawn("wide", logits, Settings(), u).tolist() == [140, 74, 70]
+    assert drawn("wide", logits, Settings(top_p=0.9), u).tolist() == [140, 74, 70]
+    by_place, by_group = [70, 140], [140, 74]  # as they stand in for equals
+    assert drawn("ranked", logits, Settings(top_k=3), u[:2]).tolist() == by_place
+    tokens = drawn("narrow", logits, Settings(top_k=3), u[:2]).tolist()
+    assert tokens in (by_place, by_group)  # the first if so few tokens are no groups, on a GPU
+
+
+def test_the_largest_number_times_a_total_never_rounds_up_to_it() -> None:
+    """There would be no sum above it."""
+    totals = (1 + np.arange(2**23) * 2.0**-23).astype(np.float32)  # every mantissa
+    assert (np.float32(LARGEST) * totals < totals).all()
 
 
 def test_draws_that_all_miss_the_nucleus_give_the_most_likely_token() -> None:
@@ -331,23 +371,22 @@ def test_a_row_draws_the_same_token_whoever_its_neighbours_are(width: int, way: 
     rng = np.random.default_rng(width)
     rows = 16
     x = mx.array((rng.normal(size=(rows, width)) * 2).astype(np.float32))
-    u = mx.array(rng.random((rows, NUMBERS), dtype=np.float32))
+    u = mx.array(rng.random((rows, 2, draw.TRIES), dtype=np.float32))
 
     def settings_from(*values: float) -> mx.array:
         return mx.array(rng.choice(values, (rows, 1)).astype(np.float32))
 
-    temperature, min_p = settings_from(0.3, 1.0, 2.0), settings_from(0.0, 0.01, 0.2)
+    temperature, least = settings_from(0.3, 1.0, 2.0), mx.log(settings_from(0.0, 0.01, 0.2))
     top_k = mx.array(rng.integers(1, 65, (rows, 1)))
     columns = {
-        "wide": (temperature, min_p, settings_from(0.8, 0.9, 0.99, OFF)),
-        "narrow": (temperature, min_p, top_k, settings_from(0.2, 0.9, OFF)),
-        "ranked": (temperature, min_p, top_k, settings_from(0.2, 0.9, OFF)),
+        "wide": (temperature, least, settings_from(0.8, 0.9, 0.99, OFF)),
+        "narrow": (temperature, least, top_k, settings_from(0.2, 0.9, OFF)),
+        "ranked": (temperature, least, top_k, settings_from(0.2, 0.9, OFF)),
     }[way]
-    pick: Callable[..., mx.array] = getattr(draw, way)
 
     def tokens(take: Array) -> Array:
         chosen = mx.array(take)
-        return np.array(pick(x[chosen], u[chosen], *(part[chosen] for part in columns)))
+        return np.array(pick(way, x[chosen], u[chosen], *(part[chosen] for part in columns)))
 
     together = tokens(np.arange(rows))
     shuffled = rng.permutation(rows)
@@ -361,19 +400,19 @@ def unlike_alone(rows: int, off: float) -> int:
     """Rows that get another token beside rows that use top_p and min_p than without them."""
     rng = np.random.default_rng(rows)
     x = mx.array((rng.normal(size=(rows, 300)) * 2).astype(np.float32))
-    u = mx.array(some_u(rows)[:rows].astype(np.float32))
+    u = mx.array(some_u(rows)[:rows].astype(np.float32)).reshape(rows, 2, -1)
     temperature = mx.array(rng.choice([0.3, 1.0, 5.0], (rows, 1)).astype(np.float32))
     uses = rng.random((rows, 2)) < 0.5
-    min_p = mx.array(np.where(uses[:, :1], 0.05, 0.0).astype(np.float32))
+    least = mx.log(mx.array(np.where(uses[:, :1], 0.05, 0.0).astype(np.float32)))
     top_p = mx.array(np.where(uses[:, 1:], 0.8, off).astype(np.float32))
-    beside = np.array(draw.wide(x, u, temperature, min_p, top_p))
+    beside = np.array(pick("wide", x, u, temperature, least, top_p))
     unlike = 0
     for has_min_p in (False, True):
         for has_top_p in (False, True):
             mine = np.flatnonzero((uses == (has_min_p, has_top_p)).all(axis=1))
             at = mx.array(mine)
-            settings = (min_p[at] if has_min_p else None, top_p[at] if has_top_p else None)
-            alone = np.array(draw.wide(x[at], u[at], temperature[at], *settings))
+            settings = (least[at] if has_min_p else None, top_p[at] if has_top_p else None)
+            alone = np.array(pick("wide", x[at], u[at], temperature[at], *settings))
             unlike += int((alone != beside[mine]).sum())
     return unlike
 
@@ -392,7 +431,8 @@ def test_control_a_top_p_that_is_not_quite_off_is_noticed() -> None:
 def test_numbers_are_uniform_and_every_seed_and_position_has_its_own() -> None:
     seeds, steps = range(-10, 10), 500
     made = draw.uniforms(seeds, [0] * len(seeds), steps)
-    assert made.shape == (steps, len(seeds), NUMBERS)
+    assert made.shape == (steps, len(seeds), 2, draw.TRIES)
+    made = made.reshape(steps, len(seeds), NUMBERS)
     assert made.dtype == np.float32
     assert made.min() >= 0
     assert made.max() <= LARGEST
@@ -442,7 +482,8 @@ def test_penalties_equal_their_definition() -> None:
     frequency = np.array([[0.0], [0.0], [0.0], [0.0], [0.25], [0.1]], np.float32)
     newest = rng.integers(10, width, rows)
     newest[2:4] = -1
-    given = (x, newest, seen.astype(np.float32), counts, repetition, presence, frequency)
+    columns = (repetition, 1 / repetition, presence, frequency)
+    given = (x, newest, seen.astype(np.float32), counts, *columns)
     arrays = [mx.array(part) for part in given]
     counts = counts.copy()
     counts[[0, 1, 4, 5], newest[[0, 1, 4, 5]]] += 1

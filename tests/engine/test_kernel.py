@@ -122,7 +122,7 @@ def chosen(rows: Sequence[Decoding], logits: mx.array, positions: Sequence[int])
 @cache
 def evenly(draws: int) -> list[int]:
     """Positions of seed 0 whose uniform numbers go evenly from 0 to 1."""
-    made = draw.uniforms([0] * 20_000, range(20_000), 1)[0, :, 0]
+    made = draw.uniforms([0] * 20_000, range(20_000), 1)[0, :, 0, 0]
     order = np.argsort(made)
     wanted = (np.arange(draws) + 0.5) / draws
     places = order[np.searchsorted(made[order], wanted)]
@@ -241,5 +241,5 @@ def test_its_uniform_numbers_are_those_of_draw() -> None:
             positions[2] = 2
         here = [position + at for position in positions]
         tokens = np.array(chooser.tokens(x, Turn(inputs, [at] * len(rows), here)))
-        u = draw.uniforms(seeds, here, 1)[0, :, 0]
+        u = draw.uniforms(seeds, here, 1)[0, :, 0, 0]
         assert np.abs(tokens + 0.5 - u * count).max() < 0.501
