@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv6Address
 from typing import Any
 from urllib.parse import quote, urljoin
 
@@ -77,7 +78,10 @@ def parse(url: str) -> Target:
 
 def _host(written: str) -> str:
     if written.startswith("["):
-        return written[1:-1].lower()
+        try:
+            return str(IPv6Address(written[1:-1]))
+        except AddressValueError:
+            raise Unfit("Its URL has no valid host and port.") from None
     try:
         # Wide digits and dots become plain ones here, before anything is decided by them.
         host = written.encode("idna").decode("ascii").lower().removesuffix(".")

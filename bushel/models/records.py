@@ -92,14 +92,15 @@ def joint_keys(media: Sequence[Media]) -> list[str]:
     return [_hash([*digests, str(at)]) for at in range(len(media))]
 
 
-def difference(one: Prompt, other: Prompt) -> str:
-    """What tells two prompts apart; nothing if they are equal."""
+def difference(one: Prompt, other: Prompt, within: float = _EQUAL) -> str:
+    """What tells two prompts apart, by more than `within` of the largest number, or nothing."""
     for name in ("ids", "delta", "spans", "uncut", "embeds", "positions"):
-        if not _same(getattr(one, name), getattr(other, name)):
+        if not _same(getattr(one, name), getattr(other, name), within):
             return name
     if one.extras.keys() != other.extras.keys():
         return ", ".join(sorted(one.extras.keys() ^ other.extras.keys()))
-    return next((key for key, it in one.extras.items() if not _same(it, other.extras[key])), "")
+    pairs = ((key, it, other.extras[key]) for key, it in one.extras.items())
+    return next((key for key, left, right in pairs if not _same(left, right, within)), "")
 
 
 def distance(one: Record, other: Record) -> float:
@@ -112,15 +113,16 @@ def distance(one: Record, other: Record) -> float:
     return max(float(it) for it in far)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: Any, other: Any, within: float) -> bool:
     """Arrays, alone or in lists, or plain values."""
     if isinstance(one, mx.array) and isinstance(other, mx.array):
         if one.shape != other.shape or one.dtype != other.dtype:
             return False
         left, right = (it.astype(mx.float32) for it in (one, other))
-        return not one.size or bool(mx.abs(left - right).max() <= _EQUAL * mx.abs(left).max())
+        return not one.size or bool(mx.abs(left - right).max() <= within * mx.abs(left).max())
     if isinstance(one, list | tuple) and any(isinstance(it, mx.array) for it in one):
-        return len(one) == len(other) and all(map(_same, one, other))
+        pairs = zip(one, other, strict=False)
+        return len(one) == len(other) and all(_same(*pair, within) for pair in pairs)
     return bool(one == other)
 
 

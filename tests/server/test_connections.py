@@ -220,13 +220,16 @@ def test_a_reader_that_takes_nothing_is_dropped_while_others_go_on() -> None:
 
 
 def test_a_slow_reader_that_does_read_gets_everything() -> None:
-    """Control for the one that is dropped: the same client, taking a little now and then."""
+    """Control for the one that is dropped: the same client, taking a little now and then.
+
+    600 pieces, 5 ms apart at least: longer than `write_seconds` in all.
+    """
 
     async def work() -> int:
         big = "x" * 65536
         service = Service(
-            lambda job: [[said(big, tokens=1)] for _ in range(50)] + [[said("", finish="stop")]],
-            options=limited(write_seconds=0.5),
+            lambda job: [[said(big, tokens=1)] for _ in range(150)] + [[said("", finish="stop")]],
+            options=limited(write_seconds=2.0),
         )
         async with served(service) as port:
             slow = _slow_reader(port)
@@ -240,7 +243,7 @@ def test_a_slow_reader_that_does_read_gets_everything() -> None:
             slow.close()
             return len(found)
 
-    assert run(work()) > 50 * 65536
+    assert run(work()) > 150 * 65536
 
 
 def test_a_whole_reply_that_nobody_takes_does_not_stay_forever() -> None:
