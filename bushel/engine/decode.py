@@ -113,6 +113,8 @@ class DecodeBatch:
         self.sequences = [self.sequences[row] for row in keep]
         self._guided = any(sequence.guided is not None for sequence in self.sequences)
         if not keep:
+            if self._late:  # nothing follows it, and another thread may read it
+                mx.async_eval(*self._late)
             self._next, self._late = None, []
         elif self._next is not None:
             self._next = self._next[mx.array(keep)]

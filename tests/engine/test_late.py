@@ -61,27 +61,60 @@ def test_it_waits_for_the_next_step_unless_a_prompt_would_run_before_it(
     assert late == [step + 1 not in between for step in range(len(late))]
 
 
-def test_another_thread_reads_only_what_has_begun(
-    llm: LLM, late: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where rows are guided. Two threads that evaluate one array would be undefined."""
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of every step that another thread reads, whether it had begun."""
     began, evaluate, start = list[mx.array](), mx.async_eval, Guides.start
-    read = list[bool]()
+    found = list[bool]()
 
     def spy(*arrays: mx.array) -> None:
         began.extend(arrays)
         evaluate(*arrays)
 
     def spy_start(self: Guides, batch: DecodeBatch, before: Step | None) -> None:
-        if before is not None:
-            read.append(any(it is before.twin for it in began))
+        if before is not None and before.twin is not None:
+            found.append(any(it is before.twin for it in began))
         start(self, batch, before)
 
     monkeypatch.setattr(mx, "async_eval", spy)
     monkeypatch.setattr(Guides, "start", spy_start)
-    held = {**prompt(9), "shape": {"regex": "[ab]{9}"}}
-    (out,) = llm.generate(held, replace(LONG, ignore_eos=False))
+    return found
+
+
+HELD = {**prompt(9), "shape": {"regex": "[ab]{9}"}}
+TO_ITS_END = replace(LONG, ignore_eos=False)
+
+
+def test_another_thread_reads_only_what_has_begun(
+    llm: LLM, late: list[bool], read: list[bool]
+) -> None:
+    """Where rows are guided. Two threads that evaluate one array would be undefined."""
+    (out,) = llm.generate(HELD, TO_ITS_END)
     assert re.fullmatch("[ab]{9}", out.text)
+    assert len(read) > 3
+    assert all(read)
+    assert any(late)
+
+
+def test_a_last_choice_begins_when_the_batch_goes_on_without_its_row(
+    late: list[bool], read: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that cannot share a batch: the next one joins when the last step of one is unread."""
+    forward = DecodeBatch.forward
+
+    def planted(self: DecodeBatch) -> Run:
+        if len(self) > 1:
+            raise RuntimeError("planted")
+        return forward(self)
+
+    asked = [(HELD, replace(TO_ITS_END, max_tokens=count, seed=count)) for count in (6, 8, 7)]
+    with LLM(str(checkpoint_dir("llama"))) as llm:
+        expected = [llm.generate(*pair)[0] for pair in asked]
+        monkeypatch.setattr(DecodeBatch, "forward", planted)
+        found = llm.generate(*map(list, zip(*asked, strict=True)))
+        assert llm.status()["lane"] == "single"
+    for one, other in zip(found, expected, strict=True):
+        assert_same(one, other)
     assert len(read) > 3
     assert all(read)
     assert any(late)
