@@ -30,7 +30,7 @@ from .asking import (
     text,
 )
 
-FAMILIES = ("llama_sliding", "qwen3_5", "qwen3_5_vl")
+FAMILIES = ("llama_sliding", "qwen3_5_vl")
 CHUNKS = (8, 64, 512)
 HOT = hot()
 
