@@ -151,26 +151,39 @@ def test_size_is_that_of_the_arrays(model: Model) -> None:
             assert all(it is not None and it.shape[2] <= WINDOW for it in layer.arrays)
 
 
+@dataclass
+class Alone:
+    """A prompt, its state after it, and what follows when nobody else is there."""
+
+    prompt: Prompt
+    state: Snapshot
+    logits: np.ndarray
+
+
 @pytest.fixture(scope="module")
-def alone(model: Model) -> list[tuple[Prompt, np.ndarray]]:
-    """Prompts of three lengths, and what follows each when nobody else is there."""
-    prompts = [model.embed(Prepared(ids)) for ids in (LONG, SHORT, OTHER)]
-    return [(prompt, Track.start(model, prompt).decode(REPLY)) for prompt in prompts]
+def alone(model: Model) -> list[Alone]:
+    """Prompts of three lengths."""
+    tracks = [Track.start(model, model.embed(Prepared(ids))) for ids in (LONG, SHORT, OTHER)]
+    states = [take_snapshot(track.state, track.position) for track in tracks]
+    return [
+        Alone(track.prompt, state, track.decode(REPLY))
+        for track, state in zip(tracks, states, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(("size", "steps"), [(2, 0), (3, WINDOW)])
 def test_a_row_returns_from_a_batch_as_it_was(
-    model: Model, alone: list[tuple[Prompt, np.ndarray]], size: int, steps: int
+    model: Model, alone: list[Alone], size: int, steps: int
 ) -> None:
     """B1: merge or join, decode together, leave, and go on alone."""
     if model.name in VISION and VISION[model.name].single:
         pytest.skip("its rows share no batch")
     for row in range(size):
         rows = Rows(model.make_state)
-        for prompt, _ in alone[:size]:
-            rows.join(Track.start(model, prompt).state, len(prompt.ids))
+        for it in alone[:size]:
+            rows.join(it.state.restore(model.make_state()), len(it.prompt.ids))
         for at, logits in enumerate(run_together(model, rows, REPLY[:steps])):
-            assert moved(logits, np.stack([logits[at] for _, logits in alone[:size]])) < BOUND
+            assert moved(logits, np.stack([it.logits[at] for it in alone[:size]])) < BOUND
         rows.check_integrity()
         left = [row]
         if size == 3:
@@ -179,9 +192,8 @@ def test_a_row_returns_from_a_batch_as_it_was(
             rows.check_integrity()
         rows.leave([left.index(row)] if size == 3 else left)
         rows.check_integrity()
-        prompt, expected = alone[row]
-        track = Track(model, prompt, rows.layers, rows.positions[0])
-        assert moved(track.decode(REPLY[steps:]), expected[steps:]) < BOUND
+        track = Track(model, alone[row].prompt, rows.layers, rows.positions[0])
+        assert moved(track.decode(REPLY[steps:]), alone[row].logits[steps:]) < BOUND
 
 
 def run_together(model: Model, rows: Rows, tokens: Sequence[int]) -> np.ndarray:

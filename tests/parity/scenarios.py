@@ -24,8 +24,6 @@ from .subject import (
 )
 
 Scenario = Callable[[Subject], Result]
-# Kinds that are copied in a way of their own.
-OPAQUE = {"chunked", "compressed"}
 
 
 def together(subject: Subject, chunk: int) -> Result:
@@ -214,6 +212,4 @@ def selected(name: str) -> list[str]:
         return [title for title in found if title not in {"churn", "staggered", "chunk 64"}]
     if name in VISION:
         return ["fork" if VISION[name].single else "again", found[-1]]
-    if TEXT[name].equal_chunks:
-        return ["churn"]
-    return ["again", "fork"] if OPAQUE & set(TEXT[name].kinds) else ["again"]
+    return ["churn" if TEXT[name].equal_chunks else "again"]
