@@ -74,6 +74,7 @@ def play(llm: LLM, seed: int) -> list[tuple[int, Handle]]:
 
 
 def memory() -> int:
+    mx.synchronize()  # the step that was ahead when all had ended
     gc.collect()
     return mx.get_active_memory()
 

@@ -24,6 +24,8 @@ from .subject import (
 )
 
 Scenario = Callable[[Subject], Result]
+# Kinds that are copied in a way of their own, and of which no prefix is reused.
+OPAQUE = {"chunked", "compressed"}
 
 
 def together(subject: Subject, chunk: int) -> Result:
@@ -212,4 +214,6 @@ def selected(name: str) -> list[str]:
         return [title for title in found if title not in {"churn", "staggered", "chunk 64"}]
     if name in VISION:
         return ["fork" if VISION[name].single else "again", found[-1]]
+    if OPAQUE & set(TEXT[name].kinds):
+        return ["churn", "fork"]
     return ["churn" if TEXT[name].equal_chunks else "again"]
