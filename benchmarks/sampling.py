@@ -25,8 +25,8 @@ def measure(kind: str, batch: int, vocab: int, dtype: mx.Dtype, spread: float) -
         params = SAMPLERS[kind](row)
         decoding = resolve(params, GenerationDefaults(), vocab=vocab, end_ids=frozenset())
         sampler.join(decoding, [1, 2, 3], [5])
-    logits = (mx.random.normal((batch, vocab), key=mx.random.key(0)) * spread).astype(dtype)
-    inputs = mx.array([5] * batch)
+    logits = (mx.random.normal((batch, 1, vocab), key=mx.random.key(0)) * spread).astype(dtype)
+    inputs = mx.array([[5]] * batch)
     mx.eval(logits, inputs)
     host, whole = [], []
     for step in range(60):

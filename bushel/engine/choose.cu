@@ -1,9 +1,9 @@
 // One block of threads chooses the token of one row: see kernel.py, which defines THREADS, VOCAB
-// (tokens), TOGETHER (logits read at once), LOW_BITS (of a float32 that T never sets), PENALISED
-// and BIASED, and passes
-//   logits [B, VOCAB] of T, settings [B, 10], of which the last two are the bits of the seed
+// (tokens), TOGETHER (logits read at once), LOGIT (their type), LOW_BITS (of a float32 that it never
+// sets), HELD, PENALISED and BIASED, and passes
+//   logits [B, VOCAB], settings [B, 10], of which the last two are the bits of the seed
 //   places [B, 2]: position of the new token in its sequence, and in its reply
-//   slots [B], words [G, VOCAB / 32]: the mask of a row, a bit for each token; slot -1: none
+//   slots [B], words [G, VOCAB / 32]: the mask of a row, a bit for each token
 //   inputs [B], marks [P, VOCAB]: what a penalised row has seen, by count; the top bit: in the prompt
 //   bias [B, VOCAB]
 // for tokens [B], moved [B, 2], the next places, and marked [P, VOCAB], the marks with the inputs
@@ -13,9 +13,9 @@ constexpr int WARPS = THREADS / 32;
 constexpr int WORDS = (VOCAB + 31) / 32;
 typedef unsigned long long Wide;
 
-template <typename T, int W>
-struct alignas(sizeof(T) * W) Pack {
-  T at[W];
+template <typename A, int W>
+struct alignas(sizeof(A) * W) Pack {
+  A at[W];
 };
 
 // Rises with the number.
@@ -101,9 +101,10 @@ const float* mine = settings + row * 10;
 const float temperature = mine[0], min_p = mine[1], top_p = mine[2];
 const int top_k = int(mine[3]);
 const int slot = int(mine[7]);
-const T* x = logits + size_t(row) * VOCAB;
-const auto* mask = words + size_t(slots[row] < 0 ? 0 : slots[row]) * WORDS;
-const bool held = slots[row] >= 0;
+const LOGIT* x = logits + size_t(row) * VOCAB;
+#if HELD
+const auto* mask = words + size_t(slots[row]) * WORDS;
+#endif
 if (lane < 2) moved[2 * row + lane] = places[2 * row + lane] + 1;
 
 #if PENALISED
@@ -121,12 +122,16 @@ if (slot >= 0) {
 // sign, so that numbers and their orders compare alike.
 auto each = [&](auto&& visit) {
   for (int base = lane * TOGETHER; base < VOCAB; base += THREADS * TOGETHER) {
-    const auto pack = *reinterpret_cast<const Pack<T, TOGETHER>*>(x + base);
+    const auto pack = *reinterpret_cast<const Pack<LOGIT, TOGETHER>*>(x + base);
 #if PENALISED
     Pack<uint16_t, TOGETHER> marks_here = {};
     if (slot >= 0) marks_here = *reinterpret_cast<const Pack<uint16_t, TOGETHER>*>(marks + told + base);
 #endif
-    const unsigned allowed = held ? mask[base / 32] >> base % 32 : ~0u;
+#if HELD
+    const unsigned allowed = mask[base / 32] >> base % 32;
+#else
+    const unsigned allowed = ~0u;
+#endif
 #pragma unroll
     for (int j = 0; j < TOGETHER; ++j) {
       float v = static_cast<float>(pack.at[j]);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import mlx.core as mx
 
@@ -22,11 +22,10 @@ class Masks:
     words: mx.array  # [G + 1, W] uint32
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(NamedTuple):
     """One step's choice, apart from logits and settings; row i's part of it is entry i."""
 
-    inputs: mx.array  # [B] the newest tokens, part of the reply where the index is not 0
+    inputs: mx.array  # [B, 1] the newest tokens, part of the reply where the index is not 0
     indices: Sequence[int]  # of the new token in its reply
     positions: Sequence[int]  # of the new token in its sequence
     bias: mx.array | None = None  # [B, V]
@@ -41,7 +40,7 @@ class Chooser(Protocol):
     def leave(self, keep: Sequence[int]) -> None: ...
 
     def tokens(self, logits: mx.array, turn: Turn) -> mx.array:
-        """[B] for logits [B, V]: penalties over what was said, bias, masks, then drawn."""
+        """[B, 1] for logits [B, 1, V]: penalties over what was said, bias, masks, then drawn."""
         ...
 
     def check_integrity(self) -> None: ...

@@ -15,8 +15,7 @@ On a CPU the choice of tokens is built in its turn, but started together with th
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import mlx.core as mx
 
@@ -25,7 +24,7 @@ from bushel.core import IntegrityError, TokenLogprob
 from bushel.engine.chooser import Masks
 from bushel.engine.guide import Guided
 from bushel.engine.prefill import Ready
-from bushel.engine.sampler import Sampled, Sampler
+from bushel.engine.sampler import Sampled, Sampler, listed
 from bushel.engine.sequence import Phase, Sequence
 from bushel.models import Model
 
@@ -37,8 +36,7 @@ _SETTLE_EVERY = 64
 LATE = mx.default_device() == mx.cpu
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     sequences: tuple[Sequence, ...]
     sampled: Sampled
     twin: mx.array | None  # its tokens, where rows are guided; no two threads touch one array
@@ -50,16 +48,15 @@ class Step:
 
     def overheard(self) -> dict[Sequence, int]:
         """What it chose, for another thread than the engine's; waits for the device."""
-        tokens: Any = [] if self.twin is None else self.twin.tolist()
+        tokens = [] if self.twin is None else listed(self.twin)
         return dict(zip(self.sequences, tokens, strict=False))
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """A forward pass on its way, and what led to it."""
 
-    inputs: mx.array  # [B]
-    logits: mx.array  # [B, V]
+    inputs: mx.array  # [B, 1]
+    logits: mx.array  # [B, 1, V]
     before: list[mx.array]  # of the choice that led to it, if that was not started
     early: list[mx.array]  # what it then computes long before its logits
 
@@ -84,7 +81,7 @@ class DecodeBatch:
         self._sampler = Sampler(model.vocab)
         self._deltas: list[int] = []
         self._guided = False  # whether any row is
-        self._next: mx.array | None = None  # [B] tokens to run
+        self._next: mx.array | None = None  # [B, 1] tokens to run
         self._late: list[mx.array] = []  # of the last choice, if it is to start later
         self._launches = 0
 
@@ -95,7 +92,7 @@ class DecodeBatch:
         sequence = ready.sequence
         self.rows.join(ready.take_state(self._model), ready.position)
         self._sampler.join(sequence.decoding, ready.prompt.ids, sequence.tokens)
-        token = mx.array([ready.token], dtype=mx.uint32)
+        token = mx.array([[ready.token]], dtype=mx.uint32)
         self._next = token if self._next is None else mx.concatenate([self._next, token])
         self._deltas.append(ready.prompt.delta)
         self.sequences.append(sequence)
@@ -141,7 +138,7 @@ class DecodeBatch:
         inputs = self._next
         pairs = zip(self.rows.positions, self._deltas, strict=True)
         where = [index + delta for index, delta in pairs]
-        logits = self._model.forward(inputs[:, None], where, self.rows.layers)[:, -1]
+        logits = self._model.forward(inputs, where, self.rows.layers)
         self.rows.advance()
         before, self._late = self._late, []
         return Run(inputs, logits, before, self.rows.early() if before else [])

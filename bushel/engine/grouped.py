@@ -105,6 +105,7 @@ class Grouped:
         self._arrange()
 
     def tokens(self, logits: mx.array, turn: Turn) -> mx.array:
+        logits = logits[:, 0]
         if turn.masks is not None:
             logits = _hold(logits, turn.masks.words, turn.masks.slots)
         logits = self._penalised(logits, turn)
@@ -114,11 +115,11 @@ class Grouped:
         u = self._uniforms(turn.positions) if self._random else None
         parts = [group.tokens(logits, u) for group in self._groups]
         tokens = parts[0] if len(parts) == 1 else mx.concatenate(parts)[self._order]
-        return tokens.astype(mx.uint32)
+        return tokens.astype(mx.uint32)[:, None]
 
     def _penalised(self, logits: mx.array, turn: Turn) -> mx.array:
         """Rows that are penalised come after all rows, if they are not all."""
-        mine = self.penalties.apply(logits, turn.inputs, turn.indices)
+        mine = self.penalties.apply(logits, turn.inputs[:, 0], turn.indices)
         if mine is None or self._appended is None:
             return logits if mine is None else mine
         return mx.concatenate([logits.astype(mx.float32), mine])

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import numpy as np
@@ -39,25 +39,33 @@ _MOST_THREADS, _FEWER_THREADS = 1024, 512
 _PROMPT = 1 << 15  # of a row's marks: the token is in the prompt; below it, its count
 
 _LOW_WORD = 0xFFFFFFFF
-_NO_WORDS = mx.zeros((1, 1), dtype=mx.uint32)
 
 _SOURCE = Path(__file__).with_name("choose.cu")
 
-# Low bits of a float32 that a dtype never sets, rounded to an even number.
-_LOW = {mx.float32: 0, mx.float16: 12, mx.bfloat16: 16}
+# What logits are there, and the low bits of a float32 that they never set, to an even number.
+_TYPES = {mx.float32: ("float", 0), mx.float16: ("__half", 12), mx.bfloat16: ("__nv_bfloat16", 16)}
 
 
-def source(
-    dtype: mx.Dtype, vocab: int, penalised: bool, biased: bool, threads: int
-) -> tuple[str, str]:
+class Uses(NamedTuple):
+    """What some row of a batch asks for; without it the kernel neither takes nor looks at it."""
+
+    held: bool  # by a mask
+    penalised: bool
+    biased: bool
+
+
+def source(dtype: mx.Dtype, vocab: int, uses: Uses, threads: int) -> tuple[str, str]:
     """The functions of `choose.cu`, with its constants before them, and the kernel's body."""
+    logit, low = _TYPES[dtype]
     constants = {
         "THREADS": threads,
         "VOCAB": vocab,
         "TOGETHER": _together(dtype, vocab),
-        "LOW_BITS": _LOW[dtype],
-        "PENALISED": int(penalised),
-        "BIASED": int(biased),
+        "LOGIT": logit,
+        "LOW_BITS": low,
+        "HELD": int(uses.held),
+        "PENALISED": int(uses.penalised),
+        "BIASED": int(uses.biased),
     }
     functions, body = _SOURCE.read_text().split("// ---- the kernel's body\n")
     return "".join(f"#define {key} {value}\n" for key, value in constants.items()) + functions, body
@@ -75,15 +83,17 @@ def threads_for(dtype: mx.Dtype, vocab: int, penalised: bool) -> int:
 
 
 @cache
-def _kernel(dtype: mx.Dtype, vocab: int, penalised: bool, biased: bool) -> Any:
-    threads = threads_for(dtype, vocab, penalised)
-    header, body = source(dtype, vocab, penalised, biased, threads)
+def _kernel(dtype: mx.Dtype, vocab: int, uses: Uses) -> Any:
+    threads = threads_for(dtype, vocab, uses.penalised)
+    header, body = source(dtype, vocab, uses, threads)
+    kind = "".join(str(int(used)) for used in uses)
     return mx.fast.cuda_kernel(
-        name=f"bushel_choose_{vocab}_{int(penalised)}{int(biased)}",
-        input_names=["logits", "settings", "places", "slots", "words"]
-        + ["inputs", "marks"] * penalised
-        + ["bias"] * biased,
-        output_names=["tokens", "moved"] + ["marked"] * penalised,
+        name=f"bushel_choose_{_TYPES[dtype][0]}_{vocab}_{kind}",
+        input_names=["logits", "settings", "places"]
+        + ["slots", "words"] * uses.held
+        + ["inputs", "marks"] * uses.penalised
+        + ["bias"] * uses.biased,
+        output_names=["tokens", "moved"] + ["marked"] * uses.penalised,
         header=header,
         source=body,
     )
@@ -128,9 +138,7 @@ class OneLaunch:
             # Copied as bits: as numbers, some of them would become others.
             settings.view(np.uint32)[at, 8:] = [row.seed & _LOW_WORD, row.seed >> 32 & _LOW_WORD]
         self._settings = mx.array(settings)
-        self._greedy = all(draw.route(row) == "greedy" for row in self._rows)
-        self._nobody = mx.array([-1] * len(self._rows), dtype=mx.int32), _NO_WORDS
-        self._calls: dict[tuple[mx.Dtype, bool], Callable[..., list[mx.array]]] = {}
+        self._calls: dict[tuple[mx.Dtype, bool, bool], Callable[..., list[mx.array]]] = {}
         self._stand: list[int] = []  # positions and indices that _places holds, end to end
 
     def _settings_of(self, row: Decoding, slot: int) -> list[float]:
@@ -141,33 +149,31 @@ class OneLaunch:
 
     def tokens(self, logits: mx.array, turn: Turn) -> mx.array:
         marks, bias, masks = self._marks, turn.bias, turn.masks
-        if self._greedy and marks is None and bias is None and masks is None:
-            return mx.argmax(logits, axis=-1)
-        held = self._nobody if masks is None else (masks.slots, masks.words)
-        arrays = [logits, self._settings, self._places_at(turn), *held]
+        arrays = [logits, self._settings, self._places_at(turn)]
+        if masks is not None:
+            arrays += masks.slots, masks.words
         if marks is not None:
             arrays += turn.inputs, marks
         if bias is not None:
             arrays.append(bias)
-        call = self._call(logits.dtype, bias is not None)
+        call = self._call(logits.dtype, masks is not None, bias is not None)
         tokens, self._places, *marked = call(inputs=arrays)
         if marked:
             self._marks = marked[0]
         found: mx.array = tokens
         return found
 
-    def _call(self, dtype: mx.Dtype, biased: bool) -> Callable[..., list[mx.array]]:
+    def _call(self, dtype: mx.Dtype, held: bool, biased: bool) -> Callable[..., list[mx.array]]:
         """The kernel with what stays the same from step to step."""
-        known = self._calls.get((dtype, biased))
+        known = self._calls.get((dtype, held, biased))
         if known is not None:
             return known
         count, marks = len(self._rows), self._marks
         threads = threads_for(dtype, self._vocab, marks is not None)
-        shapes: list[tuple[int, ...]] = [(count,), (count, 2)]
+        shapes: list[tuple[int, ...]] = [(count, 1), (count, 2)]
         shapes += [] if marks is None else [marks.shape]
-        call = self._calls[dtype, biased] = partial(
-            _kernel(dtype, self._vocab, marks is not None, biased),
-            template=[("T", dtype)],
+        call = self._calls[dtype, held, biased] = partial(
+            _kernel(dtype, self._vocab, Uses(held, marks is not None, biased)),
             grid=(threads * count, 1, 1),
             threadgroup=(threads, 1, 1),
             output_shapes=shapes,

@@ -26,7 +26,7 @@ Logprobs = tuple[mx.array, mx.array, mx.array]  # chosen, values of the best, id
 class Sampled:
     """One step's result, possibly not computed yet."""
 
-    tokens: mx.array  # [B]
+    tokens: mx.array  # [B, 1]
     logprobs: list[tuple[list[int], Logprobs]] = field(default_factory=list)  # of these rows
 
     def arrays(self) -> list[mx.array]:
@@ -34,7 +34,7 @@ class Sampled:
 
     def read(self, rows: Sequence[Decoding]) -> tuple[list[int], list[TokenLogprob | None]]:
         """To host values; waits for the device."""
-        tokens: Any = self.tokens.tolist()
+        tokens = listed(self.tokens)
         found: list[TokenLogprob | None] = [None] * len(tokens)
         for asked, arrays in self.logprobs:
             host: list[Any] = [array.tolist() for array in arrays]
@@ -44,6 +44,12 @@ class Sampled:
                 best = tuple(zip(ids[at][:count], values[at][:count], strict=True))
                 found[row] = TokenLogprob(tokens[row], chosen[at], best)
         return tokens, found
+
+
+def listed(tokens: mx.array) -> list[int]:
+    """Those of [B, 1], on the host; waits for the device."""
+    rows: Any = tokens.tolist()
+    return [token for (token,) in rows]
 
 
 def logprobs_of(logits: mx.array, tokens: mx.array, count: int) -> Logprobs:
@@ -84,13 +90,17 @@ class Sampler:
         positions: Sequence[int],
         masks: Masks | None = None,
     ) -> Sampled:
-        """Tokens for logits [B, V], of those that `masks` allow.
+        """Tokens [B, 1] for logits [B, 1, V], of those that `masks` allow.
 
-        `inputs` [B] are the tokens that led to them; row i's new token is number indices[i] of
-        its reply and stands at positions[i] of its sequence.
+        As a model takes and gives them: what it costs to change shapes, which is little, can be a
+        hundredth of a step. `inputs` [B, 1] are the tokens that led to them; row i's new token is
+        number indices[i] of its reply and stands at positions[i] of its sequence.
         """
         bias = self._bias_at(indices) if self._biased else None
-        tokens = self.chooser.tokens(logits, Turn(inputs, indices, positions, bias, masks))
+        if self._plain and bias is None and masks is None:
+            tokens = mx.argmax(logits, axis=-1)
+        else:
+            tokens = self.chooser.tokens(logits, Turn(inputs, indices, positions, bias, masks))
         return Sampled(tokens, [self._logprobs(asked, logits, tokens) for asked in self._asked])
 
     def _logprobs(
@@ -98,7 +108,7 @@ class Sampler:
     ) -> tuple[list[int], Logprobs]:
         take = mx.array(asked)
         count = max(self.rows[row].logprobs or 0 for row in asked)
-        return asked, logprobs_of(logits[take], tokens[take], count)
+        return asked, logprobs_of(logits[take, 0], tokens[take, 0], count)
 
     def _bias_at(self, indices: Sequence[int]) -> mx.array | None:
         """Logit bias, and end tokens held down while a reply is shorter than its min_tokens."""
@@ -123,6 +133,7 @@ class Sampler:
     def _arrange(self) -> None:
         rows = self.rows
         self._early = self._bias = None
+        self._plain = all(draw.route(row) == "greedy" and not row.penalised for row in rows)
         self._biased = any(row.logit_bias or row.min_tokens for row in rows)
         asked = [(at, row.logprobs) for at, row in enumerate(rows) if row.logprobs is not None]
         few = [at for at, count in asked if count <= draw.CANDIDATES]

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from bushel.core.memory import Memory
@@ -42,13 +42,15 @@ class Policy:
     oldest: float = 10.0  # seconds in the queue after which "shortest" yields to arrival
 
 
-@dataclass(frozen=True)
-class Costs:
+class Costs(NamedTuple):
     """Measured seconds; zero until something has been measured."""
 
     decode_step: float = 0.0
     prefill_token: float = 0.0
     prefill_chunk: float = 0.0  # beside its tokens
+
+
+_UNKNOWN = Costs()
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class State:
     ready: int  # prefilled sequences waiting for a row
     prefilling: tuple[Job, ...] = ()
     waiting: tuple[Job, ...] = ()  # in order of arrival
-    costs: Costs = Costs()
+    costs: Costs = _UNKNOWN
     memory: Memory | None = None  # with what the rows so far were promised; None: enough
 
 
@@ -89,8 +91,7 @@ class Plan:
     decode: bool = False
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """What a step has to do, for whoever wonders why it takes so long."""
 
     seconds: float = 0.0  # predicted
@@ -99,9 +100,12 @@ class Work:
 
     @classmethod
     def of(cls, plan: Plan, running: int, costs: Costs) -> Work:
-        tokens, rows = sum(chunk.tokens for chunk in plan.chunks), running + plan.join
-        seconds = tokens * costs.prefill_token + len(plan.chunks) * costs.prefill_chunk
-        seconds += costs.decode_step if rows else 0.0
+        rows = running + plan.join
+        seconds = costs.decode_step if rows else 0.0
+        if not plan.chunks:
+            return cls(seconds, False, rows)
+        tokens = sum(chunk.tokens for chunk in plan.chunks)
+        seconds += tokens * costs.prefill_token + len(plan.chunks) * costs.prefill_chunk
         return cls(seconds, tokens > 0, rows)
 
 

@@ -133,11 +133,10 @@ A __shfl_up_sync(unsigned, A mine, int step) {
 }
 
 using std::size_t;
-typedef float T;
 
 FUNCTIONS
 
-extern "C" void choose(int rows, const T* logits, const float* settings, const uint32_t* places,
+extern "C" void choose(int rows, const LOGIT* logits, const float* settings, const uint32_t* places,
                        const int32_t* slots, const uint32_t* words, const uint32_t* inputs,
                        const uint16_t* marks, const float* bias, uint32_t* tokens, uint32_t* moved,
                        uint16_t* marked) {

@@ -10,7 +10,7 @@ from bushel.core import Decoding
 from bushel.engine import draw, kernel
 from bushel.engine.chooser import Masks
 from bushel.engine.grouped import Grouped
-from bushel.engine.sampler import Sampler
+from bushel.engine.sampler import Sampler, listed
 from tests.engine.reference import Settings, decoding
 from tests.engine.test_kernel import (  # noqa: F401
     DTYPES,
@@ -43,10 +43,10 @@ def sampled(chooser: str, logits: mx.array, mine: list[Decoding], masks: Masks |
     sampler.chooser = CHOOSERS[chooser](WIDTH)
     for row in mine:
         sampler.join(row, [1], [])
-    inputs = mx.ones((len(mine),), dtype=mx.uint32)
     count = len(mine)
-    found = sampler.sample(logits, inputs, [0] * count, list(range(count)), masks=masks)
-    return [int(token) for token in np.array(found.tokens)]
+    inputs = mx.ones((count, 1), dtype=mx.uint32)
+    found = sampler.sample(logits[:, None], inputs, [0] * count, list(range(count)), masks=masks)
+    return listed(found.tokens)
 
 
 def masks_of(allowed: list[list[int] | None]) -> Masks:

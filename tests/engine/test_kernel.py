@@ -19,6 +19,7 @@ import pytest
 from bushel.core import Decoding
 from bushel.engine import draw, kernel
 from bushel.engine.chooser import Turn
+from bushel.engine.sampler import listed
 
 from .reference import ENDS, Settings, allowed, decoding, distribution, penalised
 
@@ -44,17 +45,17 @@ def _on_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     folder = tmp_path_factory.mktemp("kernel")
 
     @cache
-    def built(dtype: mx.Dtype, vocab: int, penalised: bool, biased: bool) -> Callable[..., Any]:
-        functions, body = kernel.source(mx.float32, vocab, penalised, biased, THREADS)
-        low = f"#define LOW_BITS {kernel._LOW[dtype]}"
-        text = (HERE / "block.cpp").read_text()
-        text = text.replace("FUNCTIONS\n", functions.replace("#define LOW_BITS 0", low))
+    def built(dtype: mx.Dtype, vocab: int, uses: kernel.Uses) -> Callable[..., Any]:
+        functions, body = kernel.source(mx.float32, vocab, uses, THREADS)
+        _, low = kernel._TYPES[dtype]
+        functions = functions.replace("#define LOW_BITS 0", f"#define LOW_BITS {low}")
+        text = (HERE / "block.cpp").read_text().replace("FUNCTIONS\n", functions)
         name = folder / f"k{len(list(folder.iterdir()))}"
         name.with_suffix(".cpp").write_text(text.replace("      BODY\n", body))
         library = name.with_suffix(".so")
         command = [compiler, "-std=c++17", "-O1", "-w", "-U_FORTIFY_SOURCE", "-shared", "-fPIC"]
         subprocess.run([*command, "-o", library, name.with_suffix(".cpp")], check=True)
-        return called(ctypes.CDLL(str(library)).choose, penalised, biased)
+        return called(ctypes.CDLL(str(library)).choose, uses)
 
     patch = pytest.MonkeyPatch()
     patch.setattr(kernel, "_kernel", built)
@@ -62,20 +63,24 @@ def _on_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     patch.undo()
 
 
-def called(choose: Any, penalised: bool, biased: bool) -> Callable[..., Any]:
+def called(choose: Any, uses: kernel.Uses) -> Callable[..., Any]:
     """Called as `mx.fast.cuda_kernel` would be."""
 
     def run(*, inputs: list[mx.array], output_shapes: list[Any], **_: Any) -> list[mx.array]:
-        logits = np.ascontiguousarray(np.array(inputs[0].astype(mx.float32)))
-        rest = [np.ascontiguousarray(np.array(it)) for it in inputs[1:]]
-        said, marks = rest[4:6] if penalised else (None, None)
-        bias = rest[-1] if biased else None
+        given = iter([inputs[0].astype(mx.float32), *inputs[1:]])
+
+        def take(count: int, there: bool = True) -> list[np.ndarray | None]:
+            return [
+                np.ascontiguousarray(np.array(next(given))) if there else None for _ in range(count)
+            ]
+
+        arrays = [*take(3), *take(2, uses.held), *take(2, uses.penalised), *take(1, uses.biased)]
+        assert next(given, None) is None
         outputs = [
             np.zeros(shape, dtype)
             for shape, dtype in zip(output_shapes, (np.uint32, np.uint32, np.uint16), strict=False)
         ]
-        marked = outputs[2] if penalised else None
-        arrays = (logits, *rest[:4], said, marks, bias, *outputs[:2], marked)
+        arrays += [*outputs[:2], outputs[2] if uses.penalised else None]
         pointers = [None if it is None else ctypes.c_void_p(it.ctypes.data) for it in arrays]
         choose(len(outputs[0]), *pointers)
         return [mx.array(it) for it in outputs]
@@ -115,10 +120,9 @@ def chooser_of(rows: Sequence[Decoding], width: int) -> kernel.OneLaunch:
 
 
 def chosen(rows: Sequence[Decoding], logits: mx.array, positions: Sequence[int]) -> list[int]:
-    inputs = mx.ones((len(rows),), dtype=mx.uint32)
+    inputs = mx.ones((len(rows), 1), dtype=mx.uint32)
     turn = Turn(inputs, [0] * len(rows), positions)
-    tokens: Any = chooser_of(rows, logits.shape[-1]).tokens(logits, turn)
-    return list(tokens.tolist())
+    return listed(chooser_of(rows, logits.shape[-1]).tokens(logits[:, None], turn))
 
 
 @cache
@@ -136,9 +140,9 @@ def drawn(it: Settings, logits: mx.array, draws: int = DRAWS) -> np.ndarray:
     """How often each token comes up for logits [V] when u goes evenly from 0 to 1."""
     width = logits.shape[-1]
     rows = [row_of(it, width)] * draws
-    turn = Turn(mx.ones((draws,), dtype=mx.uint32), [0] * draws, evenly(draws))
-    tokens = chooser_of(rows, width).tokens(mx.broadcast_to(logits, (draws, width)), turn)
-    return np.bincount(np.array(tokens), minlength=width)
+    turn = Turn(mx.ones((draws, 1), dtype=mx.uint32), [0] * draws, evenly(draws))
+    tokens = chooser_of(rows, width).tokens(mx.broadcast_to(logits, (draws, 1, width)), turn)
+    return np.bincount(listed(tokens), minlength=width)
 
 
 def off(counts: np.ndarray, exact: np.ndarray, it: Settings) -> float:
@@ -212,14 +216,15 @@ def test_penalties_and_bias_follow_what_was_said() -> None:
     reply: list[int] = []
     for at in range(30):
         x = logits_of(width, mx.float32, at % 3)
-        inputs = mx.array([1, reply[-1] if reply else prompt[-1]], dtype=mx.uint32)
+        inputs = mx.array([[1], [reply[-1] if reply else prompt[-1]]], dtype=mx.uint32)
         bias = mx.array(banned) if at < 3 else None
-        tokens = chooser.tokens(mx.stack([x, x]), Turn(inputs, [at, at], [at + 3, at + 3], bias))
+        turn = Turn(inputs, [at, at], [at + 3, at + 3], bias)
+        first, second = listed(chooser.tokens(mx.stack([x[None], x[None]]), turn))
         chooser.check_integrity()
         exact = np.array(x)
-        assert int(tokens[0]) == int(exact.argmax())
+        assert first == int(exact.argmax())
         wanted = int(penalised(exact, row, prompt, reply).argmax())
-        assert int(tokens[1]) == wanted
+        assert second == wanted
         reply.append(wanted)
         if at == 15:  # come back in the middle of the reply
             chooser = kernel.OneLaunch(width)
@@ -234,13 +239,13 @@ def test_its_uniform_numbers_are_those_of_draw() -> None:
     width, count, seeds = 600, 30, [0, 1, -1, 1 << 40, (1 << 63) - 5, 0x7FA00001]
     rows = [row_of(Settings(1.0, count), width, seed) for seed in seeds]
     chooser = chooser_of(rows, width)
-    x = mx.broadcast_to(mx.arange(width) * -1e-6, (len(rows), width))
-    inputs = mx.ones((len(rows),), dtype=mx.uint32)
+    x = mx.broadcast_to(mx.arange(width) * -1e-6, (len(rows), 1, width))
+    inputs = mx.ones((len(rows), 1), dtype=mx.uint32)
     positions = [5, 900, 17, 3, 0, 1 << 20]
     for at in range(8):
         if at == 5:  # one goes back, as after a fault
             positions[2] = 2
         here = [position + at for position in positions]
-        tokens = np.array(chooser.tokens(x, Turn(inputs, [at] * len(rows), here)))
+        tokens = np.array(listed(chooser.tokens(x, Turn(inputs, [at] * len(rows), here))))
         u = draw.uniforms(seeds, here, 1)[0, :, 0, 0]
         assert np.abs(tokens + 0.5 - u * count).max() < 0.501

@@ -47,8 +47,8 @@ Result = tuple[int, TokenLogprob | None]
 
 
 def sample(sampler: Sampler, rows: Sequence[Row]) -> list[Result]:
-    logits = mx.stack([row.logits() for row in rows])
-    newest = mx.array([row.newest() for row in rows], dtype=mx.uint32)
+    logits = mx.stack([row.logits()[None] for row in rows])
+    newest = mx.array([[row.newest()] for row in rows], dtype=mx.uint32)
     indices = [len(row.reply) for row in rows]
     result = sampler.sample(logits, newest, indices, [row.position for row in rows])
     return list(zip(*result.read(sampler.rows), strict=True))
@@ -209,7 +209,7 @@ class MixesRows(Sampler):
 
 class CountsTwice(Sampler):
     def sample(self, logits: mx.array, inputs: mx.array, indices: Any, positions: Any) -> Sampled:
-        penalties_of(self).apply(logits, inputs, indices)
+        penalties_of(self).apply(logits[:, 0], inputs[:, 0], indices)
         return super().sample(logits, inputs, indices, positions)
 
 
