@@ -9,10 +9,11 @@ PYTHON ?= python3
 
 STAMP := .venv/.setup-$(MLX)
 BIN := .venv/bin
-# env.sh preloads a fast BLAS where setup found one.
+# env.sh preloads a fast BLAS, and for tests a fast malloc, where setup found them.
 PY := scripts/env.sh $(BIN)/python
+TESTS := scripts/env.sh --tests $(BIN)/python
 # Two processes, which keep together what one file's tests share until one has nothing left to do.
-PYTEST := $(PY) -m pytest -n 2 --dist worksteal
+PYTEST := $(TESTS) -m pytest -n 2 --dist worksteal
 # Where it is set, every process that a test starts would compile Bushel again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -25,7 +26,7 @@ help: ## list the targets
 setup: $(STAMP) ## make .venv (MLX=metal, cpu or cuda13)
 	@scripts/preamble.sh
 
-$(STAMP): pyproject.toml scripts/setup.sh scripts/openblas.sh
+$(STAMP): pyproject.toml scripts/setup.sh scripts/libraries.sh
 	PYTHON="$(PYTHON)" scripts/setup.sh "$(MLX)"
 	@touch $@
 
@@ -48,7 +49,7 @@ bench: setup ## decode benchmark
 	$(PY) -m benchmarks.decode
 
 parity: setup ## batched output against solo output, and all that is tested of every family
-	$(PY) -m tests.parity
+	$(TESTS) -m tests.parity
 	BUSHEL_FAMILIES=all $(PYTEST) tests/families tests/models/test_features.py \
 		tests/parity/test_controls.py tests/llm/test_kv_bits.py
 	BUSHEL_SCRIPTS=500 BUSHEL_TRACES=600 BUSHEL_KILLS=2 $(PYTEST) \

@@ -33,5 +33,5 @@ $venv/bin/python -m pip --version > /dev/null 2>&1 || $venv/bin/python -m ensure
 $venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[$extras]"
 
 if [ "$mlx" = cpu ]; then
-    scripts/openblas.sh
+    scripts/libraries.sh
 fi

@@ -42,8 +42,7 @@ class Step(NamedTuple):
     twin: mx.array | None  # its tokens, where rows are guided; no two threads touch one array
 
     def read(self) -> list[tuple[Sequence, int, TokenLogprob | None]]:
-        rows = [sequence.decoding for sequence in self.sequences]
-        tokens, logprobs = self.sampled.read(rows)
+        tokens, logprobs = self.sampled.read([it.decoding for it in self.sequences])
         return list(zip(self.sequences, tokens, logprobs, strict=True))
 
     def overheard(self) -> dict[Sequence, int]:
@@ -119,7 +118,8 @@ class DecodeBatch:
     def ended(self) -> list[tuple[int, Sequence]]:
         """Rows that have ended or need no further step."""
         rows = enumerate(self.sequences)
-        return [(row, it) for row, it in rows if it.done or it.launched >= it.limit]
+        done = Phase.DONE
+        return [(row, it) for row, it in rows if it.phase is done or it.launched >= it.limit]
 
     @property
     def guides(self) -> list[Guided | None]:

@@ -349,7 +349,7 @@ class Engine:
             self._rebuild(error, step)
             return
         for sequence, token, logprob in results:
-            if sequence.done:
+            if sequence.phase is Phase.DONE:
                 continue
             try:
                 event = sequence.add(token, logprob)
