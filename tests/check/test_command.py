@@ -48,7 +48,7 @@ def largest_batch(lines: list[str]) -> int:
     return max(int(line[28:33]) for line in lines if line[46:] in ("equal", "DIFFERENT"))
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3_5", "gemma3_text"])
+@pytest.mark.parametrize("name", ["qwen3_5", "gemma3_text"])
 def test_an_equal_family_passes(name: str, capsys: Capture) -> None:
     code, lines = check(capsys, str(checkpoint_dir(name)))
     assert code == 0

@@ -96,7 +96,7 @@ SETTINGS = [
     for top_k in (0, 7, 40)
     for top_p in (1.0, 0.8, 0.3)
 ]
-DRAWS = 48
+DRAWS = 32
 
 
 def logits_of(width: int, dtype: mx.Dtype, seed: int = 0) -> mx.array:

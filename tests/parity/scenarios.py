@@ -210,8 +210,9 @@ def selected(name: str) -> list[str]:
     """What the tests run of a family; `make parity` runs all of every family."""
     found = list(scenarios(name))
     if not short(name):
-        # `again` begins with churn, where rows join at all ages and in the smallest chunks.
-        return [title for title in found if title not in {"churn", "staggered", "chunk 64"}]
+        # `again` begins with churn: all rows in the smallest chunks, joining at all ages.
+        covered = {"churn", "staggered", "chunk 64", *(["chunk 8"] if "again" in found else [])}
+        return [title for title in found if title not in covered]
     if name in VISION:
         return ["fork" if VISION[name].single else "again", found[-1]]
     if OPAQUE & set(TEXT[name].kinds):
