@@ -18,6 +18,7 @@ each row stands is counted there.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -86,9 +87,10 @@ def threads_for(dtype: mx.Dtype, vocab: int, penalised: bool) -> int:
 def _kernel(dtype: mx.Dtype, vocab: int, uses: Uses) -> Any:
     threads = threads_for(dtype, vocab, uses.penalised)
     header, body = source(dtype, vocab, uses, threads)
-    kind = "".join(str(int(used)) for used in uses)
+    # MLX may keep what it compiles on disk, by name.
+    digest = hashlib.sha256((header + body).encode()).hexdigest()[:12]
     return mx.fast.cuda_kernel(
-        name=f"bushel_choose_{_TYPES[dtype][0]}_{vocab}_{kind}",
+        name=f"bushel_choose_{digest}",
         input_names=["logits", "settings", "places"]
         + ["slots", "words"] * uses.held
         + ["inputs", "marks"] * uses.penalised
