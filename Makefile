@@ -39,7 +39,7 @@ test: lint ## lint, then all tests
 lint: setup ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy bushel
+	$(BIN)/mypy -n auto bushel
 
 format: setup ## apply ruff's fixes and formatting
 	$(BIN)/ruff check --fix .
