@@ -29,9 +29,9 @@ echo "$mlx" > $venv/.mlx
 
 # A .venv made by uv has no pip.
 $venv/bin/python -m pip --version > /dev/null 2>&1 || $venv/bin/python -m ensurepip > /dev/null
-# The pip that comes with Python 3.11 takes half as long again: it looks at every file of every version that
-# each package ever had. Of what is installed little is ever imported: compiling all of it takes
-# half a minute.
+# The pip that comes with Python 3.11 takes half as long again: it looks at every file of every
+# version that each package ever had. Of what is installed little is ever imported: compiling all
+# of it takes half a minute.
 $venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --upgrade pip
 $venv/bin/python -m pip install -qq --disable-pip-version-check --no-compile --editable ".[$extras]"
 

@@ -212,6 +212,8 @@ def selected(name: str) -> list[str]:
     if not short(name):
         # `again` begins with churn: all rows in the smallest chunks, joining at all ages.
         covered = {"churn", "staggered", "chunk 64", *(["chunk 8"] if "again" in found else [])}
+        # Prompts in turn are for what is embedded between another's chunks.
+        covered |= {"in turn"} if name in TEXT else set()
         return [title for title in found if title not in covered]
     if name in VISION:
         return ["fork" if VISION[name].single else "again", found[-1]]
