@@ -56,6 +56,11 @@ def sent_key(headers: Headers) -> bytes:
     return sent.strip().encode("latin-1")
 
 
+def owner_of(headers: Headers) -> str:
+    """Whose requests these are, and all that belongs to them: a key's, covered."""
+    return hashlib.sha256(sent_key(headers)).hexdigest()
+
+
 class Hosts:
     """Names this server may be called by. An address needs no permission: only a name can be
     made to point here by someone else (DNS rebinding).

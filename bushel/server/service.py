@@ -81,6 +81,7 @@ class Job:
     reply_tokens: int  # at most, where neither request, command line nor model says
     stream: bool = False
     timeout: float | None = None
+    owner: str = ""  # whose it is: `access.owner_of`
     salt: str = ""  # only jobs of the same salt share what was computed
     reads: bool = False  # its reply, for thoughts and calls (`core.delta`)
 

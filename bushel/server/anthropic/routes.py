@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from bushel.core import RequestError, SamplingParams
 from bushel.core.conversation import Conversation
+from bushel.server.access import owner_of
 from bushel.server.answer import Answer
 from bushel.server.anthropic.conversation import conversation_of
 from bushel.server.anthropic.errors import Threaded, documented
@@ -46,6 +47,7 @@ def message_routes(service: Service) -> APIRouter:
             reply_tokens=_REPLY_TOKENS,
             stream=bool(body.stream),
             timeout=body.timeout,
+            owner=owner_of(request.headers),
             salt=salt(service, request.headers, Sampling(cache_salt=body.cache_salt)),
             reads=True,
         )

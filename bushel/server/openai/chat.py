@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from bushel.core import CallBegin, CallPart, Delta, Event, Text, Thought, TokenLogprob
 from bushel.server import sse
+from bushel.server.access import owner_of
 from bushel.server.answer import Answer
 from bushel.server.body import JsonRoute
 from bushel.server.openai.conversation import conversation_of
@@ -55,6 +56,7 @@ def chat_routes(service: Service) -> APIRouter:
             reply_tokens=_REPLY_TOKENS,
             stream=bool(body.stream),
             timeout=body.timeout,
+            owner=owner_of(request.headers),
             salt=salt(service, request.headers, body),
             reads=True,
         )

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from bushel.core import Event
 from bushel.server import sse
+from bushel.server.access import owner_of
 from bushel.server.answer import Answer
 from bushel.server.body import JsonRoute
 from bushel.server.openai.errors import documented
@@ -60,6 +61,7 @@ def completion_routes(service: Service) -> APIRouter:
                 reply_tokens=_REPLY_TOKENS,
                 stream=bool(body.stream),
                 timeout=body.timeout,
+                owner=owner_of(request.headers),
                 salt=salt(service, request.headers, body),
             )
             for prompt in body.prompt

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from bushel.server.access import sent_key
+from bushel.server.access import owner_of
 from bushel.server.answer import Answer
 from bushel.server.body import JsonRoute
 from bushel.server.errors import ApiError
@@ -42,11 +40,6 @@ _NAMES = {"messages": "input", "response_format": "text.format", "thinking": "re
 T = TypeVar("T")
 ResponseId = Annotated[str, Path(min_length=1, max_length=256)]
 _MISSING = {404: "The response is not kept."}
-
-
-def owner_of(headers: Headers) -> str:
-    """Whose responses these are: a key's, covered."""
-    return hashlib.sha256(sent_key(headers)).hexdigest()
 
 
 def response_routes(service: Service) -> APIRouter:
@@ -103,6 +96,7 @@ async def _create(
         reply_tokens=_REPLY_TOKENS,
         stream=stream,
         timeout=body.timeout,
+        owner=owner,
         salt=salt(service, request.headers, body),
         reads=True,
     )
