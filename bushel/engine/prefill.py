@@ -136,7 +136,9 @@ class Prefill:
                 code="invalid_media",
                 param="messages",
             )
-        restored = prefixes.restore(self.reuse, len(prompt.ids)) if prefixes else None
+        restored = None
+        if prefixes is not None:
+            restored = prefixes.restore(self.reuse, sequence.key, len(prompt.ids))
         if restored is None and self.reuse.position:
             self.reuse = Reuse(why="what was kept could not be restored", reason="not_restored")
             prompt = self._embedded()

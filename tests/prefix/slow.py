@@ -53,6 +53,9 @@ class Run:
         held = tuple(tokens)
         return cls(held, budget, TOKEN * len(held))
 
+    def covers(self, _: int, tokens: np.ndarray) -> bool:
+        return self.tokens == tuple(tokens.tolist())
+
     def split(self, at: int) -> tuple[Run, Run]:
         assert 0 < at < len(self.tokens)
         assert self.budget.bytes + self.nbytes <= self.budget.limit

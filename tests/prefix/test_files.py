@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bushel.cache.prefix.disk.form import VERSION
 from tests.families.text import TEXT
 
 from .serve import EVERY, Serving, families, words
@@ -44,6 +45,14 @@ def test_another_checkpoint_finds_nothing(tmp_path: Path) -> None:
     assert ask_all("llama", tmp_path)[1][1] == "disk"
 
 
+def test_what_an_earlier_version_wrote_is_dropped(tmp_path: Path) -> None:
+    """Its files may hold state of other tokens than they name: nothing of them is used (B46)."""
+    ask_all("llama", tmp_path)
+    (tmp_path / f"v{VERSION}").rename(tmp_path / f"v{VERSION - 1}")
+    assert ask_all("llama", tmp_path)[0] == (0, "")
+    assert [it.name for it in tmp_path.iterdir()] == [f"v{VERSION}"]
+
+
 def flipped(path: Path, _: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) * 2 // 3] ^= 16
@@ -56,9 +65,8 @@ def cut_short(path: Path, _: Path) -> None:
 
 def older(path: Path, _: Path) -> None:
     data = path.read_bytes()
-    path.write_bytes(data.replace(b'"layout":"1"', b'"layout":"0"').replace(b"v1", b"v0"))
-    if path.read_bytes() == data:
-        path.write_bytes(data[:20] + b"0" + data[21:])
+    path.write_bytes(data.replace(f'"layout":"{VERSION}"'.encode(), b'"layout":"0"'))
+    assert path.read_bytes() != data
 
 
 def foreign(path: Path, others: Path) -> None:

@@ -20,6 +20,9 @@ class Held(Protocol):
 
 
 class Edge(Held, Protocol):
+    def covers(self, start: int, key: Key) -> bool:
+        """Whether it holds the state of exactly these tokens, with `start` others before them."""
+
     def split(self, at: int) -> tuple[Edge, Edge]:
         """As two that own their memory, the first of `at` tokens."""
 

@@ -10,6 +10,7 @@ in whose place it is: where nobody knows an image's place, it is said to be ever
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,6 +37,11 @@ def key_of(prompt: Prepared, reply: Sequence[int] = ()) -> Key:
 def _words(media: Media) -> np.ndarray:
     parts = (media.digest[at * _WORD : (at + 1) * _WORD] for at in range(_WORDS))
     return np.array([int(part, 16) >> 2 for part in parts], np.int64)
+
+
+def digest_of(key: Key) -> bytes:
+    """What tells a key from all others."""
+    return hashlib.sha256(np.ascontiguousarray(key, "<i8").data).digest()
 
 
 def agree(one: Key, other: Key) -> int:

@@ -14,9 +14,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 
 from bushel.cache.fixed import Fixed
 from bushel.cache.layer import Layer, LayerSnapshot
@@ -24,12 +26,13 @@ from bushel.cache.opaque import Opaque
 from bushel.cache.prefix.budget import Budget
 from bushel.cache.prefix.disk import Disk
 from bushel.cache.prefix.node import Node
-from bushel.cache.prefix.path import Key
+from bushel.cache.prefix.path import Key, digest_of
 from bushel.cache.prefix.rest import Rest
 from bushel.cache.prefix.shelf import Part, Shelf
 from bushel.cache.prefix.slab import Layout, Slab, parts_of
 from bushel.cache.prefix.tier import Fetch, Tier
 from bushel.cache.prefix.tree import Tree, Walk
+from bushel.core import IntegrityError
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +93,7 @@ class Prefixes:
         self.budget = Budget(limit, buffer_limit)
         self._tree = Tree(self.budget, self.needs_snapshots)
         self._shelf = Shelf(self.budget)
-        rest = self._rest(sample, 0, False, 1)
+        rest = self._rest(sample, 0, False, np.zeros(1, np.int64))
         form = f"{self._layout} {[(name, it.dtype) for name, it in rest.named().items()]}"
         self._tier = Tier(disk(form), self._tree, self._layout, rest) if disk is not None else None
         self.hits: dict[str, int] = {}
@@ -115,8 +118,8 @@ class Prefixes:
         """How far every layer can be restored from memory, or also from files."""
         last = min(walk.matched, most)
         if not files:
-            loaded = (node.end for node in walk.nodes if node.edge is not None)
-            last = min(last, max(loaded, default=0))
+            loaded = takewhile(lambda node: node.edge is not None, walk.nodes)
+            last = min(last, max((node.end for node in loaded), default=0))
         if not self.needs_snapshots:
             return last
         resting = (
@@ -134,7 +137,8 @@ class Prefixes:
         position = self._position(walk, most, files=True)
         if position <= self._position(walk, most):
             return None
-        return self._tier.fetch([node for node in walk.nodes if node.start < position])
+        nodes = [node for node in walk.nodes if node.start < position]
+        return self._tier.fetch(root, key[:position], nodes)
 
     def arrived(self, fetch: Fetch) -> None:
         """All of it has been read, or failed to be."""
@@ -177,24 +181,30 @@ class Prefixes:
 
     # -- restore -----------------------------------------------------------------------------
 
-    def restore(self, reuse: Reuse, length: int) -> list[Layer] | None:
-        """State of a row that will run `length` tokens; None if it has to be computed."""
+    def restore(self, reuse: Reuse, key: Key, length: int) -> list[Layer] | None:
+        """State of a row that will run `length` tokens; None if it has to be computed.
+
+        key: of the prompt for which this was planned.
+        """
         if not reuse.position:
             return None
         try:
-            return self._restored(reuse, length)
+            return self._restored(reuse, key[: reuse.position], length)
         except Exception as error:  # whatever is wrong with it, the tokens can be run
             log.warning("what was kept of a prompt cannot be restored: %s", error)
             self.discard(reuse)
             return None
 
-    def _restored(self, reuse: Reuse, length: int) -> list[Layer]:
+    def _restored(self, reuse: Reuse, key: Key, length: int) -> list[Layer]:
         state, position = self._make_state(), reuse.position
-        slabs = [node.edge for node in reuse.nodes]
-        self._layout.assemble([it for it in slabs if isinstance(it, Slab)], position, length, state)
+        slabs = [node.edge for node in reuse.nodes if isinstance(node.edge, Slab)]
+        if len(slabs) < len(reuse.nodes):
+            raise IntegrityError("the state of some tokens is not in memory")
+        self._layout.assemble(slabs, key, length, state)
         last = reuse.nodes[-1]
         if self.needs_snapshots:
-            assert isinstance(last.snapshot, Rest)
+            if not isinstance(last.snapshot, Rest) or last.snapshot.digest != digest_of(key):
+                raise IntegrityError("a snapshot of other tokens")
             for (kind, layer), part in zip(parts_of(state), last.snapshot.parts, strict=True):
                 if part is not None:
                     kind.restore(part, layer)
@@ -248,7 +258,7 @@ class Prefixes:
         evicted = self.budget.evicted
 
         def edge(start: int, end: int) -> Slab:
-            slab = self._layout.cut(state, row, len(key), start, end)
+            slab = self._layout.cut(state, row, key, start, end)
             made.append(slab.arrays)
             return slab
 
@@ -259,7 +269,7 @@ class Prefixes:
             return
         if self.needs_snapshots and node.snapshot is None:
             try:
-                rest = self._rest(state, row, batch, len(key))
+                rest = self._rest(state, row, batch, key)
             except Exception:
                 self._tree.unload_idle([node])
                 raise
@@ -282,8 +292,9 @@ class Prefixes:
         if self.budget.evicted > before:
             mx.synchronize()
 
-    def _rest(self, state: Sequence[Layer], row: int, batch: bool, position: int) -> Rest:
+    def _rest(self, state: Sequence[Layer], row: int, batch: bool, key: Key) -> Rest:
         found: list[LayerSnapshot | None] = []
+        position = len(key)
         for (kind, layer), (_, fresh) in zip(
             parts_of(state), parts_of(self._make_state()), strict=True
         ):
@@ -292,7 +303,7 @@ class Prefixes:
             else:
                 single = kind.single(layer, row, position, fresh) if batch else layer
                 found.append(kind.snapshot(single, position))
-        return Rest(tuple(found))
+        return Rest(digest_of(key), tuple(found))
 
     # -- looking after it --------------------------------------------------------------------
 
@@ -343,4 +354,4 @@ class Prefixes:
         held = counts["edge_bytes"] + counts["snapshot_bytes"] + self._shelf.nbytes
         self.budget.check(held)
         if self._tier is not None:
-            self._tier.disk.check_integrity()
+            self._tier.check_integrity()

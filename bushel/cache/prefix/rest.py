@@ -12,6 +12,7 @@ from bushel.cache.layer import LayerSnapshot
 
 @dataclass(frozen=True)
 class Rest:
+    digest: bytes  # of all tokens up to it (`path.digest_of`)
     parts: tuple[LayerSnapshot | None, ...]  # as `parts_of`; None: a part that appends
 
     @property
@@ -35,7 +36,7 @@ class Rest:
             if array is not None
         }
 
-    def like(self, arrays: Mapping[str, mx.array], position: int) -> Rest | None:
+    def like(self, arrays: Mapping[str, mx.array], digest: bytes, position: int) -> Rest | None:
         """One of the same model with these arrays; None if they do not fit."""
         own = self.named()
         if arrays.keys() != own.keys():
@@ -47,6 +48,7 @@ class Rest:
             if array.dtype != mine.dtype or not alike:
                 return None
         return Rest(
+            digest,
             tuple(
                 None
                 if part is None
@@ -56,5 +58,5 @@ class Rest:
                     tuple(arrays.get(f"{at}.{place}") for place in range(len(part.arrays))),
                 )
                 for at, part in enumerate(self.parts)
-            )
+            ),
         )

@@ -3,6 +3,11 @@
     layers with the same heads and dtype are one array   [layers x keys and values, H, tokens, D]
 
 `Layout` knows which array of which layer is where. Layers that a model never writes have none.
+A slab knows whose state it is: a row is made of slabs only if their tokens are its own, one
+after the other, without a hole.
+
+    row      |<------------- key[:position] ------------->|
+    slabs    |-- [0, 10) --|-- [10, 60) --|-- [60, 110) --|---|      of the last, its beginning
 """
 
 from __future__ import annotations
@@ -11,9 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
+import numpy as np
 
 from bushel.cache.kinds import kind_of
 from bushel.cache.layer import Layer, LayerKind, owned
+from bushel.cache.prefix.path import Key
 from bushel.core import IntegrityError
 from bushel.core.memory import STEP
 
@@ -83,10 +90,10 @@ class Layout:
             len(parts),
         )
 
-    def cut(self, state: Sequence[Layer], row: int, position: int, start: int, end: int) -> Slab:
-        """Tokens [start, end) of a row that has run `position` of them: owned, not evaluated."""
+    def cut(self, state: Sequence[Layer], row: int, key: Key, start: int, end: int) -> Slab:
+        """Tokens [start, end) of a row that has run those of `key`: owned, not evaluated."""
         found = [
-            kind.stored(layer, position) if kind.appends else ((), 0)
+            kind.stored(layer, len(key)) if kind.appends else ((), 0)
             for kind, layer in parts_of(state)
         ]
         arrays: list[mx.array] = []
@@ -98,12 +105,17 @@ class Layout:
             whole = mx.concatenate(pieces) if len(pieces) > 1 else owned(pieces[0])
             assert whole is not None
             arrays.extend(group.encode(whole))
-        return Slab(self, tuple(arrays), end - start)
+        return Slab(self, tuple(arrays), start, key[start:end].copy())
 
     def assemble(
-        self, slabs: Sequence[Slab], position: int, length: int, fresh: Sequence[Layer]
+        self, slabs: Sequence[Slab], key: Key, length: int, fresh: Sequence[Layer]
     ) -> None:
-        """Let a fresh row hold the first `position` tokens of these, with room for `length`."""
+        """Let a fresh row hold the tokens of `key`, with room for `length`.
+
+        IntegrityError unless the slabs are of exactly these tokens, each where the one before ends.
+        """
+        position = len(key)
+        self._check_joined(slabs, key)
         room = -(-length // STEP) * STEP - position
         found: list[dict[int, mx.array]] = [{} for _ in range(self.parts)]
         for at, group in enumerate(self.groups):
@@ -112,8 +124,6 @@ class Layout:
             for member, slot in enumerate(group.slots):
                 own = [group.decode([it[member : member + 1] for it in piece]) for piece in pieces]
                 extra = sum(it.shape[2] for it in own) - position
-                if extra < 0:
-                    raise IntegrityError(f"{-extra} of {position} tokens are not there")
                 if extra > 0:
                     own[-1] = own[-1][:, :, : own[-1].shape[2] - extra]
                 if room > 0:
@@ -125,28 +135,50 @@ class Layout:
             if kind.appends:
                 kind.assemble([arrays[at] for at in sorted(arrays)], position, layer)
 
+    def _check_joined(self, slabs: Sequence[Slab], key: Key) -> None:
+        """Whether they are the state of these tokens: no hole, no overlap, no others' tokens."""
+        at = 0
+        for slab in slabs:
+            if slab.start != at or not self.fits(slab):
+                raise IntegrityError(f"state of tokens from {slab.start} on, instead of {at}")
+            there = key[at : slab.end]
+            if not len(there) or not np.array_equal(slab.key[: len(there)], there):
+                raise IntegrityError(f"state of other tokens, from {at} to {slab.end}")
+            at = slab.end
+        if at < len(key):
+            raise IntegrityError(f"{len(key) - at} of {len(key)} tokens are not there")
+
     def fits(self, slab: Slab) -> bool:
-        """Whether a slab that comes from elsewhere has the arrays that one of ours would have."""
+        """Whether a slab has the arrays that these layers leave of so many tokens."""
         if len(slab.arrays) != sum(group.arrays for group in self.groups):
             return False
         for at, group in enumerate(self.groups):
-            first = slab.group(at)[0]
+            first, *scales = slab.group(at)
             width = group.width if group.bits is None else group.width * group.bits // 32
             dtype = group.dtype if group.bits is None else mx.uint32
-            if first.shape != (len(group.slots), group.heads, slab.length, width):
+            shape = len(group.slots), group.heads, len(slab.key)
+            if first.shape != (*shape, width) or first.dtype != dtype:
                 return False
-            if first.dtype != dtype:
+            if any(it.shape[:3] != shape for it in scales):
                 return False
         return True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Slab:
     """An edge of the tree. Its arrays are contiguous, and nothing writes into them."""
 
     layout: Layout
     arrays: tuple[mx.array, ...]
-    length: int
+    start: int  # tokens before it
+    key: Key  # its own
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.key)
+
+    def covers(self, start: int, key: Key) -> bool:
+        return self.start == start and np.array_equal(self.key, key)
 
     @property
     def nbytes(self) -> int:
@@ -162,13 +194,15 @@ class Slab:
         return self.arrays[first : first + self.layout.groups[at].arrays]
 
     def split(self, at: int) -> tuple[Slab, Slab]:
-        halves = self.between(0, at), self.between(at, self.length)
+        halves = self.between(0, at), self.between(at, len(self.key))
         mx.eval([half.arrays for half in halves])
         return halves
 
     def between(self, start: int, end: int) -> Slab:
+        """Of its own tokens, those from `start` to `end`."""
         cut = (owned(array[:, :, start:end]) for array in self.arrays)
-        return Slab(self.layout, tuple(it for it in cut if it is not None), end - start)
+        arrays = tuple(it for it in cut if it is not None)
+        return Slab(self.layout, arrays, self.start + start, self.key[start:end].copy())
 
 
 def _encoding(shape: tuple[int, int, mx.Dtype], bits: int | None) -> tuple[int | None, int]:

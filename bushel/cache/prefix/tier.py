@@ -2,7 +2,8 @@
 
 A file outlives the memory of what it holds, so a node may be in the tree whose edge is not in
 memory. To restore it, its files and those of all before it are read first (`Fetch`), while the
-request waits in the queue and others run.
+request waits in the queue and others run. These may split, evict, forget and make nodes, so what
+was read is put where its tokens are then, and not where they were.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ import numpy as np
 
 from bushel.cache.prefix.disk import Disk, Entry, HostArray, Reading
 from bushel.cache.prefix.node import Node, Place
+from bushel.cache.prefix.path import Key, digest_of
 from bushel.cache.prefix.rest import Rest
 from bushel.cache.prefix.slab import Layout, Slab
 from bushel.cache.prefix.tree import Tree
+from bushel.core import IntegrityError
 
 log = logging.getLogger(__name__)
 
@@ -36,11 +39,12 @@ def to_device(array: HostArray) -> mx.array:
 
 @dataclass(eq=False)
 class Fetch:
-    """What is being read for one request; `nodes` from the root on, then the last's snapshot."""
+    """What is being read for one request, so that the tokens of `key` can be restored."""
 
-    nodes: tuple[Node, ...]
-    edges: dict[Node, Reading]
-    snapshot: Reading | None
+    root: str
+    key: Key
+    edges: dict[str, Reading]  # by the file's name
+    snapshot: Reading | None  # after the last token
     loaded: set[Node] = field(default_factory=set)
 
     @property
@@ -57,24 +61,25 @@ class Tier:
         self._tree = tree
         self._layout = layout
         self._sample = sample
-        self._nodes: dict[str, Node] = {}  # the last node that a file has tokens of
         tree.on_forget = disk.remove
+        lasts: dict[str, Node] = {}  # the last node that a file has tokens of
         for entry in disk.found:
-            self._adopt(entry)
+            self._adopt(entry, lasts)
         disk.found.clear()
 
     # -- at the start ------------------------------------------------------------------------
 
-    def _adopt(self, entry: Entry) -> None:
+    def _adopt(self, entry: Entry, lasts: dict[str, Node]) -> None:
         root, sorts = json.loads(entry.note)
-        before = self._nodes[entry.parent].line() if entry.parent in self._nodes else []
-        key = np.concatenate([*(node.key for node in before), np.empty(0, np.int64)])
-        key = np.concatenate([key[: entry.start], entry.key])
+        before = _key_to(lasts[entry.parent]) if entry.parent in lasts else np.empty(0, np.int64)
+        if len(before) < entry.start:
+            return  # what it stands on is under another salt
+        key = np.concatenate([before[: entry.start], entry.key])
         if entry.kind == "edge":
             if self._tree.adopt(root, key, entry.name, entry.start):
                 node = self._tree.node_at(root, key)
                 assert node is not None
-                self._nodes[entry.name] = node
+                lasts[entry.name] = node
         elif (node := self._tree.node_at(root, key)) is not None:
             node.snapshot_file, node.sorts = entry.name, frozenset(sorts)
 
@@ -102,61 +107,68 @@ class Tier:
         name = self.disk.write("edge", parent, node.start, node.key, note, arrays)
         if name is not None:
             node.file = Place(name)
-            self._nodes[name] = node
         return name is not None
 
     # -- reading -----------------------------------------------------------------------------
 
-    def fetch(self, nodes: Sequence[Node]) -> Fetch | None:
-        """Begin to read what of these is not in memory; None if all is."""
+    def fetch(self, root: str, key: Key, nodes: Sequence[Node]) -> Fetch | None:
+        """Begin to read what of these is not in memory; None if all is. They have all of `key`."""
         last = nodes[-1]
         absent = last.snapshot is None and last.snapshot_file is not None
         snapshot = self.disk.read(last.snapshot_file) if absent and last.snapshot_file else None
         edges = {
-            node: self.disk.read(node.file.name)
+            node.file.name: self.disk.read(node.file.name)
             for node in nodes
             if node.edge is None and node.file is not None
         }
-        return Fetch(tuple(nodes), edges, snapshot) if edges or snapshot is not None else None
+        return Fetch(root, key, edges, snapshot) if edges or snapshot is not None else None
 
     def take(self, fetch: Fetch) -> None:
         """Put what was read into the tree, as far as it is sound and there is room."""
-        if not self._tree.has(fetch.nodes[-1]):  # it was let go meanwhile
-            return
-        for node in fetch.nodes:
+        nodes = self._tree.walk(fetch.root, fetch.key).nodes
+        for node in nodes:
             if node.edge is not None:
                 continue
-            slab = self._slab(node, fetch.edges.get(node))
+            reading = fetch.edges.get(node.file.name) if node.file is not None else None
+            slab = self._slab(node, reading) if reading is not None else None
             if slab is None or not self._tree.load(node, slab):
                 break
             fetch.loaded.add(node)
-        last = fetch.nodes[-1]
-        if fetch.snapshot is not None and last.edge is not None and last.snapshot is None:
-            rest = self._rest(last, fetch.snapshot)
+        if nodes and fetch.snapshot is not None:
+            self._take_snapshot(nodes[-1], fetch, fetch.snapshot)
+        self._tree.unload_idle(nodes)
+
+    def _take_snapshot(self, last: Node, fetch: Fetch, reading: Reading) -> None:
+        wanted = last.snapshot_file == reading.name and last.end == len(fetch.key)
+        if wanted and last.edge is not None and last.snapshot is None:
+            rest = self._rest(last, reading)
             if rest is not None and self._tree.rest(last, rest, ""):
                 fetch.loaded.add(last)
-        self._tree.unload_idle(fetch.nodes)
 
-    def _slab(self, node: Node, reading: Reading | None) -> Slab | None:
-        if reading is None or reading.arrays is None or node.file is None:
+    def _slab(self, node: Node, reading: Reading) -> Slab | None:
+        if reading.arrays is None or node.file is None:
             return None
         arrays = tuple(to_device(reading.arrays[name]) for name in sorted(reading.arrays, key=int))
-        skip = node.file.skip
-        length = arrays[0].shape[2] if arrays else skip + len(node.key)
-        whole = Slab(self._layout, arrays, length)
-        if not self._layout.fits(whole) or skip + len(node.key) > length:
-            self._reject(node.file.name, "its arrays are not those of this model")
+        whole = Slab(self._layout, arrays, reading.start, reading.key)
+        if not self._layout.fits(whole):
+            self._reject(reading.name, "its arrays are not those of this model")
             return None
-        same = not skip and length == len(node.key)
-        return whole if same else whole.between(skip, skip + len(node.key))
+        if whole.covers(node.start, node.key):
+            return whole
+        part = whole.between(node.file.skip, node.file.skip + len(node.key))
+        if not part.covers(node.start, node.key):
+            self._reject(reading.name, "its tokens are not those of its place")
+            return None
+        return part
 
     def _rest(self, node: Node, reading: Reading) -> Rest | None:
         if reading.arrays is None:
             return None
         found = {name: to_device(array) for name, array in reading.arrays.items()}
-        rest = self._sample.like(found, node.end)
-        if rest is None and node.snapshot_file is not None:
-            self._reject(node.snapshot_file, "its arrays are not those of this model")
+        rest = self._sample.like(found, digest_of(_key_to(node)), node.end)
+        if rest is None or reading.start != node.end:
+            self._reject(reading.name, "its arrays are not those of this model")
+            return None
         return rest
 
     def _reject(self, name: str, why: str) -> None:
@@ -166,14 +178,34 @@ class Tier:
     def settle(self) -> None:
         """Take note of files that are gone; once in a while."""
         if gone := self.disk.take_gone():
-            for name in gone:
-                self._nodes.pop(name, None)
             self._tree.forget(gone)
 
     def clear(self) -> None:
         self.disk.clear()
         self.disk.take_gone()
-        self._nodes.clear()
 
     def close(self) -> None:
         self.disk.close()
+
+    def check_integrity(self) -> None:
+        """Every file that the tree names has the tokens of its place, if it is still there."""
+        self.disk.check_integrity()
+        for node in self._tree.nodes():
+            if node.file is not None and (tokens := self.disk.tokens(node.file.name)) is not None:
+                first, end = tokens
+                inside = first + node.file.skip == node.start and node.end <= end
+                _require(inside, f"[{node.start}, {node.end}) is not in its file")
+            if node.snapshot_file is not None:
+                there = self.disk.tokens(node.snapshot_file)
+                at_end = there is None or there == (node.end, node.end)
+                _require(at_end, f"a snapshot of another place at {node.end}")
+
+
+def _require(ok: bool, what: str) -> None:
+    if not ok:
+        raise IntegrityError(f"disk tier: {what}")
+
+
+def _key_to(node: Node) -> Key:
+    """All tokens up to a node's end."""
+    return np.concatenate([it.key for it in node.line()])

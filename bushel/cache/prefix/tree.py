@@ -172,6 +172,7 @@ class Tree:
         if node.edge is not None:
             return True
         edge = make(node.start, node.end)
+        _require(edge.covers(node.start, node.key), "an edge of other tokens")
         if not self._make_room(edge.nbytes, edge.buffers):
             return False
         assert node.parent is not None
@@ -185,10 +186,15 @@ class Tree:
         return True
 
     def load(self, node: Node, edge: Edge) -> bool:
-        """Have what was read from a file in memory; false if there is no room."""
-        if not node.somewhere:
-            return False  # forgotten while it was read
-        with self._standing_on(node.line()) as stays:
+        """Have what was read from a file in memory; false if there is no room.
+
+        Or if there is no place: it was forgotten while it was read, or something before it is
+        not in memory (any more).
+        """
+        line = node.line()
+        if not self.has(node) or any(it.edge is None for it in line[:-1]):
+            return False
+        with self._standing_on(line) as stays:
             stays.add(node)
             return self._load(node, lambda *_: edge)
 
@@ -439,6 +445,8 @@ class Tree:
             _require(node.start == parent.end and len(node.key) > 0, "an edge out of place")
             above = parent.parent is None or parent.edge is not None
             _require(node.edge is None or above, "an edge in memory over one that is not")
+            same = node.edge is None or node.edge.covers(node.start, node.key)
+            _require(same, "an edge of other tokens")
             _require(node.somewhere, "an edge that is nowhere")
             _require(node.snapshot is None or node.edge is not None, "a snapshot over no edge")
             in_memory = sum(child.edge is not None for child in node.children.values())

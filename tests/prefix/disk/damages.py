@@ -115,7 +115,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "empty": (lambda path: path.write_bytes(b""), "only 0 bytes"),
     "zeros": (lambda path: path.write_bytes(bytes(path.stat().st_size)), "size of its header"),
     "text": (lambda path: path.write_bytes(b"hello " * 200), "size of its header"),
-    "version": (replaced(b'"layout":"1"', b'"layout":"0"'), "version '0'"),
+    "version": (replaced(b'"layout":"2"', b'"layout":"0"'), "version '0'"),
     "namespace": (replaced(b"some/Model", b"gone/Model"), "another namespace"),
     "shape": (replaced(b'"shape":[1,3,2]', b'"shape":[1,3,3]'), "tensor .* damaged"),
     "dtype": (replaced(b'"BF16"', b'"BF61"'), "tensor .* damaged"),

@@ -142,7 +142,8 @@ class Disk:
             return Reading(name, done=True, why=self.off or "it is not on disk")
         self.touch(name)
         if (draft := slot.draft) is not None:
-            return Reading(name, done=True, arrays=dict(draft.arrays))
+            key = np.frombuffer(draft.key, "<i8")
+            return Reading(name, done=True, arrays=dict(draft.arrays), start=slot.start, key=key)
         if name not in self._readings:
             self._readings[name] = Reading(name)
             self._threads.read(slot, self._readings[name])
@@ -191,6 +192,11 @@ class Disk:
             removed=dict(self._removed),
             refused=dict(self._refused),
         )
+
+    def tokens(self, name: str) -> tuple[int, int] | None:
+        """From where to where an entry has tokens of its path; None if it is not there."""
+        slot = self._index.get(name)
+        return (slot.start, slot.start + slot.tokens) if slot is not None else None
 
     def flush(self, timeout: float) -> bool:
         """Wait until all that was asked for is done, reads excepted; whether it was."""

@@ -133,7 +133,7 @@ class Folder:
 
     # -- one file --------------------------------------------------------------------------
 
-    def read(self, name: str) -> dict[str, HostArray]:
+    def read(self, name: str) -> tuple[Entry, dict[str, HostArray]]:
         """Every byte is checked. Raises Unfit or OSError."""
         fd, about = self._open(name + _SUFFIX)
         try:
@@ -150,8 +150,8 @@ class Folder:
         end = header_end(data, len(data))
         header = Header(data[:end])
         start = end + header.key_nbytes
-        header.entry(data[end:start], name, self.namespace, len(data))
-        return header.arrays(data[start:].toreadonly())
+        entry = header.entry(data[end:start], name, self.namespace, len(data))
+        return entry, header.arrays(data[start:].toreadonly())
 
     def write(self, name: str, draft: Draft, stamp: int) -> None:
         self._temporary += 1

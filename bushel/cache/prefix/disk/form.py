@@ -29,7 +29,8 @@ import numpy as np
 
 from bushel.core import BushelError, IntegrityError
 
-VERSION = 1
+# 2: files of the first layout may hold state of other tokens than those they name.
+VERSION = 2
 
 Kind = Literal["edge", "snapshot"]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from bushel.cache.prefix.disk.form import HostArray
 
@@ -18,3 +20,5 @@ class Reading:
     done: bool = False
     arrays: dict[str, HostArray] | None = None
     why: str = ""
+    start: int = 0  # tokens before it
+    key: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # its tokens

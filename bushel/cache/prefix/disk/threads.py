@@ -107,7 +107,8 @@ class Threads:
         why = "the disk tier is closed"
         try:
             if not self._closed:
-                reading.arrays = self._folder.read(slot.name)
+                entry, reading.arrays = self._folder.read(slot.name)
+                reading.start, reading.key = entry.start, entry.key
                 self.read_count += 1
                 why = ""
         except Unfit as error:
