@@ -70,6 +70,13 @@ def cannot_restore(state: Sequence[Layer]) -> str | None:
     return None
 
 
+def _slabs(nodes: Sequence[Node]) -> list[Slab]:
+    slabs = [node.edge for node in nodes if isinstance(node.edge, Slab)]
+    if len(slabs) < len(nodes):
+        raise IntegrityError("the state of some tokens is not in memory")
+    return slabs
+
+
 class Prefixes:
     """sample: state of a row that has run a token. bits: of keys and values when kept.
 
@@ -197,10 +204,7 @@ class Prefixes:
 
     def _restored(self, reuse: Reuse, key: Key, length: int) -> list[Layer]:
         state, position = self._make_state(), reuse.position
-        slabs = [node.edge for node in reuse.nodes if isinstance(node.edge, Slab)]
-        if len(slabs) < len(reuse.nodes):
-            raise IntegrityError("the state of some tokens is not in memory")
-        self._layout.assemble(slabs, key, length, state)
+        self._layout.assemble(_slabs(reuse.nodes), key, length, state)
         last = reuse.nodes[-1]
         if self.needs_snapshots:
             if not isinstance(last.snapshot, Rest) or last.snapshot.digest != digest_of(key):
