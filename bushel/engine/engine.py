@@ -34,6 +34,7 @@ from bushel.engine.prefill import Prefill, Ready
 from bushel.engine.schedule import Chunk, Job, Plan, Policy, State, Work, schedule
 from bushel.engine.sequence import Phase, Sequence
 from bushel.models import Model
+from bushel.models.lanes import cuts_matter
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,10 @@ class Engine:
         self.single_because = model.single or unbatchable(model.make_state())
         if self.single_because:
             self.policy = dataclasses.replace(policy, max_batch=1)
-        self.admission = Admission(memory, model.context, policy.least_chunk)
+        self._piece = policy.prefill_chunk if cuts_matter(model.network) else 0
+        if self._piece:  # time, memory and others never make a chunk shorter
+            self.policy = dataclasses.replace(self.policy, least_chunk=self._piece)
+        self.admission = Admission(memory, model.context, self.policy.least_chunk)
         self.max_decode_batch = 0  # largest so far
         self.work = Work()  # of the present or the last step; any thread may look
         self._snapshot_every = snapshot_every
@@ -193,7 +197,7 @@ class Engine:
 
     def _enqueue(self, sequences: list[Sequence], *, again: bool = False) -> None:
         now, order = self._clock(), next(self._order)
-        job = Prefill(self.model, sequences, order, now, rebuilt=again)
+        job = Prefill(self.model, sequences, order, now, rebuilt=again, piece=self._piece)
         if not again:
             job.prefixes, job.every = self.prefixes, self._snapshot_every
             job.arrive()

@@ -61,6 +61,7 @@ class Prefill:
     last_served: float
     prefixes: Prefixes | None = None  # where to find, and to keep, what was computed
     every: int = 0  # tokens between two states kept of a long prompt
+    piece: int = 0  # tokens of every chunk, where the answer depends on them; 0: any number
     rebuilt: bool = False  # after a fault: it was reported when it first began
     prompt: Prompt | None = None
     state: State = field(default_factory=list)
@@ -188,9 +189,12 @@ class Prefill:
         assert prompt is not None
         if self.remaining <= 0 or tokens < 1:  # it may have been planned to need none
             return []
-        length, want = len(prompt.ids), self.done + tokens
+        length, want = len(prompt.ids), self.done + (self._equal_piece or tokens)
         if self.done < length:
-            end = prompt.cut(self.done, min(want, self._next_cut), min(self.target, length))
+            last = min(self.target, length)
+            if self.piece and self.done < length - 1:
+                last = length - 1  # the last token is run by itself, as it was at first
+            end = prompt.cut(self.done, min(want, self._next_cut), last)
             logits = self.model.prefill(prompt, self.done, end, self.state)
             self._keep_logprobs(logits, self.done, end)
         else:
@@ -202,6 +206,12 @@ class Prefill:
         self.done = end
         self._keep()
         return [layer.state for layer in self.state]
+
+    @property
+    def _equal_piece(self) -> int:
+        """What is run at once whatever else there is: of the prompt a piece, then every token."""
+        assert self.prompt is not None
+        return min(self.piece, 1) if self.done >= len(self.prompt.ids) - 1 else self.piece
 
     @property
     def _next_cut(self) -> int:
