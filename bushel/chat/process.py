@@ -15,6 +15,7 @@ import sys
 from bushel.chat.manner import style_of
 from bushel.chat.probe import abilities_of
 from bushel.chat.prompt import PLAIN, prepare
+from bushel.chat.room import require_countable
 from bushel.core import BushelError, Prepared
 from bushel.core.link import Link
 from bushel.core.options import Facts, Manner
@@ -65,6 +66,7 @@ def answer(
             prove(vocabulary(host.tokenizer, host.vocab), message.grammar)
             return Text(message.id, ""), []
         if isinstance(message, Encode):
+            require_countable(host, message.text, "prompt")
             special = message.add_special_tokens
             ids = host.tokenizer.encode(message.text, add_special_tokens=special)
             return Made(message.id, tuple(ids), {}), []

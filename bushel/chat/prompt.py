@@ -22,6 +22,7 @@ from bushel.chat.media import OWN, Intake
 from bushel.chat.normal import normalise, pictures_of, require_places, tools_for
 from bushel.chat.probe import abilities_of
 from bushel.chat.reply.pick import opened
+from bushel.chat.room import require_room
 from bushel.chat.turns import Reading
 from bushel.core import ContextLengthError, Prepared, RequestError, Style
 from bushel.core.options import Manner
@@ -92,7 +93,7 @@ def _from_text(host: Preparer, request: Mapping[str, Any]) -> Prepared:
     text = request["prompt"]
     if not isinstance(text, str):
         raise RequestError("prompt must be a string.", param="prompt")
-    _require_room(host, text, "prompt")
+    require_room(host, text, "prompt")
     return Prepared(tuple(host.tokenizer.encode(text, add_special_tokens=True)))
 
 
@@ -103,7 +104,7 @@ def _from_messages(
     if said.media and not host.sees:
         host.prepare("", said.media)  # which says so
     text = said.talk.render()
-    _require_room(host, text, "messages")
+    require_room(host, text.replace(said.mark, "") if said.mark else text, "messages")
     prepared = host.prepare(text, said.media, said.mark)
     style = style_of(host, manner)
     thinks = opened(style, text)
@@ -198,13 +199,6 @@ def _tool(where: str, tool: Any) -> Any:
             f"{where} must be an object with a function that has a name.", param="tools"
         )
     return tool if function is not tool else {"type": "function", "function": dict(function)}
-
-
-def _require_room(host: Preparer, text: str, param: str) -> None:
-    """Refuse at once what could not fit even in the longest tokens: counting takes minutes."""
-    least = len(text) // host.tokenizer.longest
-    if host.context is not None and least >= host.context:
-        raise ContextLengthError(least, host.context, param, at_least=True)
 
 
 def _options(host: Preparer, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,8 @@ import hashlib
 import hmac
 import ipaddress
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
@@ -29,22 +31,61 @@ _HOST = re.compile(r"(?:\[(?P<six>[^\[\]]+)\]|(?P<name>[^\s:/\\?#@\[\]]+))(?::[0
 _EXPOSED = "x-request-id, request-id, retry-after"
 
 
-class Keys:
-    """Every key is compared in full with what was sent, so that time tells nothing."""
+@dataclass(frozen=True)
+class Caller:
+    """Whose key a request came with. An operator sees, changes and ends what belongs to any key
+    (B68).
+    """
 
-    def __init__(self, keys: tuple[str, ...]):
-        self._digests = [hashlib.sha256(key.encode()).digest() for key in keys]
+    owner: str
+    operator: bool
+
+    def sees(self, owner: str) -> bool:
+        return self.operator or owner == self.owner
+
+    def require_operator(self, what: str) -> None:
+        if not self.operator:
+            raise ApiError(
+                403,
+                f"{what} concerns every key, so it needs an operator's. Start the server with "
+                "--operator-key KEY and send that.",
+                code="operator_only",
+            )
+
+
+class Keys:
+    """Every key is compared in full with what was sent, so that time tells nothing.
+
+    Where no operator's key was named, a single key is one, and without any key everyone is.
+    """
+
+    def __init__(self, options: ServerOptions):
+        self._known = _digests(options.keys)
+        several = len(options.api_keys) > 1
+        self._operators = _digests(options.operator_keys) or ([] if several else self._known)
 
     def __bool__(self) -> bool:
-        return bool(self._digests)
+        return bool(self._known)
 
     def check(self, headers: Headers) -> None:
         sent = sent_key(headers)
-        digest = hashlib.sha256(sent).digest()
-        found = [hmac.compare_digest(digest, known) for known in self._digests]
-        if not any(found):
+        if not _among(sent, self._known):
             said = "The API key is wrong." if sent else "An API key is needed."
             raise ApiError(401, said, code="invalid_api_key")
+
+    def caller(self, headers: Headers) -> Caller:
+        operator = not self._known or _among(sent_key(headers), self._operators)
+        return Caller(owner_of(headers), operator)
+
+
+def _digests(keys: Sequence[str]) -> list[bytes]:
+    return [hashlib.sha256(key.encode()).digest() for key in keys]
+
+
+def _among(sent: bytes, known: Sequence[bytes]) -> bool:
+    digest = hashlib.sha256(sent).digest()
+    found = [hmac.compare_digest(digest, it) for it in known]
+    return any(found)
 
 
 def sent_key(headers: Headers) -> bytes:
@@ -177,7 +218,7 @@ class Access:
 
     def __init__(self, app: ASGIApp, options: ServerOptions):
         self._app = app
-        self._keys = Keys(options.api_keys)
+        self._keys = Keys(options)
         self._hosts = Hosts(options)
         self._origins = Origins(options.cors_origins)
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 from importlib.metadata import version as installed
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from bushel.core.wire import Decode, Encode, Made, Prepare
+from bushel.core.wire import Text as Decoded
+from bushel.server.access import Keys, owner_of
 from bushel.server.body import JsonRoute
+from bushel.server.counting import CountJob
 from bushel.server.errors import ApiError, unavailable
 from bushel.server.openai.errors import documented
 from bushel.server.openai.fields import TemplateOptions, TokenId
 from bushel.server.openai.messages import Messages
 from bushel.server.openai.params import note_unknown
+from bushel.server.presence import Awaited
 
 if TYPE_CHECKING:
     from bushel.server.service import Service
@@ -96,6 +101,7 @@ class Text(BaseModel):
 
 def admin_routes(service: Service) -> APIRouter:
     routes = APIRouter(route_class=JsonRoute)
+    keys = Keys(service.options)
 
     @routes.get("/health", responses=documented(), summary="Whether requests are answered")
     async def health() -> Health:
@@ -125,27 +131,27 @@ def admin_routes(service: Service) -> APIRouter:
         return Response(payload, headers={"content-type": kind})
 
     @routes.get("/v1/status", responses=documented(), summary="What is running, and on what")
-    async def status() -> dict[str, Any]:
-        return await service.status()
+    async def status(request: Request) -> dict[str, Any]:
+        return await service.status(keys.caller(request.headers))
 
     @routes.delete(
         "/v1/requests/{request_id}",
         responses=documented(more={404: "No such request is running."}),
         summary="Cancel a running request",
     )
-    async def cancel(request_id: RequestId) -> Cancelled:
+    async def cancel(request_id: RequestId, request: Request) -> Cancelled:
         # Replies carry the id behind their API's prefix.
         plain = request_id.rpartition("-")[2].rpartition("_")[2]
-        if not service.cancel(plain):
+        if not service.cancel(keys.caller(request.headers), plain):
             raise ApiError(404, "No such request is running.", code="request_not_found")
         return Cancelled(id=plain, cancelled=True)
 
-    _add_cache_routes(routes, service)
+    _add_cache_routes(routes, service, keys)
     _add_token_routes(routes, service)
     return routes
 
 
-def _add_cache_routes(routes: APIRouter, service: Service) -> None:
+def _add_cache_routes(routes: APIRouter, service: Service, keys: Keys) -> None:
     said = "What is kept of earlier prompts"
 
     @routes.get("/v1/cache", responses=documented(), summary=said)
@@ -153,35 +159,55 @@ def _add_cache_routes(routes: APIRouter, service: Service) -> None:
         return Cache(**await service.cache())
 
     @routes.delete("/v1/cache", responses=documented(), summary=f"{said} is forgotten, files too")
-    async def clear_cache() -> Cache:
+    async def clear_cache(request: Request) -> Cache:
+        keys.caller(request.headers).require_operator("Clearing the cache")
         return Cache(**await service.clear_cache())
 
 
 def _add_token_routes(routes: APIRouter, service: Service) -> None:
     errors = documented(body=True, work=True)
 
-    @routes.post("/tokenize", responses=errors, summary="A text's or a conversation's tokens")
-    async def tokenize(body: TokenizeRequest) -> Tokens:
+    @routes.post(
+        "/tokenize",
+        response_model=Tokens,
+        responses=errors,
+        summary="A text's or a conversation's tokens",
+    )
+    async def tokenize(body: TokenizeRequest, request: Request) -> Response:
         note_unknown(body)
-        service.names.resolve(body.model)
-        ids = await service.encode(_to_encode(body))
-        context = service.facts.context if service.facts else None
-        return Tokens(count=len(ids), max_model_len=context, tokens=list(ids))
+        model = service.names.resolve(body.model)
+        name = request.scope["state"]["request_id"]
+        job = CountJob(_to_encode(body, name), "tokenize", model, owner_of(request.headers))
 
-    @routes.post("/detokenize", responses=errors, summary="The text of tokens")
-    async def detokenize(body: DetokenizeRequest) -> Text:
+        async def work() -> Tokens:
+            made = await service.count(job)
+            assert isinstance(made, Made)
+            context = service.facts.context if service.facts else None
+            return Tokens(count=len(made.ids), max_model_len=context, tokens=list(made.ids))
+
+        return Awaited(work)
+
+    @routes.post("/detokenize", response_model=Text, responses=errors, summary="The text of tokens")
+    async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
         note_unknown(body)
-        service.names.resolve(body.model)
-        return Text(prompt=await service.decode(body.tokens))
+        model = service.names.resolve(body.model)
+        message = Decode(request.scope["state"]["request_id"], tuple(body.tokens))
+        job = CountJob(message, "detokenize", model, owner_of(request.headers))
+
+        async def work() -> Text:
+            made = await service.count(job)
+            assert isinstance(made, Decoded)
+            return Text(prompt=made.text)
+
+        return Awaited(work)
 
 
-def _to_encode(body: TokenizeRequest) -> dict[str, Any]:
+def _to_encode(body: TokenizeRequest, name: str) -> Encode | Prepare:
     if (body.prompt is None) == (body.messages is None):
         raise ApiError(400, "Send either prompt or messages.", param="prompt")
     if body.prompt is not None:
-        special = body.add_special_tokens is not False
-        return {"prompt": body.prompt, "add_special_tokens": special}
+        return Encode(name, body.prompt, body.add_special_tokens is not False)
     options = dict(body.chat_template_kwargs or {})
     if body.add_generation_prompt is not None:
         options["add_generation_prompt"] = body.add_generation_prompt
-    return {"messages": body.messages, "chat_template_kwargs": options}
+    return Prepare(name, {"messages": body.messages, "chat_template_kwargs": options})

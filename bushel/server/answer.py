@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from bushel.core import Event, Usage
-from bushel.server.service import Job
+from bushel.server.job import Job
 
 if TYPE_CHECKING:
     from bushel.server.service import Service

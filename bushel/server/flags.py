@@ -17,13 +17,12 @@ from typing import Any
 from bushel.core import BushelError, GenerationDefaults
 from bushel.core.options import MOST_DISK, EngineOptions, Manner, disk_room
 from bushel.core.wire import MediaRules
-from bushel.server import spellings
+from bushel.server import keys, spellings
 from bushel.server.logs import LEVELS
 from bushel.server.names import Names
 from bushel.server.options import Limits, ServerOptions
 
 TINY = "bushel:tiny"  # the model that comes with the package
-_KEYS = "BUSHEL_API_KEY"
 _DTYPES = {
     **{name: name for name in ("float32", "bfloat16", "float16")},
     **{"float": "float32", "half": "float16", "auto": None},
@@ -111,14 +110,6 @@ def _shaped(form: re.Pattern[str], rule: str) -> Callable[[str], str]:
     return read
 
 
-def _key(text: str) -> str:
-    """An empty key is most often an unset variable, and would leave the server open."""
-    if not (text and text.isascii() and text.isprintable() and " " not in text):
-        # The key itself is not repeated: this goes to logs.
-        raise argparse.ArgumentTypeError("must be printable ASCII without spaces, and not empty")
-    return text
-
-
 def _alias(text: str) -> tuple[str, str]:
     pattern, _, name = text.partition("=")
     if not pattern or not name:
@@ -190,11 +181,15 @@ def _access_flags(group: Group) -> None:
           metavar="HOST", help=f"address to listen on (default: {ServerOptions.host})")
     _flag(group, "--port", "server.port", type=_whole(0, 65535), metavar="PORT",
           help=f"0 takes any free one (default: {ServerOptions.port})")
-    _flag(group, "--api-key", "keys", action="append", type=_key, metavar="KEY",
+    _flag(group, "--api-key", "keys", action="append", type=keys.key, metavar="KEY",
           help="a key that clients must send; may be repeated. Other users of this machine can "
-          f"see it: {_KEYS} in the environment or a file are better")
+          f"see it: {keys.VARIABLE} in the environment or a file are better")
     _flag(group, "--api-key-file", "key_files", action="append", metavar="FILE",
           help="a file with one key per line")
+    _flag(group, "--operator-key", "operator_keys", action="append", type=keys.key, metavar="KEY",
+          help="a key that may also see and cancel other keys' requests, and clear the cache; may "
+          f"be repeated, and {keys.OPERATOR_VARIABLE} in the environment is better (default: the "
+          "only key, if there is one; everyone, if there is none)")
     _flag(group, "--allowed-host", "allowed_hosts", action="append", metavar="HOST",
           type=_shaped(_HOSTS, "a host name or *"),
           help="a name that clients may call this server by, beside --host and loopback; * "
@@ -203,7 +198,8 @@ def _access_flags(group: Group) -> None:
           type=_shaped(_ORIGIN, "an origin such as http://localhost:3000, or *"),
           help="pages of this origin may use the server from a browser; may be repeated")
     _flag(group, "--cache-per-key", "server.cache_per_key", action="store_true",
-          help="what was computed for a request serves others with the same key alone")
+          help="what was computed for a request serves others with the same key alone; without "
+          "it a key can tell by time and cached_tokens how others' prompts began")
 
 
 def _load_flags(group: Group) -> None:
@@ -372,24 +368,6 @@ def take_model(said: argparse.Namespace, rest: list[str]) -> list[str]:
 # -- options -------------------------------------------------------------------------------
 
 
-def _keys(given: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[str, ...]:
-    keys = list(given.get("keys", ()))
-    found = [(_KEYS, [environment[_KEYS]])] if _KEYS in environment else []
-    for path in given.get("key_files", ()):
-        try:
-            with open(path, encoding="ascii") as file:
-                lines = [line.strip() for line in file]
-        except (OSError, UnicodeDecodeError) as error:
-            raise BushelError(f"--api-key-file {path}: {error}") from None
-        found.append((f"--api-key-file {path}", [line for line in lines if line] or [""]))
-    for source, some in found:
-        try:
-            keys += [_key(it) for it in some]
-        except argparse.ArgumentTypeError as error:
-            raise BushelError(f"{source}: a key {error}.") from None
-    return tuple(dict.fromkeys(keys))
-
-
 def _words(given: Mapping[str, Any], dest: str, flag: str) -> tuple[str, ...]:
     """Of a flag that takes several; it would have taken MODEL for one of them, too."""
     lists = given.get(dest, ())
@@ -410,7 +388,7 @@ def is_loopback(host: str) -> bool:
 def _warnings(options: ServerOptions) -> list[str]:
     found = []
     if not is_loopback(options.host):
-        if options.api_keys:
+        if options.keys:
             found.append(
                 f"--host {options.host}: other machines can reach this server, and keys and "
                 "prompts travel unencrypted."
@@ -418,10 +396,16 @@ def _warnings(options: ServerOptions) -> list[str]:
         else:
             found.append(
                 f"--host {options.host} WITHOUT AN API KEY: everyone who can reach this machine "
-                f"can use this server. Set {_KEYS} or --api-key-file, or listen on 127.0.0.1."
+                f"can use this server. Set {keys.VARIABLE} or --api-key-file, or listen on "
+                "127.0.0.1."
             )
-    if "*" in options.cors_origins and not options.api_keys:
+    if "*" in options.cors_origins and not options.keys:
         found.append("--cors-origin *: every page that a browser here opens can use this server.")
+    if len(options.api_keys) > 1 and not options.operator_keys:
+        found.append(
+            "several keys and no --operator-key: nobody can clear the cache, and each key sees and "
+            "cancels its own requests alone."
+        )
     return found
 
 
@@ -453,7 +437,8 @@ def _build(given: Mapping[str, Any], environment: Mapping[str, str]) -> ServerOp
         raise BushelError("--allowed-media-domains needs --allow-remote-media.")
     return ServerOptions(
         engine=EngineOptions(**engine),
-        api_keys=_keys(given, environment),
+        api_keys=keys.api_keys(given, environment),
+        operator_keys=keys.operator_keys(given, environment),
         served_names=_words(given, "names", "--served-model-name"),
         aliases=tuple(given.get("aliases", ())),
         allowed_hosts=tuple(given.get("allowed_hosts", ())),

@@ -137,6 +137,8 @@ def _ending(record: Record) -> str:
         return "the client went away"
     if record.error is not None or record.status >= 400:
         return f"error {record.status} {_word(record.error or 'unknown')}"
+    if not record.choices:
+        return "counted"
     counts = Counter(record.finish_reasons)
     return " ".join(it if n == 1 else f"{n}x{it}" for it, n in counts.items()) or "unfinished"
 
@@ -263,7 +265,7 @@ def banner(
     request. port: the one in use, where the option is 0.
     """
     where = address(options.host, options.port if port is None else port)
-    key = "; an API key is needed" if options.api_keys else ""
+    key = "; an API key is needed" if options.keys else ""
     return [
         _model_line(options, names, context),
         _lane_line(options, status),

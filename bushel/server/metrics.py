@@ -187,6 +187,7 @@ class Metrics:
         self._success = self._labelled(
             "vllm:request_success", "Replies that ended, by reason.", "finished_reason", _REASONS
         )
+        self._requests = self._labelled("bushel:requests", "Requests that ended, by API.", "api")
         self._errors = self._labelled(
             "bushel:request_errors", "Requests that were answered with an error, by code.", "code"
         )
@@ -228,6 +229,7 @@ class Metrics:
         """A request has its answer, whatever it is. To be called once for each."""
         gone = record.status == 499
         missing = record.choices - len(record.finish_reasons) if gone else 0
+        self._inc(self._requests, record.api)
         for reason in (*record.finish_reasons, *["abort"] * missing):
             self._inc(self._success, reason)
         if not gone and (record.error is not None or record.status >= 400):

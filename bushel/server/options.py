@@ -30,6 +30,7 @@ class ServerOptions:
     host: str = "127.0.0.1"
     port: int = 8000
     api_keys: tuple[str, ...] = ()
+    operator_keys: tuple[str, ...] = ()  # may see and end what belongs to others
     served_names: tuple[str, ...] = ()  # the first is the name in replies; none: the model's own
     aliases: tuple[tuple[str, str], ...] = ()  # (pattern with *, served name)
     allowed_hosts: tuple[str, ...] = ()  # beside loopback names and `host`; "*" allows all
@@ -48,3 +49,8 @@ class ServerOptions:
     log_json: bool = False
     log_prompts: bool = False
     log_level: str = "info"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Of whom one is needed, if there are any."""
+        return (*self.api_keys, *self.operator_keys)

@@ -7,9 +7,12 @@ async with present(receive):      # ClientGone as soon as it is not
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 
-from starlette.types import Receive
+from pydantic import BaseModel
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 
 class ClientGone(Exception):
@@ -51,3 +54,19 @@ class present:
             pass
         self._gone = True
         self._task.cancel()
+
+
+class Awaited(Response):
+    """A JSON reply that is worked out when it is sent, and given up when the client goes (B47)."""
+
+    def __init__(self, work: Callable[[], Awaitable[BaseModel]]):
+        super().__init__()
+        self._work = work
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with present(receive):
+                payload = (await self._work()).model_dump_json()
+        except ClientGone:
+            return
+        await Response(payload, media_type="application/json")(scope, receive, send)

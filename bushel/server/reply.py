@@ -17,9 +17,9 @@ from bushel.core import Event
 from bushel.server import sse
 from bushel.server.answer import Answer
 from bushel.server.errors import ApiError
+from bushel.server.job import Job
 from bushel.server.openai.errors import internal_error
 from bushel.server.presence import ClientGone, present
-from bushel.server.service import Job
 
 if TYPE_CHECKING:
     from bushel.server.service import Service

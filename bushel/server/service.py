@@ -20,13 +20,12 @@ import itertools
 import logging
 import time
 import uuid
-from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from bushel.chat.reply.reader import Reader
 from bushel.core import Event, GenerationDefaults, RequestError, SamplingParams
 from bushel.core.options import Facts
 from bushel.core.params import choices, resolve
@@ -34,10 +33,8 @@ from bushel.core.wire import (
     Abort,
     Accepted,
     Beat,
-    Check,
     Cleared,
     Decode,
-    Encode,
     FromEngine,
     Made,
     Open,
@@ -49,11 +46,15 @@ from bushel.core.wire import (
     Text,
 )
 from bushel.server import errors, logs
+from bushel.server.access import Caller
+from bushel.server.counting import Counting, CountJob, check_ids
 from bushel.server.errors import ApiError
+from bushel.server.job import Job
 from bushel.server.metrics import Metrics
 from bushel.server.names import Names
 from bushel.server.options import ServerOptions
 from bushel.server.pool import Pool
+from bushel.server.proofs import Proofs
 from bushel.server.questions import Questions
 from bushel.server.record import Record
 from bushel.server.supervisor import Supervisor
@@ -66,24 +67,7 @@ log = logging.getLogger(__name__)
 _HELD_BYTES = 1 << 30
 _MOST_CRASHES = 2  # of engines that had a request, before it is given up
 _HOPELESS = 3  # engines that died in a row while loading, before requests are turned away
-_PROVEN = 256  # grammars that are known to compile; agents send the same ones with every turn
 _RECENT = 32  # finished requests that `/v1/status` still shows
-
-
-@dataclass(frozen=True)
-class Job:
-    """request: what `chat.prepare` takes: messages, prompt or prompt_token_ids, with options."""
-
-    request: Mapping[str, Any]
-    params: SamplingParams
-    model: str  # as the client is answered
-    api: str  # "chat", "completions"; for logs
-    reply_tokens: int  # at most, where neither request, command line nor model says
-    stream: bool = False
-    timeout: float | None = None
-    owner: str = ""  # whose it is: `access.owner_of`
-    salt: str = ""  # only jobs of the same salt share what was computed
-    reads: bool = False  # its reply, for thoughts and calls (`core.delta`)
 
 
 class Service:
@@ -106,13 +90,14 @@ class Service:
             options.prepare_seconds,
             self._roomy,
         )
+        self._counting = Counting(self.pool, options.workers)
         self._vocabulary: Vocabulary | None = None
         self._records: dict[str, Record] = {}  # of everything that is not finished
         self._live: dict[str, Live] = {}  # what has been submitted, in order
         self._recent: deque[Record] = deque(maxlen=_RECENT)
         self._questions = Questions(self.supervisor.send)
         self._calls = itertools.count()
-        self._proven: OrderedDict[str, None] = OrderedDict()  # grammars, the last used one last
+        self._proofs = Proofs(self.pool)
 
     async def run(self) -> None:
         """Until cancelled, or until it is known that the model cannot be served."""
@@ -165,40 +150,31 @@ class Service:
 
     async def open(self, job: Job) -> Ticket:
         """When this returns, the engine has accepted the request."""
-        self._admit()
-        now = time.monotonic()
         count = _checked(choices, job.params)
-        record = Record(uuid.uuid4().hex, job.api, job.model, job.stream, count, now)
-        self._records[record.id] = record
+        named = uuid.uuid4().hex, job.api, job.model, job.stream, count, time.monotonic()
+        record = self._admit(Record(*named, job.owner))
         seconds = job.timeout if job.timeout is not None else self.options.timeout
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._open(job, record, seconds)
-        except TimeoutError:
-            error = errors.timed_out(seconds or 0.0)
-            self._end(record, error)
-            raise error from None
-        except ApiError as error:
-            self._end(record, error)
-            raise
-        except BaseException:  # above all: the client went away
-            self._end(record, None, status=499)
-            raise
+        async with self._on_its_way(record, seconds):
+            return await self._open(job, record, seconds)
 
-    async def encode(self, request: Mapping[str, Any]) -> tuple[int, ...]:
-        call = f"call-{next(self._calls)}"
-        if "messages" in request:
-            made, _ = await self.pool.ask(Prepare(call, dict(request)))
-        else:
-            special = bool(request.get("add_special_tokens", True))
-            made, _ = await self.pool.ask(Encode(call, str(request.get("prompt", "")), special))
-        assert isinstance(made, Made)
-        return made.ids
+    async def count(self, job: CountJob) -> Made | Text:
+        """Admitted, recorded and given up like any other request (B47)."""
+        named = job.message.id, job.api, job.model, False, 0, time.monotonic()
+        record = self._admit(Record(*named, job.owner))
+        async with self._on_its_way(record, self.options.timeout):
+            if isinstance(job.message, Decode):
+                check_ids(job.message.ids, (await self.pool.facts).vocab)
+            made, _ = await self._counting.ask(job.owner, job.message)
+            if record.cancelled:
+                raise errors.cancelled()
+            assert isinstance(made, Made | Text)
+            asked = made if isinstance(made, Made) else job.message
+            record.prompt_tokens = len(asked.ids)  # type: ignore[union-attr]
+            self._end(record, None)
+            return made
 
     async def decode(self, ids: Sequence[int]) -> str:
-        facts = await self.pool.facts
-        if not all(0 <= token < facts.vocab for token in ids):
-            raise ApiError(400, f"tokens must be integers below {facts.vocab}.", param="tokens")
+        """Of a request that is on its way."""
         made, _ = await self.pool.ask(Decode(f"call-{next(self._calls)}", tuple(ids)))
         assert isinstance(made, Text)
         return made.text
@@ -211,12 +187,14 @@ class Service:
             return "its tokenizer is being loaded"
         return self.supervisor.worry
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self, caller: Caller) -> dict[str, Any]:
+        """Of requests that are not the caller's, their number."""
         engine = await self._engine_status()
         rows: dict[str, dict[str, Any]] = {}
         for row in engine.pop("requests", ()):
             rows.setdefault(row["id"], row)
         now = time.monotonic()
+        seen = [it for it in self._records.values() if caller.sees(it.owner)]
         return {
             "model": self.names.main,
             "health": self.health() or "ok",
@@ -230,8 +208,9 @@ class Service:
             "preparing": self._preparing,
             "running": engine.get("running", 0),
             "waiting": engine.get("waiting", 0),
-            "requests": [it.report(now, rows.get(it.id)) for it in self._records.values()],
-            "recent": [it.summary(now) for it in reversed(self._recent)],
+            "requests": [it.report(now, rows.get(it.id)) for it in seen],
+            "others": len(self._records) - len(seen),
+            "recent": [it.summary(now) for it in reversed(self._recent) if caller.sees(it.owner)],
         }
 
     async def cache(self) -> dict[str, Any]:
@@ -257,13 +236,16 @@ class Service:
     def _preparing(self) -> int:
         return sum(it.phase == "preparing" for it in self._records.values())
 
-    def cancel(self, request_id: str) -> bool:
-        """False if no such request is there."""
+    def cancel(self, caller: Caller, request_id: str) -> bool:
+        """False if no such request is there, or is not the caller's."""
+        record = self._records.get(request_id)
+        if record is None or not caller.sees(record.owner):
+            return False
         if (live := self._live.get(request_id)) is not None:
             self._abort(live, errors.cancelled())
-        elif (record := self._records.get(request_id)) is not None:
-            record.cancelled = True  # its worker is not interrupted; `_open` sees it then
-        return live is not None or record is not None
+        else:
+            record.cancelled = True  # its worker is not interrupted; it is seen after that
+        return True
 
     async def drain(self, seconds: float) -> None:
         """Take nothing new, and give what runs so many seconds."""
@@ -277,7 +259,7 @@ class Service:
 
     # -- one request's way -------------------------------------------------------------------
 
-    def _admit(self) -> None:
+    def _admit(self, record: Record) -> Record:
         if self.draining:
             raise ApiError(503, "The server is shutting down.", code="shutting_down", retry_after=5)
         if self.failed is not None:
@@ -287,6 +269,25 @@ class Service:
         waiting = sum(it.phase in ("preparing", "queued") for it in self._records.values())
         if waiting >= self.options.limits.queue:
             raise errors.too_many(waiting)
+        self._records[record.id] = record
+        return record
+
+    @contextlib.asynccontextmanager
+    async def _on_its_way(self, record: Record, seconds: float | None) -> AsyncIterator[None]:
+        """Ends the record of what fails, takes too long or is given up."""
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError:
+            error = errors.timed_out(seconds or 0.0)
+            self._end(record, error)
+            raise error from None
+        except ApiError as error:
+            self._end(record, error)
+            raise
+        except BaseException:  # above all: the client went away
+            self._end(record, None, status=499)
+            raise
 
     async def _open(self, job: Job, record: Record, seconds: float | None) -> Ticket:
         facts = await self.pool.facts
@@ -309,7 +310,7 @@ class Service:
             raise errors.cancelled()
         if job.reads and made.guide is not None and made.guide.grammar is not None:
             shaped = job.request.get("shape") is not None
-            await self._prove(made.guide.grammar, "response_format" if shaped else "tools")
+            await self._proofs.prove(made.guide.grammar, "response_format" if shaped else "tools")
         record.prompt_tokens, record.phase = len(made.ids), "queued"
         if job.reads:
             decoding = replace(decoding, guide=made.guide, markers=facts.style.markers)
@@ -338,20 +339,7 @@ class Service:
             left = max(0.0, record.arrived + seconds - time.monotonic())
             loop = asyncio.get_running_loop()
             live.deadline = loop.call_later(left, self._abort, live, errors.timed_out(seconds))
-        return Ticket(live, self._vocabulary.decode, self._leave, _reader(job, facts, made))
-
-    async def _prove(self, grammar: str, param: str) -> None:
-        """The engine compiles no grammar that was not compiled in a worker, in time."""
-        if grammar not in self._proven:
-            try:
-                await self.pool.ask(Check(f"call-{next(self._calls)}", grammar))
-            except ApiError as error:
-                error.param = error.param or param
-                raise
-        self._proven[grammar] = None
-        self._proven.move_to_end(grammar)
-        while len(self._proven) > _PROVEN:
-            self._proven.popitem(last=False)
+        return Ticket(live, self._vocabulary.decode, self._leave, job.reader(facts, made))
 
     def _leave(self, live: Live) -> None:
         """Its API reads no more of it."""
@@ -470,14 +458,6 @@ class Service:
             with contextlib.suppress(TimeoutError, ApiError):
                 return await self._questions.status()
         return dict(self.supervisor.status)
-
-
-def _reader(job: Job, facts: Facts, made: Made) -> Callable[[], Reader] | None:
-    if not job.reads:
-        return None
-    functions = [tool["function"] for tool in job.request.get("tools") or ()]
-    offered = {it["name"]: it.get("parameters") or {} for it in functions}
-    return lambda: Reader(facts.style, offered, opened=made.opened)
 
 
 def _checked(check: Any, params: SamplingParams) -> Any:

@@ -16,15 +16,17 @@ import httpx
 import uvloop
 from fastapi import FastAPI
 
-from bushel.core import Event, Text
+from bushel.core import Event, Text, wire
 from bushel.core.options import EngineOptions, Facts
+from bushel.server.access import Caller
 from bushel.server.app import create_app
+from bushel.server.counting import CountJob
 from bushel.server.errors import ApiError, unavailable
 from bushel.server.http import make_server
+from bushel.server.job import Job
 from bushel.server.names import Names
 from bushel.server.options import ServerOptions
 from bushel.server.reuse import Reuse
-from bushel.server.service import Job
 
 T = TypeVar("T")
 # What a ticket does next: say something, fail, or wait until the test lets it go on.
@@ -146,9 +148,17 @@ class Service:
         self.tickets.append(ticket)
         return ticket
 
-    async def encode(self, request: Mapping[str, Any]) -> tuple[int, ...]:
+    async def count(self, job: CountJob) -> wire.Made | wire.Text:
+        message = job.message
+        if isinstance(message, wire.Decode):
+            return wire.Text(message.id, await self.decode(message.ids))
+        request: Mapping[str, Any] = (
+            message.request
+            if isinstance(message, wire.Prepare)
+            else {"prompt": message.text, "add_special_tokens": message.add_special_tokens}
+        )
         self.asked.append(request)
-        return self.ids(request)
+        return wire.Made(message.id, self.ids(request), {})
 
     async def decode(self, ids: Sequence[int]) -> str:
         if not all(token < self.facts.vocab for token in ids):
@@ -158,7 +168,7 @@ class Service:
     def health(self) -> str | None:
         return self.unwell
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self, caller: Caller) -> dict[str, Any]:
         return {"running": len(self.tickets)}
 
     async def cache(self) -> dict[str, Any]:
@@ -168,7 +178,7 @@ class Service:
 
     clear_cache = cache
 
-    def cancel(self, request_id: str) -> bool:
+    def cancel(self, caller: Caller, request_id: str) -> bool:
         return any(ticket.id == request_id for ticket in self.tickets)
 
 

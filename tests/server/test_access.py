@@ -87,6 +87,40 @@ def test_a_wrong_key_does_not(headers: Any) -> None:
     assert ask(keyed(), "GET", "/version", headers=headers).status_code == 401
 
 
+CACHE = ("DELETE", "/v1/cache")
+
+
+@pytest.mark.parametrize(
+    ("api", "operators", "asked", "status"),
+    [
+        ((), (), "", 200),  # nobody has a key: everyone is the operator
+        ((), (), "anything", 200),
+        (("a",), (), "a", 200),  # a single key is one
+        (("a", "b"), (), "a", 403),
+        (("a", "b"), (), "b", 403),
+        (("a",), ("r",), "a", 403),
+        (("a",), ("r",), "r", 200),
+        (("a",), ("r", "s"), "s", 200),
+        (("a", "r"), ("r",), "r", 200),
+        ((), ("r",), "r", 200),
+        ((), ("r",), "a", 401),
+        ((), ("r",), "", 401),
+    ],
+)
+def test_who_is_an_operator(
+    api: tuple[str, ...], operators: tuple[str, ...], asked: str, status: int
+) -> None:
+    """B68."""
+    service = Service(options=options(api_keys=api, operator_keys=operators))
+    headers = {"x-api-key": asked} if asked else {}
+    reply = ask(service, *CACHE, headers=headers)
+    assert reply.status_code == status
+    if status == 403:
+        assert reply.json()["error"]["code"] == "operator_only"
+        assert "--operator-key" in reply.json()["error"]["message"]
+        assert reply.json()["error"]["type"] == "permission_error"
+
+
 # -- names of the server (DNS rebinding) -------------------------------------------------------
 
 

@@ -242,6 +242,20 @@ def test_keys_come_from_three_places(
     assert options.api_keys == ("one", "two", "three", "four")
 
 
+def test_operators_keys_come_from_two_places(
+    served: list[ServerOptions], capsys: Capture, monkeypatch: Patch
+) -> None:
+    monkeypatch.setenv("BUSHEL_OPERATOR_KEY", "two")
+    options = made(served, "--api-key", "a", "--api-key", "b", "--operator-key", "one")
+    assert (options.api_keys, options.operator_keys) == (("a", "b"), ("one", "two"))
+    assert "--operator-key" not in capsys.readouterr().err
+    monkeypatch.setenv("BUSHEL_OPERATOR_KEY", "")
+    assert "BUSHEL_OPERATOR_KEY" in refused(capsys)
+    monkeypatch.delenv("BUSHEL_OPERATOR_KEY")
+    made(served, "--api-key", "a", "--api-key", "b")
+    assert "no --operator-key" in capsys.readouterr().err  # what nobody can do then
+
+
 @pytest.mark.parametrize("key", ["", "two words", "schlüssel", "new\nline"])
 def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(
     key: str, capsys: Capture, monkeypatch: Patch

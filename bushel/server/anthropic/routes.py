@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from bushel.core import RequestError, SamplingParams
 from bushel.core.conversation import Conversation
+from bushel.core.wire import Made, Prepare
 from bushel.server.access import owner_of
 from bushel.server.answer import Answer
 from bushel.server.anthropic.conversation import conversation_of
@@ -15,11 +16,13 @@ from bushel.server.anthropic.errors import Threaded, documented
 from bushel.server.anthropic.schema import Count, CountRequest, Message, MessagesRequest
 from bushel.server.anthropic.writer import MessageWriter
 from bushel.server.body import JsonRoute
+from bushel.server.counting import CountJob
 from bushel.server.errors import ApiError
+from bushel.server.job import Job
 from bushel.server.openai.params import note_unknown, salt
 from bushel.server.openai.schema import Sampling
+from bushel.server.presence import Awaited
 from bushel.server.reply import Reply
-from bushel.server.service import Job
 
 if TYPE_CHECKING:
     from bushel.server.service import Service
@@ -64,13 +67,22 @@ def message_routes(service: Service) -> APIRouter:
 
     @routes.post(
         "/v1/messages/count_tokens",
-        responses=documented(),
+        response_model=Count,
+        responses=documented(work=True),
         summary="How many tokens a conversation has",
     )
-    async def count_tokens(body: CountRequest, request: Request) -> Count:
-        _checked(service, body)
-        ids = await service.encode(_conversation(await request.json()))
-        return Count(input_tokens=len(ids))
+    async def count_tokens(body: CountRequest, request: Request) -> Response:
+        model = _checked(service, body)
+        name = request.scope["state"]["request_id"]
+        message = Prepare(name, dict(_conversation(await request.json())))
+        job = CountJob(message, "count_tokens", model, owner_of(request.headers))
+
+        async def work() -> Count:
+            made = await service.count(job)
+            assert isinstance(made, Made)
+            return Count(input_tokens=len(made.ids))
+
+        return Awaited(work)
 
     _add_probes(routes)
     return routes

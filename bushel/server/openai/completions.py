@@ -14,6 +14,7 @@ from bushel.server import sse
 from bushel.server.access import owner_of
 from bushel.server.answer import Answer
 from bushel.server.body import JsonRoute
+from bushel.server.job import Job
 from bushel.server.openai.errors import documented
 from bushel.server.openai.logprobs import LegacyLogprobs
 from bushel.server.openai.params import (
@@ -28,7 +29,6 @@ from bushel.server.openai.shapes import Completion, streamed
 from bushel.server.openai.stream import Chunked
 from bushel.server.openai.totals import Totals
 from bushel.server.reply import Reply
-from bushel.server.service import Job
 
 if TYPE_CHECKING:
     from bushel.server.service import Service

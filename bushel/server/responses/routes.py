@@ -12,10 +12,11 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from bushel.server.access import owner_of
+from bushel.server.access import Keys, owner_of
 from bushel.server.answer import Answer
 from bushel.server.body import JsonRoute
 from bushel.server.errors import ApiError
+from bushel.server.job import Job
 from bushel.server.openai.errors import documented
 from bushel.server.openai.params import note_ignored, note_unknown, salt
 from bushel.server.reply import Reply
@@ -27,7 +28,6 @@ from bushel.server.responses.shapes import Deleted, ItemList, ResponseObject, st
 from bushel.server.responses.store import Encoded, Kept, Store, encoded, no_previous, no_response
 from bushel.server.responses.writer import ResponseWriter
 from bushel.server.responses.wrong import unsupported, wrong
-from bushel.server.service import Job
 
 if TYPE_CHECKING:
     from bushel.server.service import Service
@@ -63,7 +63,7 @@ def response_routes(service: Service) -> APIRouter:
             raise ApiError(426, "There are no WebSockets here: POST it.", code="upgrade_required")
         raise HTTPException(405, headers={"allow": "POST"})
 
-    _kept_routes(routes, store)
+    _kept_routes(routes, store, Keys(service.options))
     return routes
 
 
@@ -146,11 +146,17 @@ def _earlier(store: Store, owner: str, own_salt: str, name: str | None) -> tuple
 # -- responses that are kept --------------------------------------------------------------------
 
 
-def _kept_routes(routes: APIRouter, store: Store) -> None:
+def _kept_routes(routes: APIRouter, store: Store, keys: Keys) -> None:
     errors = documented(more=_MISSING)
 
+    def owner(request: Request, name: str) -> str:
+        """Whose response of that name is meant: an operator's key opens everyone's."""
+        caller = keys.caller(request.headers)
+        everyones = bool(keys) and caller.operator
+        return (store.owner(name) if everyones else None) or caller.owner
+
     def kept(request: Request, name: str) -> Kept:
-        found = store.get(owner_of(request.headers), name)
+        found = store.get(owner(request, name), name)
         if found is None:
             raise no_response(name)
         return found
@@ -171,7 +177,7 @@ def _kept_routes(routes: APIRouter, store: Store) -> None:
         "/v1/responses/{response_id}", responses=errors, summary="Keep a response no longer"
     )
     async def delete(response_id: ResponseId, request: Request) -> Deleted:
-        if not store.drop(owner_of(request.headers), response_id):
+        if not store.drop(owner(request, response_id), response_id):
             raise no_response(response_id)
         return Deleted(id=response_id)
 

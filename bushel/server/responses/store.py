@@ -2,7 +2,9 @@
 
 Every entry holds the whole conversation up to its own output, so that none depends on another.
 Items are kept encoded, since bytes can be counted, and shared between entries. Each entry is
-counted in full: what is really held is at most that. Belongs to the event loop.
+counted in full: what is really held is at most that. Where room is short, the owner who holds most
+loses what it asked for longest ago, so that nobody loses an equal share to others (B68). Belongs to
+the event loop.
 """
 
 from __future__ import annotations
@@ -84,12 +86,21 @@ def encoded(items: Iterable[Item]) -> tuple[Encoded, ...]:
 _Key = tuple[str, str]  # an owner, and an id
 
 
+@dataclass
+class _Shelf:
+    """One owner's, the latest asked for last."""
+
+    names: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    bytes: int = 0
+
+
 class Store:
     def __init__(self, bounds: Bounds | None = None, clock: Callable[[], float] = time.monotonic):
         self._bounds = bounds or Bounds()
         self._clock = clock
         # With the time it was last asked for; the latest is last.
         self._kept: OrderedDict[_Key, tuple[Kept, float]] = OrderedDict()
+        self._shelves: dict[str, _Shelf] = {}
         self._origins: dict[_Key, _Key] = {}  # of an item: the response it came with
         self.bytes = 0
 
@@ -100,6 +111,9 @@ class Store:
         key = (kept.owner, kept.id)
         self._drop(key)
         self._kept[key] = (kept, self._clock())
+        shelf = self._shelves.setdefault(kept.owner, _Shelf())
+        shelf.names[kept.id] = None
+        shelf.bytes += kept.size
         self.bytes += kept.size
         for item in kept.added:
             self._origins[kept.owner, item.id] = key
@@ -111,7 +125,12 @@ class Store:
             return None
         kept, _ = self._kept.pop((owner, name))
         self._kept[owner, name] = (kept, self._clock())
+        self._shelves[owner].names.move_to_end(name)
         return kept
+
+    def owner(self, name: str) -> str | None:
+        """Whose response that is; for an operator, who sees everyone's."""
+        return next((owner for owner, it in self._shelves.items() if name in it.names), None)
 
     def item(self, owner: str, salt: str, name: str) -> Item | None:
         origin = self._origins.get((owner, name))
@@ -129,6 +148,11 @@ class Store:
         if key not in self._kept:
             return False
         kept, _ = self._kept.pop(key)
+        shelf = self._shelves[kept.owner]
+        del shelf.names[kept.id]
+        shelf.bytes -= kept.size
+        if not shelf.names:
+            del self._shelves[kept.owner]
         self.bytes -= kept.size
         for item in kept.added:
             if self._origins.get((kept.owner, item.id)) == key:
@@ -136,20 +160,29 @@ class Store:
         return True
 
     def _trim(self) -> None:
-        """Whatever was asked for longest ago goes first."""
         oldest = self._clock() - self._bounds.seconds
         while self._kept:
             key, (_, asked) = next(iter(self._kept.items()))
-            full = self.bytes > self._bounds.bytes or len(self._kept) > self._bounds.entries
-            if not full and asked >= oldest:
-                return
+            if asked >= oldest:
+                break
             self._drop(key)
+        while self.bytes > self._bounds.bytes:
+            self._drop_of(max(self._shelves, key=lambda owner: self._shelves[owner].bytes))
+        while len(self._kept) > self._bounds.entries:
+            self._drop_of(max(self._shelves, key=lambda owner: len(self._shelves[owner].names)))
+
+    def _drop_of(self, owner: str) -> None:
+        self._drop((owner, next(iter(self._shelves[owner].names))))
 
     def check_integrity(self) -> None:
         assert self.bytes == sum(kept.size for kept, _ in self._kept.values())
         assert self.bytes <= self._bounds.bytes
         assert len(self._kept) <= self._bounds.entries
         assert set(self._origins.values()) <= self._kept.keys()
+        shelved = {(owner, name) for owner, it in self._shelves.items() for name in it.names}
+        assert shelved == self._kept.keys()
+        assert all(it.names for it in self._shelves.values())
+        assert self.bytes == sum(it.bytes for it in self._shelves.values())
 
 
 def no_previous(name: str) -> ApiError:

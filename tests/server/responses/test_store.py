@@ -8,7 +8,7 @@ import pytest
 from bushel.core.delta import Text
 from bushel.server.responses.store import Bounds, Kept, Store, encoded
 from tests.server.responses.talking import Talk, event, nameless
-from tests.server.scripted import Service
+from tests.server.scripted import Service, options
 
 
 def kept(name: str, *texts: str, owner: str = "me", before: Kept | None = None) -> Kept:
@@ -68,6 +68,29 @@ def test_owners_do_not_see_each_other() -> None:
     assert store.drop("me", "a")
     assert store.get("you", "a")
     store.check_integrity()
+
+
+def test_a_flood_of_one_owner_drops_its_own() -> None:
+    """B68: by bytes and by number; what an equal share holds is safe from everyone else."""
+    size = kept("a", "x").size
+    for bounds in (Bounds(entries=8), Bounds(bytes=8 * size)):
+        store = Store(bounds)
+        for name in "abc":
+            store.keep(kept(name, "x"))
+        for turn in range(10, 60):
+            store.keep(kept(f"{turn}", "x", owner="you"))
+            store.check_integrity()
+        assert all(store.get("me", name) for name in "abc")
+        assert [store.get("you", f"{turn}") is None for turn in (54, 55, 59)] == [
+            True,
+            False,
+            False,
+        ]
+        for turn in range(10, 20):  # control: more than its share is not safe
+            store.keep(kept(f"{turn}", "x"))
+        assert not store.get("me", "a")
+        assert store.get("you", "59")
+        store.check_integrity()
 
 
 # -- over HTTP ------------------------------------------------------------------------------------
@@ -141,6 +164,17 @@ def test_keys_and_salts_do_not_share_responses() -> None:
     assert talk.ask("GET", f"/{name}", "yours").status_code == 404
     assert talk.ask("DELETE", f"/{name}", "yours").status_code == 404
     assert talk.ask("GET", f"/{name}").status_code == 200
+
+
+def test_an_operator_sees_and_drops_the_responses_of_others() -> None:
+    """B68."""
+    talk = Talk(Service(options=options(api_keys=("mine", "yours"), operator_keys=("root",))))
+    name = talk.respond(key="mine").json()["id"]
+    assert talk.ask("GET", f"/{name}", "yours").status_code == 404
+    assert talk.ask("DELETE", f"/{name}", "yours").status_code == 404
+    assert talk.ask("GET", f"/{name}", "root").json()["id"] == name
+    assert talk.ask("DELETE", f"/{name}", "root").status_code == 200
+    assert talk.ask("GET", f"/{name}", "mine").status_code == 404
 
 
 def test_a_response_that_failed_is_not_kept() -> None:

@@ -1,0 +1,79 @@
+"""Questions about tokens, on their way to the workers that also prepare requests.
+
+They leave a worker free for requests wherever there are two, and owners take turns, so that neither
+many of them nor ones whose clients have gone delay a reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bushel.core.wire import Decode, Encode, Prepare
+from bushel.server.errors import ApiError
+from bushel.server.pool import Answer, Pool
+
+
+@dataclass(frozen=True)
+class CountJob:
+    """The message's id is the request's."""
+
+    message: Prepare | Encode | Decode
+    api: str  # "tokenize", "detokenize", "count_tokens"
+    model: str
+    owner: str
+
+
+class Counting:
+    """Belongs to the event loop."""
+
+    def __init__(self, pool: Pool, workers: int):
+        self._pool = pool
+        self._free = max(1, workers - 1)
+        # Of owners, whose turn is next first; while one waits, nothing is free.
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    async def ask(self, owner: str, message: Prepare | Encode | Decode) -> Answer:
+        """ApiError if it is refused. Cancelling takes it out of the queue; what a worker has begun
+        keeps its place until the worker is done with it.
+        """
+        await self._turn(owner)
+        working = asyncio.ensure_future(self._pool.ask(message))
+        working.add_done_callback(self._done)
+        return await asyncio.shield(working)
+
+    async def _turn(self, owner: str) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(owner, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it had just come
+                self._next()
+            raise
+
+    def _done(self, working: asyncio.Future[Answer]) -> None:
+        if not working.cancelled():
+            working.exception()  # whoever asked may be gone
+        self._next()
+
+    def _next(self) -> None:
+        while self._waiting:
+            owner, turns = self._waiting.popitem(last=False)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[owner] = turns
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
+def check_ids(ids: Sequence[int], vocab: int) -> None:
+    if not all(0 <= token < vocab for token in ids):
+        raise ApiError(400, f"tokens must be integers below {vocab}.", param="tokens")

@@ -1,0 +1,36 @@
+"""What an API asks of the service: one prompt, and how to reply to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bushel.chat.reply.reader import Reader
+from bushel.core import SamplingParams
+from bushel.core.options import Facts
+from bushel.core.wire import Made
+
+
+@dataclass(frozen=True)
+class Job:
+    """request: what `chat.prepare` takes: messages, prompt or prompt_token_ids, with options."""
+
+    request: Mapping[str, Any]
+    params: SamplingParams
+    model: str  # as the client is answered
+    api: str  # "chat", "completions"; for logs
+    reply_tokens: int  # at most, where neither request, command line nor model says
+    stream: bool = False
+    timeout: float | None = None
+    owner: str = ""  # whose it is: `access.owner_of`
+    salt: str = ""  # only jobs of the same salt share what was computed
+    reads: bool = False  # its reply, for thoughts and calls (`core.delta`)
+
+    def reader(self, facts: Facts, made: Made) -> Callable[[], Reader] | None:
+        """What makes a reader for each choice; None: nobody reads them."""
+        if not self.reads:
+            return None
+        functions = [tool["function"] for tool in self.request.get("tools") or ()]
+        offered = {it["name"]: it.get("parameters") or {} for it in functions}
+        return lambda: Reader(facts.style, offered, opened=made.opened)
