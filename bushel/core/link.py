@@ -1,8 +1,8 @@
 """A child's end of its socket to the front.
 
-A thread of its own reads, so that large tensors arrive while the main thread works. Any thread
-may send; if the front does not keep up with reading, senders wait. The front never waits in
-turn: its end does not block.
+A thread of its own reads, so that large tensors arrive while the main thread works; another one
+says every second that the process is alive. Any thread may send; if the front does not keep up
+with reading, senders wait. The front never waits in turn: its end does not block.
 
 The kernel closes the front's end when the front dies, also by kill -9, on Linux and macOS
 alike. The reading thread then ends the process, whatever the others are doing.
@@ -10,17 +10,20 @@ alike. The reading thread then ends the process, whatever the others are doing.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from bushel.core.wire import Assembler, Message, Said, encode
+from bushel.core.wire import Assembler, Message, Pulse, Said, encode
 
 _READ = 1 << 20
+_PULSE = 1.0  # seconds
 M = TypeVar("M")
 
 
@@ -45,6 +48,7 @@ class Link(Generic[M]):
         self._sending = threading.Lock()
         self._arrived: queue.SimpleQueue[tuple[M, memoryview]] = queue.SimpleQueue()
         threading.Thread(target=self._read, name="link", daemon=True).start()
+        threading.Thread(target=self._pulse, name="pulse", daemon=True).start()
         logging.basicConfig(handlers=[_ToFront(self)], format="%(message)s")
 
     def send(self, message: Message, tail: Sequence[bytes | memoryview] = ()) -> None:
@@ -73,3 +77,9 @@ class Link(Generic[M]):
                     self._arrived.put(found)
         finally:
             os._exit(0)
+
+    def _pulse(self) -> None:
+        with contextlib.suppress(OSError):  # the front is gone, and `_read` ends the process
+            while True:
+                self.send(Pulse())
+                time.sleep(_PULSE)

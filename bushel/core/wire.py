@@ -95,6 +95,10 @@ class Said(Message, frozen=True):
     text: str
 
 
+class Pulse(Message, frozen=True):
+    """Every second, of every child: it is alive, whatever it is doing."""
+
+
 class Ready(Message, frozen=True):
     """The model is loaded; `status` as in `Status`."""
 
@@ -162,7 +166,17 @@ class Cleared(Message, frozen=True):
 
 
 FromEngine = (
-    Progress | Failed | Said | Ready | Accepted | Refused | Stepped | Beat | Status | Cleared
+    Progress
+    | Failed
+    | Said
+    | Pulse
+    | Ready
+    | Accepted
+    | Refused
+    | Stepped
+    | Beat
+    | Status
+    | Cleared
 )
 
 # -- front to a preparing worker and back --------------------------------------------------
@@ -243,7 +257,7 @@ class Text(Message, frozen=True):
     text: str
 
 
-FromWorker = Progress | Failed | Said | Opened | Made | Text | Refused
+FromWorker = Progress | Failed | Said | Pulse | Opened | Made | Text | Refused
 
 # -- bytes ---------------------------------------------------------------------------------
 

@@ -2,21 +2,33 @@
 
 The pair has no name in any file system: nobody else can connect, and nothing is left behind.
 The child ends when the front's end closes (`core.link`).
+
+A child that is stopped, by a signal or a debugger, is known by two signs: it neither says
+anything nor uses the processor. One that only computes may be silent for long (it holds the
+interpreter's lock), and one that only waits says `Pulse`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from bushel.core import BushelError
-from bushel.core.wire import Assembler, Message, encode
+from bushel.core.wire import Assembler, Message, Pulse, encode
+from bushel.server.descriptors import reserve
 
 M = TypeVar("M")
+
+_LOOK = 1.0  # seconds between looks whether it is alive
+_QUIET = 2.5  # seconds without a word, of which there is one a second, before its clock is read
 
 
 class Child(asyncio.Protocol, Generic[M]):
@@ -29,25 +41,34 @@ class Child(asyncio.Protocol, Generic[M]):
         self._transport: asyncio.Transport | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._closed = asyncio.Event()
-        self.ended: asyncio.Task[int] | None = None
+        self._heard = self._alive = time.monotonic()  # when it said something; or gave a sign
+        self.ended: asyncio.Task[int]
 
     @classmethod
     async def spawn(
         cls, module: str, messages: Any, on_message: Callable[[M, memoryview], None]
     ) -> Child[M]:
+        """OSError if there is no room for another process, its descriptors or its memory."""
         child = cls(messages, on_message)
-        ours, theirs = socket.socketpair()
-        with theirs:
-            child._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                module,
-                str(theirs.fileno()),
-                pass_fds=[theirs.fileno()],
-                stdin=asyncio.subprocess.DEVNULL,
-            )
-        loop = asyncio.get_running_loop()
-        await loop.create_unix_connection(lambda: child, sock=ours)
+        with reserve.lent():
+            ours, theirs = socket.socketpair()
+            try:
+                with theirs:
+                    child._process = await asyncio.create_subprocess_exec(
+                        sys.executable,
+                        "-m",
+                        module,
+                        str(theirs.fileno()),
+                        pass_fds=[theirs.fileno()],
+                        stdin=asyncio.subprocess.DEVNULL,
+                        start_new_session=True,  # Ctrl-C in a terminal is for the front alone
+                    )
+                loop = asyncio.get_running_loop()
+                await loop.create_unix_connection(lambda: child, sock=ours)
+            except BaseException:
+                ours.close()
+                child.kill()
+                raise
         child.ended = asyncio.create_task(child._end())
         return child
 
@@ -55,6 +76,11 @@ class Child(asyncio.Protocol, Generic[M]):
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def frozen(self) -> float:
+        """Seconds without any sign of life."""
+        return time.monotonic() - self._alive
 
     def send(self, message: Message, tail: Sequence[bytes | memoryview] = ()) -> None:
         """Never blocks; to a child that is gone it does nothing."""
@@ -68,16 +94,32 @@ class Child(asyncio.Protocol, Generic[M]):
 
     async def close(self, seconds: float = 0.0) -> None:
         """Until it is gone; killed if it does not end by itself in time."""
-        assert self.ended is not None
         await asyncio.wait([self.ended], timeout=seconds)
         self.kill()
         await asyncio.wait([self.ended])
 
     async def _end(self) -> int:
         assert self._process is not None
-        code = await self._process.wait()
+        watching = asyncio.create_task(self._watch(self._process.pid))
+        try:
+            code = await self._process.wait()
+        finally:
+            watching.cancel()
         await self._closed.wait()
         return code
+
+    async def _watch(self, pid: int) -> None:
+        used = 0.0
+        while True:
+            looked = time.monotonic()
+            await asyncio.sleep(_LOOK)
+            now = time.monotonic()
+            if now - looked > 2 * _LOOK:  # this process itself was not running
+                self._heard = now
+            if now - self._heard < _QUIET:
+                self._alive = now
+            elif (seconds := await asyncio.to_thread(_processor_seconds, pid)) != used:
+                used, self._alive = seconds, now
 
     # -- asyncio.Protocol --------------------------------------------------------------------
 
@@ -85,12 +127,34 @@ class Child(asyncio.Protocol, Generic[M]):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
 
     def data_received(self, data: bytes) -> None:
+        self._heard = time.monotonic()
         try:
             for message, tail in self._assembler.feed(data):
-                self._on_message(message, tail)
+                if not isinstance(message, Pulse):
+                    self._on_message(message, tail)
         except (BushelError, ValueError):  # not one of ours: its memory is in disorder
             self.kill()
             raise
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closed.set()
+
+
+def cannot_spawn(error: OSError) -> str:
+    """For people, who need not know what was tried."""
+    return f"could not be started ({os.strerror(error.errno or 0)})"
+
+
+def _processor_seconds(pid: int) -> float:
+    """That a process has used; never the same twice where that cannot be known."""
+    with contextlib.suppress(OSError, ValueError, IndexError, subprocess.SubprocessError):
+        if (stat := Path(f"/proc/{pid}/stat")).exists():
+            # The name may hold anything but ends with the last bracket; user and system follow.
+            fields = stat.read_text().rpartition(")")[2].split()
+            return float(int(fields[11]) + int(fields[12]))
+        found = subprocess.run(
+            ["ps", "-o", "time=", "-p", str(pid)], capture_output=True, check=True, timeout=5
+        )
+        minutes, _, seconds = found.stdout.decode().strip().rpartition(":")
+        return 60.0 * float(minutes.rpartition(":")[2]) + float(seconds)
+    return time.monotonic()

@@ -45,7 +45,7 @@ def restarted() -> ApiError:
 
 
 def unavailable(why: str) -> ApiError:
-    message = f"The engine is not ready: {why}."
+    message = f"The server is not ready: {why}."
     return ApiError(503, message, code="engine_unavailable", retry_after=2)
 
 

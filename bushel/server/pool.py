@@ -1,7 +1,8 @@
 """Workers that prepare requests, one job at a time each.
 
 A job that takes too long, or takes its worker down, costs that worker its life and nobody else
-anything: a new one takes its place.
+anything: a new one takes its place. A worker that dies or is stopped under a job is no fault of
+the job's, the first time: another one gets it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from bushel.core.options import Facts
 from bushel.core.wire import (
@@ -26,8 +28,9 @@ from bushel.core.wire import (
     Said,
     Text,
 )
-from bushel.server import logs
-from bushel.server.child import Child
+from bushel.server import errors, logs
+from bushel.server.backoff import Backoff, Outage
+from bushel.server.child import Child, cannot_spawn
 from bushel.server.errors import ApiError
 
 log = logging.getLogger(__name__)
@@ -35,14 +38,18 @@ log = logging.getLogger(__name__)
 Answer = tuple[Made | Text, memoryview]
 # For a grammar: real ones take milliseconds, the largest tool lists of agents 0.1 s.
 CHECK_SECONDS = 1.5
-_PAUSE = 1.0  # seconds before a worker that did not even start is tried again
+# Without any sign of life, before a worker is taken for stopped. Busy machines let every process
+# run at least once a second.
+_FROZEN = 8.0
+_LOOK = 0.5  # seconds between looks at that
+_MOST_TRIES = 2  # of a job whose worker was lost
 
 
 @dataclass(eq=False)
 class _Job:
     message: Prepare | Encode | Decode | Check
     seconds: float  # that a worker may take
-    deaths: int = 0  # of workers that had it
+    tries: int = 0  # of workers that were lost with it
     answer: asyncio.Future[Answer] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -53,13 +60,26 @@ class Pool:
 
     def __init__(self, first: Open, size: int, seconds: float, gate: asyncio.Event):
         self.facts: asyncio.Future[Facts] = asyncio.get_running_loop().create_future()
-        self.failed: str | None = None  # why no worker can be started
+        self.failed: str | None = None  # why the first worker could not be started
         self._first = first
         self._size = size
         self._seconds = seconds
         self._gate = gate
         self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
         self._workers: set[_Worker] = set()
+        self._started = 0
+        self._reason = "requests cannot be prepared yet"  # why no worker is open
+        self._backoffs: list[Backoff] = []  # one for each place
+
+    @property
+    def outage(self) -> Outage | None:
+        """Why nothing can be prepared now; None if all is well."""
+        if any(it.phase in ("ready", "busy") and not it.frozen for it in self._workers):
+            return None
+        return Outage(self._reason, hopeless=any(it.hopeless for it in self._backoffs))
+
+    def report(self) -> list[dict[str, Any]]:
+        return [{"pid": it.child.pid, "phase": it.phase} for it in self._workers]
 
     async def run(self) -> None:
         """Until cancelled, or until the first worker cannot open the checkpoint."""
@@ -69,10 +89,18 @@ class Pool:
                     tasks.create_task(self._keep_one())
                     await asyncio.wait([self.facts])  # the others start when it is known to work
         finally:
+            self.kill()
             await asyncio.gather(*(worker.child.close() for worker in self._workers))
+
+    async def known(self) -> Facts:
+        """The facts, when they are known. (Whoever awaits the future itself and goes away takes
+        it from everyone.)"""
+        return await asyncio.shield(self.facts)
 
     async def ask(self, message: Prepare | Encode | Decode | Check) -> Answer:
         """ApiError if it is refused. Cancelling takes it out of the queue."""
+        if (outage := self.outage) is not None and outage.hopeless:
+            raise errors.unavailable(outage.reason)
         seconds = self._seconds
         if isinstance(message, Check):
             seconds = min(seconds, CHECK_SECONDS)
@@ -85,34 +113,56 @@ class Pool:
             worker.child.kill()
 
     async def _keep_one(self) -> None:
+        backoff = Backoff()
+        self._backoffs.append(backoff)
         while self.failed is None:
-            worker = _Worker()
+            why, blameless = await self._one_life(backoff)
+            wait = backoff.died(blameless=blameless)
+            self._reason = "no worker can prepare requests"
+            if wait:
+                self._reason += f"; a new one starts in {wait:g} s"
+            if self.failed is None:
+                log.error("a preparing worker %s; starting a new one in %g s", why, wait)
+            self._turn_away()
+            await asyncio.sleep(wait)
+
+    async def _one_life(self, backoff: Backoff) -> tuple[str, bool]:
+        """Start a worker and give it jobs until it is gone: how it ended, and for a job's sake."""
+        worker = _Worker()
+        self._started += 1
+        try:
             worker.child = await Child.spawn("bushel.chat.process", FromWorker, worker.hear)
-            self._workers.add(worker)
+        except OSError as error:
+            return cannot_spawn(error), False
+        self._workers.add(worker)
+        try:
             worker.child.send(self._first)
-            try:
-                await self._serve(worker)
-            finally:
-                worker.child.kill()
+            if not await self._open(worker):
+                return worker.why or "ended before it was ready", False
+            backoff.up()
+            return await self._serve(worker)
+        finally:
+            worker.child.kill()
             await worker.child.close()
             self._workers.discard(worker)
 
-    async def _serve(self, worker: _Worker) -> None:
-        """Give it jobs until it dies."""
+    async def _open(self, worker: _Worker) -> bool:
         opened = await worker.next(None)
-        if isinstance(opened, Failed):
-            self.failed = opened.reason
         if isinstance(opened, Opened):
+            worker.phase = "ready"
             if not self.facts.done():
                 self.facts.set_result(opened.facts)
-        else:
-            if not self.facts.done() and self.failed is not None:
-                self.facts.set_exception(ApiError(503, self.failed, code="engine_unavailable"))
+            return True
+        if isinstance(opened, Failed):
+            worker.why = f"could not open the checkpoint: {opened.reason}"
+            if self._started == 1:  # whatever comes later may be for a while
+                self.failed = opened.reason
+                self.facts.set_exception(errors.unavailable("it cannot load the model"))
                 self.facts.exception()  # it is told elsewhere too
-            if self.failed is None:
-                log.error("a preparing worker did not start")
-            await asyncio.sleep(_PAUSE)
-            return
+        return False
+
+    async def _serve(self, worker: _Worker) -> tuple[str, bool]:
+        """Give it jobs until it is gone."""
         while (job := await self._next_job(worker)) is not None:
             if job.answer.done():  # nobody waits for it any more
                 continue
@@ -123,26 +173,45 @@ class Pool:
                 log.error("request %s cannot be sent to a worker: %s", job.message.id, error)
                 _settle(job, None, worker.tail)
                 continue
+            worker.phase = "busy"
             said = await worker.next(job.seconds)
-            again = job.deaths == 0 and not isinstance(job.message, Check)
-            if said is None and worker.dead and again:
-                job.deaths += 1  # it may not have been its fault
-                self._jobs.put_nowait(job)
-            elif not job.answer.done():
-                _settle(job, said, worker.tail)
             if said is None:
-                return
+                return self._lose(worker, job)
+            worker.phase = "ready"
+            _settle(job, said, worker.tail)
+        return worker.why or "was lost", False
+
+    def _lose(self, worker: _Worker, job: _Job) -> tuple[str, bool]:
+        """A worker that did not answer, with the job that it had."""
+        job.tries += 1
+        late = not worker.dead and not worker.frozen
+        if job.tries < _MOST_TRIES and not late:
+            self._jobs.put_nowait(job)
+        elif worker.frozen:
+            _fail(job, errors.unavailable("two workers were stopped while they prepared this"))
+        else:
+            _settle(job, None, worker.tail)
+        if late:
+            return "took too long and was killed", True
+        return worker.why or "was lost with a request", not worker.frozen
 
     async def _next_job(self, worker: _Worker) -> _Job | None:
-        """None if the worker dies before there is one."""
+        """None if the worker is gone before there is one."""
         getting = asyncio.ensure_future(self._jobs.get())
         try:
-            await asyncio.wait([getting, worker.ended], return_when=asyncio.FIRST_COMPLETED)
-            if worker.dead and getting.done():
+            await worker.wait(getting, None)
+            gone = worker.dead or worker.frozen
+            if gone and getting.done():
                 self._jobs.put_nowait(getting.result())
-            return None if worker.dead else getting.result()
+            return None if gone else getting.result()
         finally:
             getting.cancel()
+
+    def _turn_away(self) -> None:
+        """Those who wait, if there is nothing to wait for."""
+        outage = self.outage
+        while outage is not None and outage.hopeless and not self._jobs.empty():
+            _fail(self._jobs.get_nowait(), errors.unavailable(outage.reason))
 
 
 class _Worker:
@@ -151,6 +220,8 @@ class _Worker:
     child: Child[FromWorker]
 
     def __init__(self) -> None:
+        self.phase: Literal["opening", "ready", "busy"] = "opening"
+        self.why = ""  # it is of no use any more
         self.tail = memoryview(b"")
         self._said: asyncio.Queue[tuple[FromWorker, memoryview]] = asyncio.Queue()
 
@@ -161,21 +232,35 @@ class _Worker:
             self._said.put_nowait((message, tail))
 
     @property
-    def ended(self) -> asyncio.Task[int]:
-        assert self.child.ended is not None
-        return self.child.ended
+    def dead(self) -> bool:
+        return self.child.ended.done()
 
     @property
-    def dead(self) -> bool:
-        return self.ended.done()
+    def frozen(self) -> bool:
+        """It is stopped, and was given some time to go on."""
+        return not self.dead and self.child.frozen > _FROZEN
+
+    async def wait(self, what: asyncio.Future[Any], seconds: float | None) -> None:
+        """Until it has come, or so long, or until the worker is gone."""
+        loop = asyncio.get_running_loop()
+        end = None if seconds is None else loop.time() + seconds
+        while not what.done():
+            left = _LOOK if end is None else min(_LOOK, end - loop.time())
+            if self.dead or self.frozen or left <= 0:
+                break
+            await asyncio.wait(
+                [what, self.child.ended], timeout=left, return_when=asyncio.FIRST_COMPLETED
+            )
+        if self.frozen:
+            self.why = "gave no sign of life and was killed"
+        elif self.dead:
+            self.why = f"ended with code {self.child.ended.result()}"
 
     async def next(self, seconds: float | None) -> FromWorker | None:
         """Its next message; None if it died, or did not answer in time and has to."""
         said = asyncio.ensure_future(self._said.get())
         try:
-            await asyncio.wait(
-                [said, self.ended], timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-            )
+            await self.wait(said, seconds)
             if not said.done():
                 return None
             message, self.tail = said.result()
@@ -185,13 +270,17 @@ class _Worker:
 
 
 def _settle(job: _Job, said: FromWorker | None, tail: memoryview) -> None:
-    with contextlib.suppress(asyncio.InvalidStateError):
-        if isinstance(said, Made | Text):
+    if isinstance(said, Made | Text):
+        with contextlib.suppress(asyncio.InvalidStateError):
             job.answer.set_result((said, tail))
-        elif isinstance(said, Refused):
-            job.answer.set_exception(ApiError.refused(said))
-        else:
-            job.answer.set_exception(_too_much(job.message))
+    else:
+        refused = ApiError.refused(said) if isinstance(said, Refused) else None
+        _fail(job, refused or _too_much(job.message))
+
+
+def _fail(job: _Job, error: ApiError) -> None:
+    with contextlib.suppress(asyncio.InvalidStateError):
+        job.answer.set_exception(error)
 
 
 def _too_much(message: Prepare | Encode | Decode | Check) -> ApiError:

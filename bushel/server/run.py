@@ -8,13 +8,15 @@ import logging
 import os
 import signal
 import socket
+from dataclasses import replace
 
 import uvloop
 
 from bushel.core import BushelError
-from bushel.server import logs
+from bushel.server import descriptors, logs
 from bushel.server.app import create_app
-from bushel.server.http import make_server
+from bushel.server.http import Server, make_server
+from bushel.server.listener import Listener
 from bushel.server.metrics import Metrics
 from bushel.server.names import Names
 from bushel.server.options import ServerOptions
@@ -27,10 +29,15 @@ _BACKLOG = 1024
 
 def serve(options: ServerOptions) -> int:
     """Returns the exit code; BushelError if it cannot even begin."""
+    descriptors.open_standard_streams()
     logs.setup(options)
     names = Names.of(options.engine.model, options.served_names, options.aliases)
+    limits = options.limits
+    room = descriptors.plan(descriptors.raise_limit(limits.connections), limits.connections)
+    options = replace(options, limits=replace(limits, connections=room.served))
     with _bound(options.host, options.port) as sock:
-        return uvloop.run(_serve(options, names, sock))
+        descriptors.reserve.hold()
+        return uvloop.run(_serve(options, names, sock, room))
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -46,17 +53,34 @@ def _bound(host: str, port: int) -> socket.socket:
     return sock
 
 
-async def _serve(options: ServerOptions, names: Names, sock: socket.socket) -> int:
+def _listener(server: Server, sock: socket.socket, room: descriptors.Room) -> Listener:
+    """Makes connections for a server that has no sockets of its own."""
+    state = server.server_state
+
+    def connection() -> asyncio.Protocol:
+        config, app_state = server.config, server.lifespan.state
+        return config.http_protocol_class(config=config, server_state=state, app_state=app_state)  # type: ignore[call-arg]
+
+    return Listener(sock, connection, state.connections, room.served + room.refused)
+
+
+async def _serve(
+    options: ServerOptions, names: Names, sock: socket.socket, room: descriptors.Room
+) -> int:
     service = Service(options, names, Metrics(names.main))
     server = make_server(create_app(service), options)
     running = asyncio.create_task(service.run())
-    serving = asyncio.create_task(server.serve(sockets=[sock]))
+    serving = asyncio.create_task(server.serve(sockets=[]))
+    while not server.started and not serving.done():
+        await asyncio.sleep(0)
     greeting = asyncio.create_task(_greet(service, sock.getsockname()[1]))
     ending = _Ending(service, options.drain_seconds)
+    listener = _listener(server, sock, room)
     try:
         await asyncio.wait([running, serving, ending.task], return_when=asyncio.FIRST_COMPLETED)
     finally:
         greeting.cancel()
+        listener.close()
         server.should_exit = True
         await asyncio.wait([serving], timeout=1.0)
         serving.cancel()
@@ -102,7 +126,7 @@ class _Ending:
 async def _greet(service: Service, port: int) -> None:
     log.info("%s is being loaded; it answers 503 on /health until then", service.names.main)
     with contextlib.suppress(Exception):
-        facts = await service.pool.facts
+        facts = await service.pool.known()
         await service.ready.wait()
         status = service.supervisor.status
         options, names = service.options, service.names.all

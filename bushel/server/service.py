@@ -47,6 +47,7 @@ from bushel.core.wire import (
 )
 from bushel.server import errors, logs
 from bushel.server.access import Caller
+from bushel.server.backoff import Outage, worst
 from bushel.server.counting import Counting, CountJob, check_ids
 from bushel.server.errors import ApiError
 from bushel.server.job import Job
@@ -66,7 +67,6 @@ log = logging.getLogger(__name__)
 # Tensors of requests that have not begun, kept in the front. More wait to be prepared.
 _HELD_BYTES = 1 << 30
 _MOST_CRASHES = 2  # of engines that had a request, before it is given up
-_HOPELESS = 3  # engines that died in a row while loading, before requests are turned away
 _RECENT = 32  # finished requests that `/v1/status` still shows
 
 
@@ -132,7 +132,7 @@ class Service:
         return self.supervisor.failed or self.pool.failed
 
     async def _learn(self) -> None:
-        facts = await self.pool.facts
+        facts = await self.pool.known()
         self._vocabulary = await asyncio.to_thread(Vocabulary, facts)
 
     # -- what the APIs ask for ---------------------------------------------------------------
@@ -163,7 +163,7 @@ class Service:
         record = self._admit(Record(*named, job.owner))
         async with self._on_its_way(record, self.options.timeout):
             if isinstance(job.message, Decode):
-                check_ids(job.message.ids, (await self.pool.facts).vocab)
+                check_ids(job.message.ids, (await self.pool.known()).vocab)
             made, _ = await self._counting.ask(job.owner, job.message)
             if record.cancelled:
                 raise errors.cancelled()
@@ -179,13 +179,16 @@ class Service:
         assert isinstance(made, Text)
         return made.text
 
-    def health(self) -> str | None:
-        """None if all is well, else what is not."""
+    @property
+    def outage(self) -> Outage | None:
+        """What keeps requests from being served now: health, status and answers all go by it."""
         if self.draining:
-            return "the server is shutting down"
-        if self.supervisor.worry is None and self._vocabulary is None:
-            return "its tokenizer is being loaded"
-        return self.supervisor.worry
+            return Outage("it is shutting down", hopeless=True)
+        learning = Outage("its tokenizer is being loaded") if self._vocabulary is None else None
+        return worst(self.supervisor.outage, self.pool.outage, learning)
+
+    def health(self) -> str | None:
+        return None if (outage := self.outage) is None else outage.reason
 
     async def status(self, caller: Caller) -> dict[str, Any]:
         """Of requests that are not the caller's, their number."""
@@ -205,6 +208,7 @@ class Service:
                 **engine,
                 "pid": self.supervisor.pid,
             },
+            "workers": self.pool.report(),
             "preparing": self._preparing,
             "running": engine.get("running", 0),
             "waiting": engine.get("waiting", 0),
@@ -226,8 +230,8 @@ class Service:
         return self._cache(await self._questions.clear())
 
     def _need_engine(self) -> None:
-        if not self.supervisor.ready:
-            raise errors.unavailable(self.supervisor.reason)
+        if (outage := self.supervisor.outage) is not None:
+            raise errors.unavailable(outage.reason)
 
     def _cache(self, status: Mapping[str, Any]) -> dict[str, Any]:
         return {**status.get("cache", {}), "since_start": self.metrics.reuse.counts}
@@ -262,10 +266,8 @@ class Service:
     def _admit(self, record: Record) -> Record:
         if self.draining:
             raise ApiError(503, "The server is shutting down.", code="shutting_down", retry_after=5)
-        if self.failed is not None:
-            raise errors.unavailable(self.failed)
-        if self.supervisor.stillborn >= _HOPELESS:
-            raise errors.unavailable(self.supervisor.reason)
+        if (outage := self.outage) is not None and outage.hopeless:
+            raise errors.unavailable(outage.reason)
         waiting = sum(it.phase in ("preparing", "queued") for it in self._records.values())
         if waiting >= self.options.limits.queue:
             raise errors.too_many(waiting)
@@ -290,7 +292,7 @@ class Service:
             raise
 
     async def _open(self, job: Job, record: Record, seconds: float | None) -> Ticket:
-        facts = await self.pool.facts
+        facts = await self.pool.known()
         defaults = _overlaid(facts.defaults, self.options.defaults)
         decoding = _checked(
             lambda params: resolve(
@@ -394,17 +396,17 @@ class Service:
         for live in list(self._live.values()):
             self.supervisor.send(live.submit, live.tail)
 
-    def engine_lost(self) -> None:
+    def engine_lost(self, was_ready: bool) -> None:
         self.metrics.restarted(self.supervisor.reason)
         self.metrics.engine({}, up=False)
         self._questions.lose()
-        hopeless = self.supervisor.stillborn >= _HOPELESS
+        outage = self.supervisor.outage
         for live in list(self._live.values()):
-            live.crashes += 1
+            live.crashes += was_ready  # otherwise it did not have it
             if live.begun or live.crashes >= _MOST_CRASHES:
                 self._fail(live, errors.restarted())
-            elif hopeless:
-                self._fail(live, errors.unavailable(self.supervisor.reason))
+            elif outage is not None and outage.hopeless:
+                self._fail(live, errors.unavailable(outage.reason))
             else:
                 live.record.requeue(live.crashes)
 

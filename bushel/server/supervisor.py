@@ -27,13 +27,12 @@ from bushel.core.wire import (
     Stop,
 )
 from bushel.server import logs
-from bushel.server.child import Child
+from bushel.server.backoff import Backoff, Outage
+from bushel.server.child import Child, cannot_spawn
 
 log = logging.getLogger(__name__)
 
 _LOOK = 0.25  # seconds between looks at the heartbeat
-_HEALTHY = 60.0  # seconds after which earlier deaths are forgiven
-_LONGEST_WAIT = 30.0
 _END = 8.0  # seconds to end in good order; the cache's files may need 5 of them
 _SILENT = 5.0  # seconds without a beat, of which there is one a second
 
@@ -43,8 +42,8 @@ class Owner(Protocol):
 
     def engine_ready(self) -> None: ...
 
-    def engine_lost(self) -> None:
-        """It is gone, and so is all it held; called for one that died while loading as well."""
+    def engine_lost(self, was_ready: bool) -> None:
+        """It is gone, and so is all it held; one that was not ready held nothing."""
 
     def engine_said(self, message: FromEngine) -> None: ...
 
@@ -58,30 +57,30 @@ class Supervisor:
         clock: Callable[[], float] = time.monotonic,
     ):
         self.ready = False
-        self.reason = "it is starting"  # why it is not ready
-        self.failed: str | None = None  # why no engine can be started
+        self.reason = "it is starting"  # why it is not ready; for clients, so without paths
+        self.failed: str | None = None  # why the first engine could not be started
         self.restarts = 0
-        self.deaths = 0  # in a row
-        self.stillborn = 0  # in a row, of engines that never were ready
         self.status: dict[str, Any] = {}  # of the engine, as it last said
         self.pid: int | None = None
         self._options = options
         self._owner = owner
         self._hang_seconds = hang_seconds
         self._clock = clock
+        self._backoff = Backoff(clock)
         self._child: Child[FromEngine] | None = None
         self._beat: Beat | None = None
+        self._failure: str | None = None  # as the present engine said, in words for clients
         self._heard = 0.0  # when
         self._closing = asyncio.Event()
 
     @property
-    def worry(self) -> str | None:
+    def outage(self) -> Outage | None:
         """Why nobody should count on the engine now; None if all is well."""
         if not self.ready:
-            return self.reason
+            return Outage(self.reason, hopeless=self._backoff.hopeless)
         silent = self._clock() - self._heard
         if silent > _SILENT:
-            return f"it has given no sign of life for {silent:.0f} s"
+            return Outage(f"it has given no sign of life for {silent:.0f} s")
         return None
 
     def send(self, message: Message, tail: memoryview | None = None) -> None:
@@ -91,51 +90,57 @@ class Supervisor:
     async def run(self) -> None:
         """Until `close`, or until the first engine says that it cannot be started at all."""
         while not self._closing.is_set():
-            why = await self._one_life()
+            was_ready, why = await self._one_life()
             if self._closing.is_set() or self.failed is not None:
                 return
-            self.deaths += 1
             self.restarts += 1
-            self._owner.engine_lost()
-            wait = 0.0 if self.deaths == 1 else min(_LONGEST_WAIT, 2.0 ** (self.deaths - 2))
+            wait = self._backoff.died()
             self.reason = f"{why}; a new one starts in {wait:g} s" if wait else why
+            self._owner.engine_lost(was_ready)
             log.error("the engine %s; starting a new one in %g s", why, wait)
             await _until(self._closing, wait)
 
     async def close(self) -> None:
+        """One that is ready ends in good order; before that it has nothing to put in order."""
         self._closing.set()
         if self._child is not None:
             self._child.send(Stop())
-            await self._child.close(_END)
+            await self._child.close(_END if self.ready else 0.0)
 
     def kill(self) -> None:
         if self._child is not None:
             self._child.kill()
 
-    async def _one_life(self) -> str:
-        """Start an engine and stay until it is gone; returns how it ended."""
-        self._beat = None
-        child: Child[FromEngine] = await Child.spawn(
-            "bushel.engine.process", FromEngine, self._hear
-        )
+    async def _one_life(self) -> tuple[bool, str]:
+        """Start an engine and stay until it is gone; whether it was ready, and how it ended."""
+        self._beat = self._failure = None
+        try:
+            child: Child[FromEngine] = await Child.spawn(
+                "bushel.engine.process", FromEngine, self._hear
+            )
+        except OSError as error:
+            return False, cannot_spawn(error)
         self._child, self.pid = child, child.pid
+        if self._closing.is_set():  # `close` did not see it
+            child.kill()
         child.send(Start(self._options))
-        began, hung = self._clock(), None
-        assert child.ended is not None
+        hung = await self._watch(child)
+        was_ready, self.ready = self.ready, False
+        self._child = self.pid = None
+        self.reason = self._failure or hung or _how(child.ended.result())
+        return was_ready, self.reason
+
+    async def _watch(self, child: Child[FromEngine]) -> str | None:
+        """Until it is gone; returns why it was killed, if it was."""
+        hung = None
         while not child.ended.done():
             looked = self._clock()
             await asyncio.wait([child.ended], timeout=_LOOK)
             if self._clock() - looked > 1 + _LOOK:  # this process itself was not running
                 self._heard = self._clock()
-            if hung is None and (hung := self._hang()) is not None:
+            if hung is None and (hung := self._hang() or self._frozen(child)) is not None:
                 child.kill()
-        was_ready, self.ready = self.ready, False
-        self._child = self.pid = None
-        if was_ready and self._clock() - began > _HEALTHY:
-            self.deaths = 0
-        self.stillborn = 0 if was_ready else self.stillborn + 1
-        self.reason = hung or _how(child.ended.result())
-        return self.reason
+        return hung
 
     def _hear(self, message: FromEngine, _: memoryview) -> None:
         self._heard = self._clock()
@@ -145,11 +150,13 @@ class Supervisor:
         elif isinstance(message, Said):
             logs.relay("engine", message.level, message.text)
         elif isinstance(message, Failed):
-            self.reason = message.reason
-            if self.restarts == 0:
+            log.error("engine: %s", message.reason)
+            self.reason = self._failure = "could not load the model; the log says why"
+            if self.restarts == 0:  # whatever comes later may be for a while
                 self.failed = message.reason
         elif isinstance(message, Ready):
             self.ready, self.status = True, message.status
+            self._backoff.up()
             self._owner.engine_ready()
         elif isinstance(message, Beat):
             self._beat, self.status = message, message.status
@@ -161,11 +168,19 @@ class Supervisor:
             return None
         silent = self._clock() - self._heard
         if silent > self._hang_seconds:
-            return f"gave no sign of life for {silent:.0f} s and was killed"
+            return _silent(silent)
         beat = self._beat
         if beat is not None and beat.busy > max(self._hang_seconds, beat.patience):
             return f"has been in one step for {beat.busy:.0f} s and was killed"
         return None
+
+    def _frozen(self, child: Child[FromEngine]) -> str | None:
+        """One that is stopped while it loads gets nowhere, however long it may take."""
+        return _silent(child.frozen) if child.frozen > self._hang_seconds else None
+
+
+def _silent(seconds: float) -> str:
+    return f"gave no sign of life for {seconds:.0f} s and was killed"
 
 
 def _how(code: int) -> str:

@@ -110,7 +110,7 @@ def test_the_front_passes_all_of_it_on() -> None:
     sent: list[Any] = []
 
     class Supervisor:
-        ready, failed, stillborn = True, None, 0
+        ready, outage = True, None
 
         def send(self, message: Any, *_: Any) -> None:
             sent.append(message)

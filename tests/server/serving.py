@@ -54,15 +54,27 @@ def until(condition: Any, what: str) -> Any:
 
 
 class Server:
-    def __init__(self, *arguments: str, model: str = "bushel:tiny"):
+    """files: its soft and hard limit on open files."""
+
+    def __init__(
+        self,
+        *arguments: str,
+        model: str = "bushel:tiny",
+        files: tuple[int, int] | None = None,
+        **more: Any,
+    ):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.http = httpx.Client(base_url=self.url, timeout=PATIENCE)
         descriptor, name = tempfile.mkstemp(prefix="bushel-", suffix=".log")
         self._log = Path(name)
         command = [sys.executable, "-m", "bushel", "serve", model, "--port", str(self.port)]
+        if files is not None:
+            limits = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, "
+            limits += f"{files}); os.execv(sys.executable, sys.argv[1:])"
+            command = [sys.executable, "-c", limits, *command]
         self.process = subprocess.Popen(
-            [*command, *arguments], stdout=descriptor, stderr=subprocess.STDOUT
+            [*command, *arguments], stdout=descriptor, stderr=subprocess.STDOUT, **more
         )
         os.close(descriptor)
 
@@ -101,8 +113,8 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(*arguments: str, model: str = "bushel:tiny") -> Iterator[Server]:
-    server = Server(*arguments, model=model)
+def serving(*arguments: str, model: str = "bushel:tiny", **more: Any) -> Iterator[Server]:
+    server = Server(*arguments, model=model, **more)
     try:
         yield server.wait()
     finally:

@@ -21,7 +21,7 @@ from tests.server.serving import FEW, PATIENCE, Server, serving, until
 class Nobody:
     def engine_ready(self) -> None: ...
 
-    def engine_lost(self) -> None: ...
+    def engine_lost(self, was_ready: bool) -> None: ...
 
     def engine_said(self, message: FromEngine) -> None: ...
 
@@ -53,14 +53,14 @@ def test_loading_takes_what_it_takes(watched: Watched) -> None:
     watched.hear(Progress("loading weights"))
     watched.now += 3600
     assert watched.supervisor._hang() is None
-    assert watched.supervisor.worry is not None  # but nobody should count on it
+    assert watched.supervisor.outage is not None  # but nobody should count on it
 
 
 def test_silence_is_worrying_soon_and_a_hang_later(watched: Watched) -> None:
     watched.hear(Ready({}))
-    assert watched.supervisor.worry is None
+    assert watched.supervisor.outage is None
     watched.now += 6
-    assert watched.supervisor.worry is not None
+    assert watched.supervisor.outage is not None
     assert watched.supervisor._hang() is None
     watched.now += 25
     assert watched.supervisor._hang() is not None

@@ -1,0 +1,147 @@
+"""Children that die again while they recover: in the end the server serves, and never says that
+all is well while it turns requests away, nor the other way round (B47)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import bushel
+from tests.server.serving import PATIENCE, Server, alive, serving, until
+
+HELLO = {"prompt": "a", "max_tokens": 2}
+TINY = Path(str(bushel.__file__)).parent / "tiny"
+
+
+def ask(server: Server) -> httpx.Response:
+    return server.http.post("/v1/completions", json=HELLO)
+
+
+def engine(server: Server) -> Any:
+    return server.status()["engine"]
+
+
+def workers(server: Server, *phases: str) -> list[int]:
+    """Those in one of these phases, or all."""
+    found = server.status()["workers"]
+    return [it["pid"] for it in found if not phases or it["phase"] in phases]
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def end_engine(server: Server, doing: str, number: signal.Signals = signal.SIGKILL) -> None:
+    """The next engine that is at it."""
+
+    def found() -> int | None:
+        now = engine(server)
+        at_it = doing in ("ready" if now["ready"] else str(now["reason"]))
+        return now["pid"] if now["pid"] and at_it else None
+
+    pid = until(found, f"an engine is {doing}")
+    os.kill(pid, number)
+    until(lambda: engine(server)["pid"] != pid, "it is gone")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that can be taken away."""
+    return Path(shutil.copytree(TINY, tmp_path_factory.mktemp("recovery") / "tiny"))
+
+
+@pytest.fixture(scope="module")
+def server(model: Path) -> Iterator[Server]:
+    with serving("--hang-seconds", "6", "--workers", "2", model=str(model)) as server:
+        until(lambda: len(workers(server, "ready")) == 2, "both workers are up")
+        yield server
+
+
+def test_a_worker_that_cannot_open_the_model_for_a_while_is_only_late(
+    server: Server, model: Path
+) -> None:
+    """One of two is replaced while the model's folder is away, then the other one as well. Nothing
+    that clients are told names the folder."""
+    away = model.with_name("away")
+    model.rename(away)
+    try:
+        first, second = workers(server)
+        kill(first)
+        until(lambda: "could not open the checkpoint" in server.log, "it cannot be replaced")
+        assert server.health() == 200
+        assert ask(server).status_code == 200
+        kill(second)
+        until(lambda: ask(server).status_code == 503, "nobody is left to prepare requests")
+        for refused in (ask(server), server.http.get("/health")):
+            assert refused.status_code == 503
+            assert refused.json()["error"]["code"] == "engine_unavailable"
+            assert str(model.parent) not in refused.text
+        assert server.process.poll() is None
+    finally:
+        away.rename(model)
+    until(lambda: server.health() == 200, "the folder is back")
+    assert ask(server).status_code == 200
+    until(lambda: len(workers(server, "ready")) == 2, "both workers are up")
+
+
+def test_a_stopped_worker_costs_nobody_a_request(server: Server) -> None:
+    """It gives no sign of life; what it had is prepared by another one. The control: one that
+    computes for as long, silently, is left alone (`test_a_busy_child_is_not_frozen`)."""
+    stopped = workers(server)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        assert ask(server).status_code == 200
+    finally:
+        assert not set(stopped) & set(workers(server, "ready"))
+    until(lambda: not any(map(alive, stopped)), "they were replaced")
+    until(lambda: server.health() == 200, "all is well")
+
+
+def test_after_engines_that_died_while_loading_a_healthy_one_is_used(server: Server) -> None:
+    """The engine dies, and three times its replacement before it is ready, once because it is
+    stopped. A request that waits is turned away at the third, and /health agrees."""
+    end_engine(server, "ready")
+    answers: list[httpx.Response] = []
+    waiting = threading.Thread(target=lambda: answers.append(ask(server)))
+    waiting.start()
+    end_engine(server, "loading", signal.SIGSTOP)
+    end_engine(server, "loading")
+    end_engine(server, "loading")
+    waiting.join()
+    assert answers[0].status_code == 503
+    assert answers[0].json()["error"]["code"] == "engine_unavailable"
+    assert server.health() == 503
+    assert ask(server).status_code == 503
+    until(lambda: server.health() == 200, "a healthy engine")
+    assert ask(server).status_code == 200
+
+
+def test_a_request_that_no_engine_had_survives_two_that_died_while_loading() -> None:
+    """Also the worker dies while it opens; and a client that goes away meanwhile takes nothing
+    with it."""
+    impatient = httpx.Timeout(PATIENCE, read=0.3)
+    server = Server("--workers", "1")
+    try:
+        until(lambda: server.health() == 503, "it listens")
+        with pytest.raises(httpx.ReadTimeout):
+            server.http.post("/v1/completions", json=HELLO, timeout=impatient)
+        kill(until(lambda: workers(server, "opening"), "a worker opens")[0])
+        end_engine(server, "loading")
+        answers: list[httpx.Response] = []
+        waiting = threading.Thread(target=lambda: answers.append(ask(server)))
+        waiting.start()
+        end_engine(server, "loading")
+        waiting.join()
+        assert answers[0].status_code == 200, answers[0].text
+        until(lambda: server.health() == 200, "all is well")
+    finally:
+        server.close()
