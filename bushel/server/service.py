@@ -82,6 +82,7 @@ class Job:
     stream: bool = False
     timeout: float | None = None
     owner: str = ""  # whose it is: `access.owner_of`
+    group: str = ""  # jobs of one HTTP request (`Answer`); empty: it is the only one
     salt: str = ""  # only jobs of the same salt share what was computed
     reads: bool = False  # its reply, for thoughts and calls (`core.delta`)
 
@@ -322,6 +323,8 @@ class Service:
             media=made.media,
             borders=made.borders,
             salt=job.salt,
+            owner=job.owner,
+            group=job.group,
         )
         live = self._live[record.id] = Live(record, submit, tail)
         self._hold(tail.nbytes)
