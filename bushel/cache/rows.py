@@ -81,13 +81,21 @@ class Rows:
         if not keep:
             self.layers = []
         elif len(keep) == 1:
-            pairs = zip(self.layers, self._make_state(), strict=True)
-            only = keep[0], self.positions[0]
-            self.layers = [kind_of(it).single(it, *only, fresh) for it, fresh in pairs]
+            self.layers = self._single(keep[0], self.positions[0])
         else:
             for layer in self.layers:
                 kind_of(layer).leave(layer, keep, self.positions)
         self._make_room()
+
+    def snapshot(self, row: int) -> Snapshot:
+        """A copy of one row's state; the row stays."""
+        position = self.positions[row]
+        alone = self._single(row, position) if len(self.positions) > 1 else self.layers
+        return take_snapshot(alone, position)
+
+    def _single(self, row: int, position: int) -> list[Layer]:
+        pairs = zip(self.layers, self._make_state(), strict=True)
+        return [kind_of(it).single(it, row, position, fresh) for it, fresh in pairs]
 
     def _make_room(self) -> None:
         self._enough_until = math.inf

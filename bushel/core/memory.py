@@ -84,6 +84,10 @@ class Memory:
     def with_rows(self, rows: int, length: int) -> Memory:
         return replace(self, rows=self.rows + rows, longest=max(self.longest, length))
 
+    def without_rows(self, rows: int) -> Memory:
+        """The longest may be among those who stay."""
+        return replace(self, rows=self.rows - rows)
+
     def fits(self, chunk: int) -> bool:
         """Whether the promises hold while a chunk of so many tokens runs."""
         return (

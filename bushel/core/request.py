@@ -59,3 +59,5 @@ class Request:
     prompt: Prepared
     choices: tuple[Decoding, ...]  # one per choice; they share the prompt
     salt: str = ""  # only requests of the same salt share what was computed
+    owner: str = ""  # whose it is; owners share the machine evenly
+    group: str = ""  # requests that were one when they arrived; empty: it is one by itself

@@ -53,6 +53,8 @@ class Submit(Message, frozen=True):
     media: tuple[Media, ...] = ()
     borders: Borders = Borders()
     salt: str = ""
+    owner: str = ""
+    group: str = ""
 
 
 class Abort(Message, frozen=True):

@@ -6,7 +6,10 @@ from collections.abc import Iterable
 
 from bushel.core import ModelError, Request, RequestError
 from bushel.core.memory import Memory
-from bushel.engine.sequence import Sequence
+
+# Rows for which there has to be memory, of a request's choices: one that decodes, and the state of
+# the prompt that the others will begin with. They decode as memory allows.
+_AT_LEAST = 2
 
 
 def _gb(size: int) -> str:
@@ -36,7 +39,7 @@ class Admission:
         memory, context = self.memory, self._context
         if memory is None:
             return context
-        rows, prompt = len(request.choices), len(request.prompt.ids)
+        rows, prompt = min(len(request.choices), _AT_LEAST), len(request.prompt.ids)
         asked = prompt + max(choice.max_tokens for choice in request.choices)
         most = asked if context is None else min(asked, context)
         if memory.with_rows(rows, most).fits(self._least_chunk):
@@ -53,27 +56,27 @@ class Admission:
             param="messages",
         )
 
-    def promised(self, admitted: Iterable[Sequence]) -> Memory | None:
-        """Memory as it will be when each of these rows has reached its full length."""
+    def promised(self, lengths: Iterable[int]) -> Memory | None:
+        """Memory as it will be when each row has reached its full length."""
         if self.memory is None:
             return None
-        lengths = [sequence.length for sequence in admitted]
+        lengths = [*lengths]
         return self.memory.with_rows(len(lengths), max(lengths, default=0))
 
-    def spare(self, admitted: Iterable[Sequence]) -> tuple[int, int] | None:
+    def spare(self, lengths: Iterable[int]) -> tuple[int, int] | None:
         """Bytes and buffers that no row was promised; None where nobody counts.
 
         What is kept of rows is copied while they change and while others run: both at once.
         """
-        memory = self.promised(admitted)
+        memory = self.promised(lengths)
         if memory is None:
             return None
         sizes, rows, longest = memory.footprint, memory.rows, memory.longest
         used = sizes.peak(rows, longest, self._least_chunk) + sizes.copy(rows, longest)
         return memory.limit - used, memory.buffer_limit - sizes.buffers(rows)
 
-    def status(self, admitted: Iterable[Sequence]) -> dict[str, int]:
-        memory = self.promised(admitted)
+    def status(self, lengths: Iterable[int]) -> dict[str, int]:
+        memory = self.promised(lengths)
         if memory is None:
             return {}
         sizes = memory.footprint

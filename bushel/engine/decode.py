@@ -26,7 +26,7 @@ from bushel.engine.guide import Guided
 from bushel.engine.prefill import Ready
 from bushel.engine.sampler import Sampled, Sampler, listed
 from bushel.engine.sequence import Phase, Sequence
-from bushel.models import Model
+from bushel.models import Model, Prompt
 
 # Bookkeeping arrays that nothing reads form chains of one node per step; 64 of them are free.
 _SETTLE_EVERY = 64
@@ -114,6 +114,12 @@ class DecodeBatch:
             self._next, self._late = None, []
         elif self._next is not None:
             self._next = self._next[mx.array(keep)]
+
+    def put_aside(self, row: int) -> Ready:
+        """What a row needs to go on later, when its newest token has been read; it stays so far."""
+        sequence, snapshot = self.sequences[row], self.rows.snapshot(row)
+        prompt = Prompt(sequence.request.prompt.ids, delta=self._deltas[row])
+        return Ready(sequence, prompt, snapshot.position, None, snapshot)
 
     def ended(self) -> list[tuple[int, Sequence]]:
         """Rows that have ended or need no further step."""

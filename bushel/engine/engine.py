@@ -10,10 +10,9 @@ keeps failing, the model cannot be batched, and the engine serves it one row at 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import mlx.core as mx
@@ -31,7 +30,8 @@ from bushel.engine.costs import Stopwatch
 from bushel.engine.decode import LATE, DecodeBatch, Run, Step
 from bushel.engine.guides import Guides
 from bushel.engine.prefill import Prefill, Ready
-from bushel.engine.schedule import Chunk, Job, Plan, Policy, State, Work, schedule
+from bushel.engine.queue import Queue
+from bushel.engine.schedule import Chunk, Plan, Policy, Work, schedule
 from bushel.engine.sequence import Phase, Sequence
 from bushel.models import Model
 from bushel.models.lanes import cuts_matter
@@ -69,13 +69,11 @@ class Engine:
             self.policy = dataclasses.replace(self.policy, least_chunk=self._piece)
         self.admission = Admission(memory, model.context, self.policy.least_chunk)
         self.max_decode_batch = 0  # largest so far
+        self.preemptions = 0  # of rows and prompts, so far
         self.work = Work()  # of the present or the last step; any thread may look
         self._snapshot_every = snapshot_every
         self._clock = clock
-        self._order = itertools.count()
-        self._waiting: dict[int, Prefill] = {}
-        self._prefilling: dict[int, Prefill] = {}
-        self._ready: list[Ready] = []
+        self._queue = Queue(model, self._piece)
         self._batch = DecodeBatch(model)
         self.guides = Guides(model)
         self._pending: Step | None = None
@@ -96,7 +94,10 @@ class Engine:
             Sequence.start(request, choice, decode, longest, key)
             for choice in range(len(request.choices))
         ]
-        self._enqueue(sequences)
+        job = self._queue.arrive(sequences, self._clock())
+        job.prefixes, job.every = self.prefixes, self._snapshot_every
+        job.arrive()
+        self.guides.begin(job)
 
     def abort(self, request_id: str) -> None:
         """Stop a request now; whatever it held is free when this returns (B47)."""
@@ -116,8 +117,9 @@ class Engine:
         self._retire()
         plan = self._plan(start)
         self.work = Work.of(plan, len(self._batch), self._stopwatch.costs)
+        self._preempt(plan, start)
         self._admit(plan, start)
-        self._join(plan.join)
+        self._join(plan, start)
         pending, self._pending = self._pending, None
         fault: Exception | None = None
         if plan.decode:
@@ -135,49 +137,26 @@ class Engine:
 
     @property
     def idle(self) -> bool:
-        work = (self._waiting, self._prefilling, self._ready, self._batch.sequences)
-        return not any(work) and self._pending is None
+        return not self._queue and not self._batch.sequences and self._pending is None
 
     # -- schedule --------------------------------------------------------------------------
 
     def _plan(self, now: float) -> Plan:
-        if not (self._waiting or self._prefilling or self._ready):
+        if not self._queue:
             return _GO_ON  # what `schedule` says to running rows alone
-        plan = schedule(self._state(now), self.policy)
+        costs, memory = self._stopwatch.costs, self.admission.promised(self._lengths())
+        running = self._batch.sequences
+        state = self._queue.state(now, running, self._complete, costs, memory)
+        plan = schedule(state, self.policy)
         if plan == _NOTHING and self._pending is None:
             self._wait()
         return plan
 
     def _wait(self) -> None:
         """All that is left to do needs something compiled or read."""
-        compiling = self.guides.wait(self._waiting.values(), _SHORT_WAIT)
+        compiling = self.guides.wait(self._queue.waiting.values(), _SHORT_WAIT)
         if not compiling and self.prefixes is not None:
             self.prefixes.wait(_SHORT_WAIT)
-
-    def _state(self, now: float) -> State:
-        def jobs(found: dict[int, Prefill]) -> tuple[Job, ...]:
-            return tuple(
-                Job(
-                    key,
-                    it.expected,
-                    it.last_served,
-                    it.order,
-                    it.done,
-                    max(sequence.length for sequence in it.sequences),
-                    len(it.sequences),
-                )
-                for key, it in found.items()
-            )
-
-        return State(
-            now=now,
-            running=len(self._batch),
-            ready=len(self._ready),
-            prefilling=jobs(self._prefilling),
-            waiting=jobs({key: it for key, it in self._waiting.items() if self._complete(it)}),
-            costs=self._stopwatch.costs,
-            memory=self.admission.promised(self._admitted()),
-        )
 
     def _complete(self, job: Prefill) -> bool:
         """Whether what was read and compiled for it is there."""
@@ -189,33 +168,44 @@ class Engine:
                 self._fail(sequence, error)
             return False
 
-    def _admitted(self) -> Iterable[Sequence]:
-        for job in self._prefilling.values():
-            yield from job.sequences
-        yield from (ready.sequence for ready in self._ready)
-        yield from self._batch.sequences
+    def _lengths(self) -> Iterator[int]:
+        """Of every row whose state is held or promised."""
+        yield from self._queue.lengths()
+        yield from (sequence.length for sequence in self._batch.sequences)
 
-    def _enqueue(self, sequences: list[Sequence], *, again: bool = False) -> None:
-        now, order = self._clock(), next(self._order)
-        job = Prefill(self.model, sequences, order, now, rebuilt=again, piece=self._piece)
-        if not again:
-            job.prefixes, job.every = self.prefixes, self._snapshot_every
-            job.arrive()
-            self.guides.begin(job)
-        (self._prefilling if again else self._waiting)[order] = job
+    def _preempt(self, plan: Plan, now: float) -> None:
+        """Whoever yields goes on later from where it is; its newest token is read in this step."""
+        if not (plan.preempt or plan.drop):
+            return
+        self.preemptions += len(plan.preempt)
+        rows = enumerate(self._batch.sequences)
+        yielding = [(at, it) for at, it in rows if it.row.id in plan.preempt]
+        try:
+            aside = [self._batch.put_aside(at) for at, it in yielding if it.row.id not in plan.drop]
+            self._batch.leave([it for _, it in yielding])
+        except Exception as error:  # the batch may be half changed
+            self._rebuild(error, self._pending)
+            return
+        for ready in aside:
+            self._queue.put_back(ready, now)
+        for _, sequence in yielding:
+            if sequence.row.id in plan.drop:
+                self._queue.restart(sequence, now, slot=False)
+        for id in plan.preempt:
+            if id in self._queue.prefilling:
+                self._queue.pause(id, now)
+        for id in plan.drop:
+            self._queue.drop(id, now)
 
     def _admit(self, plan: Plan, now: float) -> None:
-        for key in plan.admit:
-            job = self._prefilling[key] = self._waiting.pop(key)
-            job.last_served = now
-            for sequence in job.sequences:
-                sequence.phase = Phase.PREFILL
-        if plan.admit:
+        for id in plan.admit:
+            self._queue.admit(id, now)
+        if plan.admit or plan.join:
             self._fit_prefixes()
 
     def _fit_prefixes(self) -> None:
         """What is kept for later takes no more than what rows were promised leaves."""
-        if self.prefixes is not None and (spare := self.admission.spare(self._admitted())):
+        if self.prefixes is not None and (spare := self.admission.spare(self._lengths())):
             self.prefixes.fit(*spare)
 
     # -- run -------------------------------------------------------------------------------
@@ -245,9 +235,11 @@ class Engine:
             generated=True,
         )
 
-    def _join(self, count: int) -> None:
-        joining, self._ready = self._ready[:count], self._ready[count:]
-        for ready in joining:
+    def _join(self, plan: Plan, now: float) -> None:
+        for id in plan.join:
+            ready = self._queue.join(id, now)
+            if ready is None:  # rebuilt since it was planned
+                continue
             # A row without any state has to make some before it can share a batch.
             alone = ready.sequence.suspect or ready.position == 0
             cleared = self._run_alone(ready) if alone else ready
@@ -300,7 +292,7 @@ class Engine:
 
     def _run_chunk(self, chunk: Chunk) -> int:
         """Run a piece of one prompt; returns how many tokens that was."""
-        job = self._prefilling[chunk.job]
+        job = self._queue.prefilling[chunk.job]
         before = job.done
         try:
             if job.prompt is None:
@@ -310,10 +302,9 @@ class Engine:
             self._start(job.run(chunk.tokens))
             job.last_served = self._clock()
             if job.remaining <= 0:
-                del self._prefilling[chunk.job]
-                self._finish_prefill(job)
+                self._finish_prefill(chunk.job, job)
         except Exception as error:  # a prompt runs alone: its fault is its own
-            self._prefilling.pop(chunk.job, None)
+            self._queue.prefilling.pop(chunk.job, None)
             for sequence in job.sequences:
                 self._fail(sequence, error)
         return job.done - before
@@ -332,15 +323,14 @@ class Engine:
         self._marker = arrays[-1][(0,) * arrays[-1].ndim] + 0
         mx.async_eval(arrays, self._marker)
 
-    def _finish_prefill(self, job: Prefill) -> None:
-        for ready in job.finish():
+    def _finish_prefill(self, id: int, job: Prefill) -> None:
+        for ready in self._queue.finish(id, self._clock()):
             sequence = ready.sequence
             if job.prompt_logprobs and not job.replay:
                 found = tuple(job.prompt_logprobs)
                 self._events.append(
                     Event(sequence.request.id, sequence.choice, prompt_logprobs=found)
                 )
-            self._ready.append(ready)
 
     # -- emit ------------------------------------------------------------------------------
 
@@ -397,13 +387,14 @@ class Engine:
             self.single_because = f"batched steps fail: {error}"
             self.policy = dataclasses.replace(self.policy, max_batch=1)
         self._batch, self._pending = DecodeBatch(self.model), None
+        self._queue.forget(set(sequences))
+        now = self._clock()
         for sequence in sequences:
             sequence.suspect, sequence.faults = True, sequence.faults + 1
             if sequence.faults > _MOST_FAULTS:
                 self._fail(sequence, error)
             else:
-                sequence.phase = Phase.PREFILL
-                self._enqueue([sequence], again=True)
+                self._queue.restart(sequence, now, slot=True)
 
     def _run_alone(self, ready: Ready) -> Ready | None:
         """One decode step of a sequence by itself; None if that ends it."""
@@ -424,9 +415,7 @@ class Engine:
         return Ready(sequence, ready.prompt, ready.position + 1, alone.rows.layers)
 
     def _sequences(self) -> Iterable[Sequence]:
-        for job in (*self._waiting.values(), *self._prefilling.values()):
-            yield from job.sequences
-        yield from (ready.sequence for ready in self._ready)
+        yield from self._queue.sequences()
         yield from self._batch.sequences
         if self._pending is not None:  # rows at their limit have left the batch already
             held = set(self._batch.sequences)
@@ -436,14 +425,12 @@ class Engine:
         if not self._someone_ended:
             return
         self._someone_ended = False
-        for jobs in (self._waiting, self._prefilling):
-            for key in [key for key, job in jobs.items() if all(it.done for it in job.sequences)]:
-                jobs.pop(key).leave()
-        self._ready = [ready for ready in self._ready if not ready.sequence.done]
+        self._queue.drop_done()
         self._retire()
         if self._pending is not None and all(it.done for it in self._pending.sequences):
             self._pending = None
         self._fit_prefixes()
+        self._queue.forget_served(self._batch.sequences)
         if self.idle:
             self._marker = None
 
@@ -451,18 +438,19 @@ class Engine:
 
     def status(self) -> dict[str, Any]:
         sequences = list(dict.fromkeys(self._sequences()))
-        begun = {it: job.done for job in self._prefilling.values() for it in job.sequences}
+        begun = {it: job.done for job in self._queue.prefilling.values() for it in job.sequences}
         return {
             "running": sum(it.phase is not Phase.WAITING for it in sequences),
             "waiting": sum(it.phase is Phase.WAITING for it in sequences),
             "lane": "single" if self.policy.max_batch == 1 and self.single_because else "batch",
             "lane_reason": self.single_because,
             "max_decode_batch": self.max_decode_batch,
+            "preemptions": self.preemptions,
             "memory": {
                 **measure.in_use(),
                 "state_bytes": self._batch.rows.nbytes,
                 "state_buffers": self._batch.rows.buffers,
-                **self.admission.status(self._admitted()),
+                **self.admission.status(self._lengths()),
             },
             "requests": [it.report(begun.get(it)) for it in sequences],
             "cache": self.cache_stats(),
@@ -476,21 +464,19 @@ class Engine:
     def clear_cache(self) -> None:
         if self.prefixes is not None:
             self.prefixes.clear()
-        for job in self._waiting.values():  # what is being read was cleared as well
+        for job in self._queue.waiting.values():  # what is being read was cleared as well
             job.fetch = None
 
     def check_integrity(self) -> None:
         self._batch.check_integrity()
-        for job in (*self._waiting.values(), *self._prefilling.values()):
+        for job in (*self._queue.waiting.values(), *self._queue.prefilling.values()):
             if not 0 <= job.done <= max(0, job.target):
                 raise BushelError(f"a prefill at {job.done} of {job.target}")
         if self.prefixes is not None:
             self.prefixes.check_integrity()
 
     def close(self) -> None:
-        self._waiting.clear()
-        self._prefilling.clear()
-        self._ready, self._batch = [], DecodeBatch(self.model)
+        self._queue, self._batch = Queue(self.model), DecodeBatch(self.model)
         self._pending = self._marker = None
         self.guides.close()
         if self.prefixes is not None:

@@ -59,10 +59,11 @@ class Prefill:
     sequences: list[Sequence]
     order: int
     last_served: float
+    admitted: float = 0.0
     prefixes: Prefixes | None = None  # where to find, and to keep, what was computed
     every: int = 0  # tokens between two states kept of a long prompt
     piece: int = 0  # tokens of every chunk, where the answer depends on them; 0: any number
-    rebuilt: bool = False  # after a fault: it was reported when it first began
+    rebuilt: bool = False  # it begins again, and was reported when it first began
     prompt: Prompt | None = None
     state: State = field(default_factory=list)
     done: int = 0  # tokens run, or restored
@@ -148,7 +149,8 @@ class Prefill:
         self.done = self.kept = self.reuse.position
         self.prompt_logprobs = [None] if self._wanted_logprobs is not None else []
         if prefixes is not None:
-            prefixes.count(self.reuse, len(prompt.ids))
+            if not self.rebuilt:
+                prefixes.count(self.reuse, len(prompt.ids))
             borders = sequence.request.prompt.borders
             self.cuts = plan_cuts(
                 len(prompt.ids), self.done, borders, self.reuse.fork, self.every, prompt.uncut
@@ -156,7 +158,7 @@ class Prefill:
             self._keep()
 
     def started(self) -> list[Started]:
-        """What is to be told when it has begun: nothing if it was told before a fault."""
+        """What is to be told when it has begun: nothing if it was told before."""
         if self.rebuilt:
             return []
         reuse = self.reuse

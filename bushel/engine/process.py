@@ -95,7 +95,8 @@ class Process:
             tensors = unpack(message.tensors, tail)
             prompt = Prepared(message.ids, tensors, message.media, message.borders)
             rows = rows_of(message.decoding, message.choices)
-            self._engine.submit(Request(message.id, prompt, rows, message.salt))
+            whose = message.salt, message.owner, message.group
+            self._engine.submit(Request(message.id, prompt, rows, *whose))
         except Exception as error:  # whatever it is, it is this request's
             if not isinstance(error, BushelError):
                 log.error("request %s failed", message.id, exc_info=error)

@@ -1,8 +1,9 @@
 """One choice of one request, from its arrival to its finish reason.
 
 waiting ─> prefill ─> ready ─> decode ─> done
-              ^                   │
-              └── after a fault ──┘   rebuilt from its tokens
+              ^         ^         │
+              │         └─────────┤   preempted, with its state
+              └── after a fault ──┘   rebuilt from its tokens; so is one preempted without state
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from bushel.core import (
 )
 from bushel.engine.guide import Guided
 from bushel.engine.reply import Decode, Reply
+from bushel.engine.schedule import Row
+
+_NOWHERE = Row(-1)
 
 
 class Phase(StrEnum):
@@ -51,6 +55,7 @@ class Sequence:
     failed: bool = False
     reuse: Reuse = field(default_factory=Reuse)  # of its prompt
     guided: Guided | None = None  # what it may say; there before it decodes
+    row: Row = _NOWHERE  # as the scheduler sees it; `queue` keeps it
 
     @classmethod
     def start(

@@ -6,8 +6,10 @@ Choices are numbered prompt by prompt: choice c of prompt p is p x n + c.
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -28,7 +30,8 @@ class Answer:
 
     def __init__(self, service: Service, jobs: Sequence[Job]):
         self._service = service
-        self._jobs = jobs
+        group = uuid.uuid4().hex
+        self._jobs = [replace(job, group=group) for job in jobs]
         self._stack = AsyncExitStack()
         self._tickets: dict[int, Ticket] = {}
         self._queue: asyncio.Queue[list[Event] | Exception | None] = asyncio.Queue(len(jobs))

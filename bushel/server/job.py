@@ -24,6 +24,7 @@ class Job:
     stream: bool = False
     timeout: float | None = None
     owner: str = ""  # whose it is: `access.owner_of`
+    group: str = ""  # jobs of one HTTP request (`Answer`); empty: it is the only one
     salt: str = ""  # only jobs of the same salt share what was computed
     reads: bool = False  # its reply, for thoughts and calls (`core.delta`)
 

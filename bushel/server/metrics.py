@@ -180,8 +180,10 @@ class Metrics:
     def _count_tokens(self) -> None:
         self._prompt = self._counter("vllm:prompt_tokens", "Prompt tokens, reused ones too.")
         self._generated = self._counter("vllm:generation_tokens", "Tokens of replies.")
-        # A promise made at admission is kept, so nothing is ever preempted.
-        self._counter("vllm:num_preemptions", "Replies that were put back to make room.")
+        self._preempted = self._counter(
+            "vllm:num_preemptions", "Replies that were put back to make room for others."
+        )
+        self._preemptions = 0  # of the present engine
 
     def _count_requests(self) -> None:
         self._success = self._labelled(
@@ -261,6 +263,9 @@ class Metrics:
         """What the engine says of itself now ({} while it is gone), and the front of its queue."""
         self._engine.status, self._engine.up = status, up
         self._engine.preparing = preparing
+        preemptions = int(status.get("preemptions", 0))
+        self._preempted.inc(max(0, preemptions - self._preemptions))
+        self._preemptions = preemptions
         self.reuse.engine(status.get("cache", {}))
 
     def restarted(self, why: str) -> None:

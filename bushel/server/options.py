@@ -22,6 +22,7 @@ class Limits:
     queue: int = 1024  # requests that wait or are being prepared
     tokens: int = 1 << 20  # n x max_tokens over all prompts of one request
     prompts: int = 256  # in one completion request
+    replies: int = 4096  # n over all prompts of one request, however short they are
 
 
 @dataclass(frozen=True)

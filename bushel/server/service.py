@@ -325,6 +325,8 @@ class Service:
             media=made.media,
             borders=made.borders,
             salt=job.salt,
+            owner=job.owner,
+            group=job.group,
         )
         live = self._live[record.id] = Live(record, submit, tail)
         self._hold(tail.nbytes)

@@ -1,16 +1,19 @@
 """An engine without a model: carries out plans, and its clock moves by known costs.
 
 A step is a decode of all rows, then the chunks one after the other, as in `engine.step`.
-What it reports are the two waits that the scheduler promises to bound:
+What it reports are the waits that the scheduler promises to bound:
 
-    gap    from one token of a stream to its next
+    gap    from one token of a stream to its next, while it has its slot
     wait   of an admitted prompt, from its last chunk (or its admission) to its next one
+    first  from a request's arrival to its first token
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from bushel.engine.schedule import Costs, Job, Plan, Policy, State, schedule
+from bushel.core.memory import Memory
+from bushel.engine.schedule import Costs, Job, Plan, Policy, Row, Served, State, schedule
 
 Schedule = Callable[[State, Policy], Plan]
 _MOST_STEPS = 10_000
@@ -22,6 +25,8 @@ class Arrival:
     prompt: int  # tokens to prefill
     reply: int  # tokens to decode
     choices: int = 1
+    owner: str = ""
+    group: str = ""  # empty: it is a request of its own
 
 
 @dataclass(frozen=True)
@@ -34,9 +39,14 @@ class Wait:
 class Trace:
     gaps: list[float] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
+    first: dict[int, float] = field(default_factory=dict)  # by order of arrival
+    yields: Counter[int] = field(default_factory=Counter)  # by row
+    decoded: Counter[str] = field(default_factory=Counter)  # tokens, by owner
     longest_step: float = 0.0
     most_rows: int = 0
+    most_memory: int = 0  # rows whose state was held at once
     finished: bool = False
+    end: float = 0.0
 
     def longest_gap(self) -> float:
         return max(self.gaps, default=0.0)
@@ -57,74 +67,152 @@ class _Prompt:
     order: int
     remaining: int
     last_served: float
+    rows: list["_Row"]
     admitted: float = 0.0
+    begun: bool = False
+    done: int = 0
     overdue_before: int | None = None
 
-    def job(self) -> Job:
-        return Job(self.order, self.remaining, self.last_served, self.order)
+    def job(self, id: int) -> Job:
+        it, row = self.arrival, self.rows[0].row
+        length = it.prompt + it.reply
+        return Job(
+            id, self.remaining, self.last_served, self.order, self.done, length, len(self.rows),
+            row.owner, row.group, self.admitted, row.yields, self.begun,
+        )  # fmt: skip
 
 
 @dataclass
 class _Row:
+    arrival: Arrival
+    row: Row
     left: int
     last_token: float | None = None
 
 
 class Simulation:
-    def __init__(self, arrivals: Sequence[Arrival], policy: Policy, costs: Costs, plan: Schedule):
+    def __init__(
+        self,
+        arrivals: Sequence[Arrival],
+        policy: Policy,
+        costs: Costs,
+        plan: Schedule,
+        memory: Memory | None = None,
+    ):
         self._coming = sorted(arrivals, key=lambda it: it.at)
-        self._policy, self._costs, self._plan = policy, costs, plan
+        self._policy, self._costs, self._plan, self._memory = policy, costs, plan, memory
         self._now = 0.0
-        self._order = 0
+        self._ids = 0
         self._waiting: dict[int, _Prompt] = {}
         self._prefilling: dict[int, _Prompt] = {}
-        self._ready: list[_Row] = []
-        self._rows: list[_Row] = []
+        self._ready: dict[int, _Row] = {}
+        self._rows: dict[int, _Row] = {}
+        self._served = Served({}, {})
         self.trace = Trace()
 
     def run(self) -> Trace:
         for _ in range(_MOST_STEPS):
             self._arrive()
-            if not (self._waiting or self._prefilling or self._ready or self._rows):
+            if not self._busy:
                 self.trace.finished = True
                 break
             self._step()
+        self.trace.end = self._now
         return self.trace
 
+    @property
+    def _busy(self) -> bool:
+        return bool(self._waiting or self._prefilling or self._ready or self._rows)
+
+    def _new(self) -> int:
+        self._ids += 1
+        return self._ids
+
     def _arrive(self) -> None:
-        idle = not (self._waiting or self._prefilling or self._ready or self._rows)
-        if idle and self._coming:
+        if not self._busy and self._coming:
             self._now = max(self._now, self._coming[0].at)
         while self._coming and self._coming[0].at <= self._now:
-            it = self._coming.pop(0)
-            self._waiting[self._order] = _Prompt(it, self._order, it.prompt, it.at)
-            self._order += 1
+            it, order = self._coming.pop(0), self._new()
+            group, length = it.group or str(order), it.prompt + it.reply
+            rows = [
+                _Row(it, Row(self._new(), order, it.at, it.owner, group, length), it.reply)
+                for _ in range(it.choices)
+            ]
+            self._waiting[order] = _Prompt(it, order, it.prompt, it.at, rows)
+
+    def _promised(self) -> Memory | None:
+        if self._memory is None:
+            return None
+        paused = [it for it in self._waiting.values() if it.begun]
+        rows = [row for it in (*self._prefilling.values(), *paused) for row in it.rows[:2]]
+        rows += [it for it in (*self._ready.values(), *self._rows.values()) if it.row.state]
+        shared = {it.row.order: it for it in self._ready.values() if not it.row.state}
+        lengths = [it.row.length for it in (*rows, *shared.values())]
+        self.trace.most_memory = max(self.trace.most_memory, len(lengths))
+        return self._memory.with_rows(len(lengths), max(lengths, default=0))
 
     def _step(self) -> None:
         start = self._now
         plan = self._plan(
             State(
                 start,
-                len(self._rows),
-                len(self._ready),
-                tuple(prompt.job() for prompt in self._prefilling.values()),
-                tuple(prompt.job() for prompt in self._waiting.values()),
+                tuple(it.row for it in self._rows.values()),
+                tuple(it.row for it in self._ready.values()),
+                tuple(prompt.job(id) for id, prompt in self._prefilling.items()),
+                tuple(prompt.job(id) for id, prompt in self._waiting.items()),
                 self._costs,
+                self._promised(),
+                self._served,
             ),
             self._policy,
         )
-        for key in plan.admit:
-            prompt = self._prefilling[key] = self._waiting.pop(key)
+        self._preempt(plan, start)
+        for id in plan.admit:
+            prompt = self._prefilling[id] = self._waiting.pop(id)
             prompt.admitted = prompt.last_served = start
-        self._rows += self._ready[: plan.join]
-        self._ready = self._ready[plan.join :]
+            self._serve(prompt.rows[0].row)
+        for id in plan.join:
+            row = self._rows[id] = self._ready.pop(id)
+            if not row.row.slot:
+                self._serve(row.row)
+            row.row = row.row._replace(since=start, slot=True, state=True)
         self._count_overdue(start)
         if plan.decode:
             self._decode()
         for chunk in plan.chunks:
-            self._prefill(self._prefilling[chunk.job], chunk.tokens, start)
-        self._rows = [row for row in self._rows if row.left]
+            self._prefill(chunk.job, chunk.tokens, start)
+        self._rows = {id: row for id, row in self._rows.items() if row.left > 0}
         self.trace.longest_step = max(self.trace.longest_step, self._now - start)
+
+    def _serve(self, row: Row) -> None:
+        owners, groups = map(dict, self._served)
+        owners[row.owner] = groups[row.group] = self._now
+        self._served = Served(owners, groups)
+
+    def _preempt(self, plan: Plan, start: float) -> None:
+        for id in plan.preempt:
+            self.trace.yields[id] += 1
+            if id in self._prefilling:
+                prompt = self._waiting[id] = self._prefilling.pop(id)
+                prompt.last_served = start
+                for it in prompt.rows:
+                    it.row = it.row._replace(yields=it.row.yields + 1)
+                continue
+            row = self._ready[id] = self._rows.pop(id)
+            row.last_token = None
+            more = row.row.yields + 1
+            row.row = row.row._replace(since=start, slot=False, state=True, yields=more)
+        for id in plan.drop:
+            if id in self._ready:
+                row = self._ready.pop(id)
+                tokens = row.arrival.prompt + row.arrival.reply - row.left
+                row.row = row.row._replace(state=False)
+                rest = _Prompt(row.arrival, row.row.order, tokens, start, [row])
+                self._waiting[self._new()] = rest
+            else:
+                prompt = self._waiting[id]
+                prompt.remaining, prompt.done = prompt.remaining + prompt.done, 0
+                prompt.begun = False
 
     def _count_overdue(self, start: float) -> None:
         for prompt in self._prefilling.values():
@@ -139,25 +227,35 @@ class Simulation:
     def _decode(self) -> None:
         self._now += self._costs.decode_step
         self.trace.most_rows = max(self.trace.most_rows, len(self._rows))
-        for row in self._rows:
+        for row in self._rows.values():
             if row.last_token is not None:
                 self.trace.gaps.append(self._now - row.last_token)
+            self.trace.first.setdefault(row.row.order, self._now - row.arrival.at)
+            self.trace.decoded[row.row.owner] += 1
             row.last_token = self._now
             row.left -= 1
 
-    def _prefill(self, prompt: _Prompt, tokens: int, start: float) -> None:
+    def _prefill(self, id: int, tokens: int, start: float) -> None:
+        prompt = self._prefilling[id]
         since = max(prompt.last_served, prompt.admitted)
         self.trace.waits.append(Wait(start - since, prompt.overdue_before or 0))
         self._now += self._costs.prefill_chunk + tokens * self._costs.prefill_token
         prompt.remaining -= tokens
+        prompt.done += tokens
+        prompt.begun = True
         prompt.last_served, prompt.overdue_before = self._now, None
         if prompt.remaining <= 0:
-            del self._prefilling[prompt.order]
-            choices = prompt.arrival.choices
-            self._ready += [_Row(prompt.arrival.reply) for _ in range(choices)]
+            del self._prefilling[id]
+            for at, it in enumerate(prompt.rows):
+                it.row = it.row._replace(since=self._now, slot=at == 0, state=at == 0)
+                self._ready[it.row.id] = it
 
 
 def simulate(
-    arrivals: Sequence[Arrival], policy: Policy, costs: Costs, plan: Schedule = schedule
+    arrivals: Sequence[Arrival],
+    policy: Policy,
+    costs: Costs,
+    plan: Schedule = schedule,
+    memory: Memory | None = None,
 ) -> Trace:
-    return Simulation(arrivals, policy, costs, plan).run()
+    return Simulation(arrivals, policy, costs, plan, memory).run()

@@ -93,14 +93,19 @@ def test_a_reply_is_cut_where_memory_ends() -> None:
     assert 480 + len(out.token_ids) == 500
 
 
-def test_choices_of_a_request_are_rows_of_their_own() -> None:
-    limit = limit_for(2, 500, "llama")
+def test_choices_of_a_request_decode_as_memory_allows() -> None:
+    """Their prompt's state is held once for those that wait, so that all of them are served."""
+    four = SamplingParams(max_tokens=4, n=4, seed=1)
+    with LLM(str(checkpoint_dir("llama"))) as llm:
+        (free,) = llm.generate(prompt(400), four)
+        assert llm.status()["max_decode_batch"] == 4
+    limit = limit_for(3, 500, "llama")
     with LLM(str(checkpoint_dir("llama")), memory_limit=limit, headroom=0) as llm:
-        two = SamplingParams(max_tokens=4, n=2)
-        (out,) = llm.generate(prompt(400), two)
-        assert out.error is None
-        (out,) = llm.generate(prompt(480), replace(two, n=3))
-        assert "3 rows" in (out.error or "")
+        (out,) = llm.generate(prompt(400), four)
+        assert [it.token_ids for it in out.choices] == [it.token_ids for it in free.choices]
+        assert llm.status()["max_decode_batch"] == 2
+        (out,) = llm.generate(prompt(900), replace(four, n=3))
+        assert "2 rows" in (out.error or "")
 
 
 def test_a_model_that_leaves_no_room_is_refused_at_the_start() -> None:
@@ -138,18 +143,18 @@ def waiting(*lengths: int, ages: tuple[float, ...] = ()) -> tuple[Job, ...]:
 
 
 def admitted(jobs: tuple[Job, ...], policy: Policy, memory: Memory | None = None) -> list[int]:
-    return list(schedule(State(100.0, 0, 0, (), jobs, memory=memory), policy).admit)
+    return list(schedule(State(100.0, (), (), (), jobs, memory=memory), policy).admit)
 
 
 def fitting(rows: int, length: int) -> Memory:
     return Memory(SIZES, SIZES.peak(rows, length, 16), FOREVER)
 
 
-def test_nobody_overtakes_a_prompt_that_does_not_fit_yet() -> None:
+def test_a_prompt_that_does_not_fit_yet_is_overtaken_until_it_is_old() -> None:
+    """It neither blocks others for long, nor do they keep it out for ever (B67)."""
     running = fitting(2, 5000).with_rows(1, 5000)
-    jobs = waiting(9000, 100, 100)
-    assert admitted(jobs, Policy(), running) == []
-    assert admitted(jobs[1:], Policy(), running) == [1]  # control: one of these would fit
+    assert admitted(waiting(9000, 100, 100), Policy(), running) == [1]
+    assert admitted(waiting(9000, 100, 100, ages=(11.0, 0.0, 0.0)), Policy(), running) == []
 
 
 def test_shortest_first_yields_to_age() -> None:
@@ -173,7 +178,7 @@ def test_a_heavy_context_makes_chunks_smaller() -> None:
     room = Memory(SIZES, held + 100 * MB, FOREVER)
     early, late = (Job(0, 500, 0.0, 0, done, 60_000) for done in (0, 59_000))
     sizes = [
-        schedule(State(100.0, 0, 0, (job,), memory=room.with_rows(1, 60_000)), policy)
+        schedule(State(100.0, (), (), (job,), memory=room.with_rows(1, 60_000)), policy)
         .chunks[0]
         .tokens
         for job in (early, late)

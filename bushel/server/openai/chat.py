@@ -47,7 +47,7 @@ def chat_routes(service: Service) -> APIRouter:
         note_unknown(body)
         model = service.names.resolve(body.model)
         params = chat_params(body)
-        check_amount(service, 1, params)
+        check_amount(service, 1, params, _REPLY_TOKENS)
         job = Job(
             request=conversation_of(body),
             params=params,

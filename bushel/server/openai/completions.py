@@ -50,7 +50,7 @@ def completion_routes(service: Service) -> APIRouter:
         note_unknown(body)
         model = service.names.resolve(body.model)
         params = completion_params(body)
-        check_amount(service, len(body.prompt), params)
+        check_amount(service, len(body.prompt), params, _REPLY_TOKENS)
         check_ids(service, body.prompt)
         jobs = [
             Job(

@@ -73,24 +73,39 @@ def check_ids(service: Service, prompts: Sequence[str | list[int]]) -> None:
         raise ApiError(400, f"prompt must have token ids below {vocab}.", param="prompt")
 
 
-def check_amount(service: Service, prompts: int, params: SamplingParams) -> None:
-    """Bounds what one request may order.
+def check_amount(service: Service, prompts: int, params: SamplingParams, default: int) -> None:
+    """Bounds what one request may order; default: tokens of a reply for which nobody says.
 
-    One reply may be as long as it likes, since the engine ends it with the context; many replies
-    of an explicit length may not.
+    One reply may be as long as it likes, since the engine ends it with the context; many may not.
     """
     limits = service.options.limits
     if prompts > limits.prompts:
         raise ApiError(400, f"prompt must be at most {limits.prompts} prompts.", param="prompt")
     replies = prompts * params.n
-    if replies == 1 or params.max_tokens is None:
+    if replies == 1:
         return
-    context = service.facts.context if service.facts else None
-    each = params.max_tokens if context is None else min(params.max_tokens, context)
-    if replies * each > limits.tokens:
+    name = "n" if params.n > 1 else "prompt"
+    if replies > limits.replies:
         raise ApiError(
             400,
-            f"{replies} replies of {each} tokens are more than the {limits.tokens} tokens that "
-            "one request may ask for.",
-            param="n" if params.n > 1 else "prompt",
+            f"{prompts} prompts with n = {params.n} are {replies} replies, more than the "
+            f"{limits.replies} that one request may ask for.",
+            param=name,
         )
+    each = _reply_tokens(service, params, default)
+    if replies * each > limits.tokens:
+        why = "" if params.max_tokens is not None else " (the default, as max_tokens is not given)"
+        raise ApiError(
+            400,
+            f"{replies} replies of {each} tokens{why} are more than the {limits.tokens} tokens "
+            "that one request may ask for.",
+            param=name,
+        )
+
+
+def _reply_tokens(service: Service, params: SamplingParams, default: int) -> int:
+    """The most that a reply of theirs may have: as asked for, or as it is when nobody asks."""
+    facts, stated = service.facts, service.options.defaults.max_tokens
+    model = facts.defaults.max_tokens if facts else None
+    tokens = next((it for it in (params.max_tokens, stated, model) if it is not None), default)
+    return tokens if facts is None or facts.context is None else min(tokens, facts.context)

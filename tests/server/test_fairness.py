@@ -1,0 +1,157 @@
+"""Nobody takes the whole machine: two keys share one server, and so do two requests (B67)."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.server.asking import Reference
+from tests.server.serving import FEW, PATIENCE, Server, serving, until
+
+START_WAIT = 3.0  # seconds; long enough that a busy machine's delays do not matter beside it
+ROWS = 4
+GREEDY, MODEST = {"authorization": "Bearer greedy"}, {"authorization": "Bearer modest"}
+PROMPT = "Once upon a time"
+LONG: dict[str, Any] = {
+    "prompt": PROMPT, "n": 128, "max_tokens": 8192, "temperature": 1.0, "seed": 7,
+    "ignore_eos": True, "logprobs": 0, "return_tokens_as_token_ids": True, "stream": True,
+}  # fmt: skip
+SHORT = {"prompt": "The end", "max_tokens": 4, "stream": True}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving(
+        *FEW,
+        *("--api-key", "greedy", "--api-key", "modest"),
+        *("--max-num-seqs", str(ROWS), "--start-wait", str(START_WAIT)),
+    ) as server:
+        server.http.headers.update(MODEST)
+        yield server
+
+
+class Listener:
+    """Someone who streams a reply for as long as the `with` block lasts."""
+
+    def __init__(self, url: str, body: dict[str, Any], headers: dict[str, str]):
+        self.texts: dict[int, list[str]] = defaultdict(list)
+        self.times: dict[int, list[float]] = defaultdict(list)
+        self._leaving = False
+        self._thread = threading.Thread(target=self._listen, args=(url, body, headers))
+
+    def _listen(self, url: str, body: dict[str, Any], headers: dict[str, str]) -> None:
+        route = f"{url}/v1/completions"
+        with httpx.stream("POST", route, json=body, headers=headers, timeout=PATIENCE) as reply:
+            for line in reply.iter_lines():
+                if self._leaving:
+                    return
+                if line.startswith("data: {"):
+                    for choice in json.loads(line[6:])["choices"]:
+                        self.times[choice["index"]].append(time.monotonic())
+                        self.texts[choice["index"]].append(choice["text"])
+
+    def __enter__(self) -> Listener:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leaving = True
+        self._thread.join(PATIENCE)
+
+
+def first_token(server: Server, headers: dict[str, str]) -> float:
+    """Seconds until a short request has its first token."""
+    start = time.monotonic()
+    with server.http.stream("POST", "/v1/completions", json=SHORT, headers=headers) as reply:
+        for line in reply.iter_lines():
+            if line.startswith("data: {"):
+                return time.monotonic() - start
+    raise AssertionError("a stream without a token")
+
+
+def preempted(server: Server) -> int:
+    return int(server.status()["engine"]["preemptions"])
+
+
+@pytest.mark.parametrize("headers", [MODEST, GREEDY], ids=["another key", "the same key"])
+def test_a_request_for_128_long_replies_does_not_keep_another_one_waiting(
+    server: Server, reference: Reference, headers: dict[str, str]
+) -> None:
+    """Its first token waits at most two start_waits, and the long replies do not change (B67)."""
+    before = preempted(server)
+    with Listener(server.url, LONG, GREEDY) as long:
+        until(lambda: len(long.texts) == ROWS, "as many replies run as there are rows")
+        waited = first_token(server, headers)
+        assert waited <= 2 * START_WAIT
+        after = time.monotonic()
+        until(
+            lambda: all(long.times[row][-1] > after for row in range(ROWS)),
+            "the reply that made way goes on",
+        )
+    assert preempted(server) > before
+    alone = reference.llm.generate(
+        {"prompt": PROMPT},
+        reference_params(max(len(texts) for texts in long.texts.values())),
+    )[0]
+    for row in range(ROWS):
+        text = "".join(long.texts[row])
+        assert text
+        assert alone.choices[row].text.startswith(text)
+
+
+def reference_params(tokens: int) -> Any:
+    from bushel import SamplingParams
+
+    return SamplingParams(n=ROWS, max_tokens=tokens, temperature=1.0, seed=7, ignore_eos=True)
+
+
+def test_preempted_replies_are_counted_in_metrics(server: Server) -> None:
+    def counted() -> bool:
+        lines = server.http.get("/metrics").text.splitlines()
+        found = [it for it in lines if it.startswith("vllm:num_preemptions_total")]
+        return float(found[0].split()[-1]) == preempted(server) > 0
+
+    until(counted, "/metrics and /v1/status agree")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"prompt": ["a"] * 256, "n": 128}, ("256 prompts", "n = 128", "32768 replies", "4096")),
+        ({"prompt": ["a"] * 64, "n": 64, "max_tokens": 512}, ("4096 replies of 512", "1048576")),
+    ],
+)
+def test_more_than_one_request_may_order_is_refused_with_the_numbers(
+    server: Server, body: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    """B67"""
+    reply = server.http.post("/v1/completions", json=body)
+    assert reply.status_code == 400
+    error = reply.json()["error"]
+    assert error["param"] == "n"
+    assert all(word in error["message"] for word in words), error["message"]
+
+
+@pytest.fixture(scope="module")
+def bounded() -> Iterator[Server]:
+    with serving(*FEW, "--max-request-tokens", "20000", "--default-max-tokens", "3000") as server:
+        yield server
+
+
+def test_a_length_that_nobody_names_counts_like_one_that_is_named(bounded: Server) -> None:
+    """B67"""
+    chat = {"messages": [{"role": "user", "content": "hello"}]}
+    text = {"prompt": "hello"}
+    for route, body in (("/v1/chat/completions", chat), ("/v1/completions", text)):
+        refused = bounded.http.post(route, json={**body, "n": 8})
+        assert refused.status_code == 400
+        assert "8 replies of 3000 tokens (the default" in refused.json()["error"]["message"]
+        fine = bounded.http.post(route, json={**body, "n": 8, "max_tokens": 2})
+        assert fine.status_code == 200
