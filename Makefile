@@ -17,7 +17,7 @@ PYTEST := $(TESTS) -m pytest -n 2 --dist worksteal
 # Where it is set, every process that a test starts would compile Bushel again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup serve test lint format bench parity clients traintest clean
+.PHONY: help setup serve test lint format bench parity siege clients traintest clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -55,6 +55,9 @@ parity: setup ## batched output against solo output, and all that is tested of e
 	BUSHEL_SCRIPTS=500 BUSHEL_TRACES=600 BUSHEL_KILLS=2 $(PYTEST) \
 		tests/engine/test_scripts.py tests/prefix/test_traces.py tests/prefix/disk \
 		tests/server/test_cache_killed.py
+
+siege: setup ## load, hostile requests and faults against a server (SECONDS=600, SEED=1)
+	$(TESTS) -m tests.siege --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1)
 
 clients: setup ## real agents and SDKs against a server; downloads 3 GB from PyPI and npm
 	$(PY) -m tests.clients
