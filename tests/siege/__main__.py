@@ -208,7 +208,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--clients", type=int, default=12)
     parser.add_argument("--attackers", type=int, default=3)
-    parser.add_argument("--every", type=float, default=6, help="seconds between two faults")
+    parser.add_argument("--every", type=float, default=12, help="seconds between two faults")
     parser.add_argument("--warm-up", type=float, default=45)
     options = Options(**vars(parser.parse_args()))
     tally, listener = Tally(), Listener()

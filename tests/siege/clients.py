@@ -15,16 +15,12 @@ from tests.siege.tally import Tally
 
 # What a good request may be told while others do their worst.
 _EXCUSED = {429, 503}
-_LOST = {
-    "engine_restarted",
-    "engine_unavailable",
-    "overloaded_error",
-    "api_error",
-    "too_many_connections",
-    "shutting_down",
-    "queue_full",
-}
-_CANCELLED = {"request_cancelled", "invalid_request_error"}
+_LOST = {"engine_restarted", "engine_unavailable", "overloaded_error", "api_error"}
+_CANCELLED = {"request_cancelled", "conflict_error"}
+# The code of every failed response in OpenAI's API; its message tells more.
+_GENERAL = "server_error"
+_LOST_WORDS = ("The engine stopped", "The server is not ready", "The engine is not ready")
+_CANCELLED_WORDS = "The request was cancelled"
 
 
 @dataclass(frozen=True)
@@ -116,13 +112,8 @@ class Asker:
         try:
             got = await asyncio.wait_for(asking, PATIENCE)  # type: ignore[arg-type]
         except Refusal as refusal:
-            excused = refusal.status in _EXCUSED or (
-                refusal.status == 200 and refusal.code in _LOST
-            )
-            if cancelled and refusal.code in _CANCELLED:
-                excused = True
             tally.replies[str(refusal)] += 1
-            if not excused:
+            if not _excused(refusal) and not (cancelled and _was_cancelled(refusal)):
                 tally.bad(f"{question.name}: {refusal}: {refusal.message}")
         except (Broken, OSError, ValueError, KeyError) as error:
             tally.replies["broken"] += 1
@@ -135,6 +126,18 @@ class Asker:
             tally.replies["different" if problem else "right"] += 1
             if problem:
                 tally.bad(f"{question.name} by {question.api}: {problem}")
+
+
+def _excused(refusal: Refusal) -> bool:
+    if refusal.status != 200:
+        return refusal.status in _EXCUSED
+    general = refusal.code == _GENERAL and refusal.message.startswith(_LOST_WORDS)
+    return general or refusal.code in _LOST
+
+
+def _was_cancelled(refusal: Refusal) -> bool:
+    general = refusal.code == _GENERAL and refusal.message.startswith(_CANCELLED_WORDS)
+    return general or refusal.code in _CANCELLED
 
 
 async def client(asker: Asker, asked: list[Question], seed: int, ended: asyncio.Event) -> None:

@@ -77,7 +77,8 @@ class Exchange:
         """pace: waited for before each read."""
         self._port = port
         lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", "Connection: close"]
-        given = {"Content-Type": "application/json", **(headers or {})}
+        given = {"content-type": "application/json"}
+        given |= {name.lower(): value for name, value in (headers or {}).items()}
         lines += [f"{name}: {value}" for name, value in given.items()]
         lines += [f"Content-Length: {len(payload)}", "", ""]
         self._request = "\r\n".join(lines).encode() + payload

@@ -55,15 +55,10 @@ class Faults:
         self._tally = tally
         self.seen: set[int] = set()  # every child there ever was, as far as anyone looked
         self.all: list[Fault] = [
-            self.kill_engine,
-            self.kill_worker,
-            self.kill_again_and_again,
-            self.stop_engine,
-            self.stop_worker,
-            self.model_away,
-            self.many_connections,
-            self.clear_cache,
-            *([self.disk_full] if disk.small else []),
+            # Where the engine dies all the time, little else can go wrong.
+            *(self.kill_engine, self.kill_again_and_again, self.stop_engine, self.model_away),
+            *([self.kill_worker, self.stop_worker, self.many_connections, self.clear_cache] * 2),
+            *([self.disk_full] * 2 if disk.small else []),
         ]
 
     def pids(self, *roles: Role) -> list[int]:
