@@ -268,9 +268,12 @@ class Service:
             raise ApiError(503, "The server is shutting down.", code="shutting_down", retry_after=5)
         if (outage := self.outage) is not None and outage.hopeless:
             raise errors.unavailable(outage.reason)
-        waiting = sum(it.phase in ("preparing", "queued") for it in self._records.values())
-        if waiting >= self.options.limits.queue:
-            raise errors.too_many(waiting)
+        waiting = [it for it in self._records.values() if it.phase in ("preparing", "queued")]
+        free = self.options.limits.queue - len(waiting)
+        own = sum(it.owner == record.owner for it in waiting)
+        # An owner among several leaves as much of the queue free as it takes.
+        if free <= 0 or (len(self.options.keys) > 1 and own >= free):
+            raise errors.too_many(len(waiting))
         self._records[record.id] = record
         return record
 

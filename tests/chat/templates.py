@@ -2,11 +2,9 @@
 
 Those in `corpus/templates` each have the habits of one family.
 
-Real ones are read from `templates` in the folder that BUSHEL_CORPUS names, or in `shared` beside
-the checkout.
+Real ones are read from `templates` in the folder that BUSHEL_CORPUS names.
 """
 
-import os
 import re
 from functools import cache
 from pathlib import Path
@@ -16,11 +14,11 @@ from transformers import PreTrainedTokenizerFast
 from bushel.models import Preparer
 from bushel.models.checkpoint import read_checkpoint
 from bushel.models.tokenizer import Tokenizer
+from tests import corpus
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import VOCAB, chatml
 
-CORPUS = Path(os.environ.get("BUSHEL_CORPUS") or Path(__file__).parents[3] / "shared")
-_READ = {path.stem: path.read_text() for path in sorted(CORPUS.glob("templates/*.jinja"))}
+_READ = {path.stem: path.read_text() for path in corpus.files("templates/*.jinja")}
 # One tells the time to the second, and so is never the same twice.
 REAL = {name: template for name, template in _READ.items() if "%M:%S" not in template}
 

@@ -13,6 +13,8 @@ from bushel.models.tokenizer import Tokenizer
 from tests.chat.hosts import host as host_of
 from tests.chat.templates import ALL, MADE, OWN, REAL, templated
 
+pytestmark = pytest.mark.corpus
+
 
 def can(name: str) -> Abilities:
     return abilities_of(templated(name).tokenizer)

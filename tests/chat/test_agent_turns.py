@@ -13,6 +13,8 @@ from tests.chat.talks import SYSTEM, TOOLS, common, round_of
 from tests.chat.templates import ALL, templated
 from tests.families.checkpoint import CORPUS
 
+pytestmark = pytest.mark.corpus
+
 SLACK = 16  # tokens
 THOUGHTS = CORPUS[600:700]
 

@@ -23,6 +23,8 @@ from tests.chat.templates import ALL, OWN, templated
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import CORPUS
 
+pytestmark = pytest.mark.corpus
+
 # -- what they are --------------------------------------------------------------------------------
 
 

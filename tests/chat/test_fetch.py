@@ -96,6 +96,44 @@ def test_a_name_is_looked_up_once_and_the_answer_is_where_it_goes(site: Site) ->
     assert len(answers) == 1
 
 
+class NameServer:
+    """Stands where the system's does, answers a name by each of some addresses in turn, and
+    remembers what it was asked. Addresses need no name server.
+    """
+
+    def __init__(self, *answers: str):
+        self._answers = list(answers)
+        self._real = socket.getaddrinfo
+        self.names: list[str] = []
+
+    def __call__(self, host: str, port: int, *rest: Any, **more: Any) -> Any:
+        if host == "pictures.example":
+            self.names.append(host)
+            host = self._answers.pop(0)
+        return self._real(host, port, *rest, **more)
+
+
+def test_the_system_is_asked_for_a_name_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not again by what connects: a second answer would be another place than was checked."""
+    monkeypatch.setattr(socket, "getaddrinfo", server := NameServer("127.0.0.1", "127.0.0.9"))
+    url = site.url("/a.png", "pictures.example")
+    assert opened(lookup=look_up).fetch(url, SECONDS) == BODY
+    assert server.names == ["pictures.example"]
+    # A control: a client that checks first and connects by name goes where it did not look.
+    assert look_up("pictures.example", 80) == ["127.0.0.9"]
+
+
+def test_a_name_that_moves_inside_before_its_redirect_is_not_followed(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rebinding between two requests to the same name."""
+    monkeypatch.setattr(socket, "getaddrinfo", server := NameServer("127.0.0.1", "127.0.0.9"))
+    site.pages["/start"] = redirect("/a.png")
+    url = site.url("/start", "pictures.example")
+    assert "public" in refusal(opened(lookup=look_up), url)
+    assert (len(server.names), site.connections) == (2, 1)
+
+
 def test_an_unknown_name_and_a_private_one_get_the_same_words(site: Site) -> None:
     def unknown(host: str, port: int) -> Sequence[str]:
         raise socket.gaierror("no such name")

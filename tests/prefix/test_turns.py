@@ -21,6 +21,8 @@ from tests.families.text import CORE
 
 from .serve import EVERY, Serving
 
+pytestmark = pytest.mark.corpus
+
 TEMPLATES = [
     name
     for name in (

@@ -109,7 +109,9 @@ def test_sigterm_lets_running_replies_finish_and_takes_no_new_ones() -> None:
         server.process.send_signal(signal.SIGTERM)
         until(lambda: server.health() == 503, "it says that it is ending")
         refused = server.http.post("/v1/chat/completions", json=ASK)
-        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "shutting_down")
+        counted = server.http.post("/tokenize", json={"prompt": "a"})
+        for told in (refused, counted):
+            assert (told.status_code, told.json()["error"]["code"]) == (503, "shutting_down")
         assert server.process.wait(PATIENCE) == 0
         assert reader.join()[-1] == "data: [DONE]"
         assert not any(map(alive, kin))

@@ -14,7 +14,7 @@ from bushel.server.anthropic import conversation as anthropic
 from bushel.server.openai import conversation as chat
 from bushel.server.openai.schema import ChatRequest
 from bushel.server.responses import conversation as responses
-from tests.chat.templates import CORPUS
+from tests import corpus
 
 HERE = Path(__file__).parent / "bodies"
 
@@ -62,7 +62,7 @@ def _read(path: Path) -> tuple[str, dict[str, Any]] | None:
     return where, _with_pictures(body)
 
 
-RECORDED = {path.stem: path for path in sorted(CORPUS.glob("clients/*.json"))}
+RECORDED = {path.stem: path for path in corpus.files("clients/*.json")}
 OWN = {path.stem: path for path in sorted(HERE.glob("*.json"))}
 NAMES = [name for name, path in {**RECORDED, **OWN}.items() if _read(path) is not None]
 

@@ -27,6 +27,8 @@ from tests.chat.corpus.marks import Marked, marked
 from tests.chat.talks import common
 from tests.chat.templates import ALL, MADE, templated
 
+pytestmark = pytest.mark.corpus
+
 EVERY = os.environ.get("BUSHEL_FAMILIES") == "all"
 # Of the pairs that are not all ours, one in so many.
 _ONE_IN = 1 if EVERY else 8

@@ -15,6 +15,8 @@ from bushel.models import Preparer
 from tests.chat.corpus.bodies import NAMES, conversation
 from tests.chat.grammar.hosts import host
 
+pytestmark = pytest.mark.corpus
+
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Preparer:

@@ -25,6 +25,8 @@ from tests.chat.reply import replies_more
 from tests.chat.reply.replies import EXAMPLES, Example, Said, read
 from tests.chat.templates import REAL
 
+pytestmark = pytest.mark.corpus
+
 assert replies_more  # its examples are among the others
 NAMES = {format.name for format in MORE}
 MINE = [example for example in EXAMPLES if example.tools in NAMES]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 
 from bushel.chat.reply.pick import FORMATS, opened, pick_style, shape
 from bushel.core import BushelError, Style
+from tests import corpus
 
 # What each template of the corpus shows, read by a person.
 EXPECTED = {
@@ -126,28 +124,21 @@ EXPECTED = {
 }
 
 
-def corpus() -> Path | None:
-    named = os.environ.get("BUSHEL_CORPUS")
-    folder = Path(named) if named else Path(__file__).parents[4] / "shared"
-    return folder / "templates" if (folder / "templates").is_dir() else None
-
-
-@pytest.mark.skipif(corpus() is None, reason="the templates are not here")
+@pytest.mark.corpus
+@pytest.mark.skipif(corpus.FOLDER is None, reason=corpus.MISSING)
 @pytest.mark.parametrize("name", EXPECTED)
 def test_templates_of_real_models(name: str) -> None:
     """B25, B29."""
-    folder = corpus()
-    assert folder
-    style = pick_style((folder / f"{name}.jinja").read_text(), {})
+    [path] = corpus.files(f"templates/{name}.jinja")
+    style = pick_style(path.read_text(), {})
     assert (style.tools, style.thinking) == EXPECTED[name]
 
 
-@pytest.mark.skipif(corpus() is None, reason="the templates are not here")
+@pytest.mark.corpus
+@pytest.mark.skipif(corpus.FOLDER is None, reason=corpus.MISSING)
 def test_every_template_of_the_corpus_is_expected() -> None:
     """B25."""
-    folder = corpus()
-    assert folder
-    assert {path.stem for path in folder.glob("*.jinja")} <= set(EXPECTED)
+    assert {path.stem for path in corpus.files("templates/*.jinja")} <= set(EXPECTED)
 
 
 HERMES = """{{ messages }}<tool_call>{"name": …}</tool_call>"""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,10 @@ from bushel.chat.headers import without_headers
 from bushel.core import RequestError
 from bushel.server.anthropic.conversation import conversation_of
 from bushel.server.app import create_app
+from tests import corpus
 from tests.server.anthropic.asking import TOOL, post
 from tests.server.scripted import Service, run
 
-CORPUS = os.environ.get("BUSHEL_CORPUS")
 CALL = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "a"}}
 CALLED = {"id": "toolu_1", "type": "function"} | {
     "function": {"name": "read", "arguments": {"path": "a"}}
@@ -376,11 +375,12 @@ def test_any_body_is_understood_or_refused(messages: list[Any], more: dict[str, 
 
 
 def recorded() -> list[Path]:
-    found = sorted(Path(CORPUS, "clients").glob("*.json")) if CORPUS else []
+    found = corpus.files("clients/*.json")
     return [it for it in found if json.loads(it.read_text())["path"].startswith("/v1/messages")]
 
 
-@pytest.mark.skipif(not CORPUS, reason="BUSHEL_CORPUS names no folder")
+@pytest.mark.corpus
+@pytest.mark.skipif(corpus.FOLDER is None, reason=corpus.MISSING)
 def test_every_recorded_body_is_accepted_but_for_threads() -> None:
     async def work() -> None:
         transport = httpx.ASGITransport(create_app(Service()))  # type: ignore[arg-type]
@@ -396,13 +396,15 @@ def test_every_recorded_body_is_accepted_but_for_threads() -> None:
     run(work())
 
 
-@pytest.mark.skipif(not CORPUS, reason="BUSHEL_CORPUS names no folder")
+@pytest.mark.corpus
+@pytest.mark.skipif(corpus.FOLDER is None, reason=corpus.MISSING)
 @pytest.mark.parametrize("name", ["claude-code_messages", "claude-code_messages-sonnetname"])
 def test_the_second_turn_of_an_agent_extends_the_first(name: str) -> None:
     """B34, B12: though what was a list is a string by then."""
     bodies = [
-        json.loads(Path(CORPUS or "", "clients", f"{name}_turn{at}.json").read_text())["body"]
+        json.loads(path.read_text())["body"]
         for at in (1, 2)
+        for path in corpus.files(f"clients/{name}_turn{at}.json")
     ]
     first, second = (conversation_of(body) for body in bodies)
     count = len(first["messages"])

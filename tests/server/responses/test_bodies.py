@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,10 @@ import pytest
 
 from bushel.core.delta import Text
 from bushel.server.responses.conversation import conversation_of
+from tests import corpus
 from tests.server.responses.talking import LOOK, PATCH, Talk, replying
 
-_CORPUS = os.environ.get("BUSHEL_CORPUS")
-FOLDER = Path(_CORPUS).parent if _CORPUS else Path(__file__).parents[4] / "shared"
-RECORDED = sorted((FOLDER / "clients").glob("*responses*.json"))
+RECORDED = corpus.files("clients/*responses*.json")
 
 OWN: dict[str, dict[str, Any]] = {
     "a warm-up": {"input": "", "max_output_tokens": 1},
@@ -133,6 +131,7 @@ def test_a_body_of_our_own_is_accepted(talk: Talk, name: str) -> None:
     accepted(talk, OWN[name])
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_a_recorded_body_is_accepted(talk: Talk, path: Path) -> None:
     accepted(talk, json.loads(path.read_text())["body"])
