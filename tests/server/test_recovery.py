@@ -171,6 +171,19 @@ def test_ctrl_c_while_a_model_is_loaded_ends_at_once() -> None:
         server.close()
 
 
+def test_a_template_that_never_ends_is_told_at_once(tmp_path: Path) -> None:
+    """The control: the same model with its own template is what all tests here serve."""
+    path = Path(shutil.copytree(TINY, tmp_path / "endless"))
+    loops = "{% for a in range(99999) %}" * 3 + "{% endfor %}" * 3
+    (path / "chat_template.jinja").write_text(loops)
+    server = Server(*FEW, model=str(path))
+    try:
+        assert server.process.wait(PATIENCE) == 2
+        assert "template does not come to an end" in server.log
+    finally:
+        server.close()
+
+
 def test_what_a_drain_leaves_is_told_and_nothing_is_raised(server: Server) -> None:
     """A reply that runs, a request that is being prepared, and half of one. `server` ends here."""
     running = started(server, "a", 20_000)
