@@ -29,11 +29,13 @@ def style_of(host: Preparer, manner: Manner) -> Style:
     styles = _known.setdefault(host, {})
     if manner not in styles:
         tokenizer = host.tokenizer
+        with tokenizer.trial():
+            shown = _call(tokenizer)
         styles[manner] = pick_style(
             tokenizer.template,
             tokenizer.controls,
             host.config,
-            shown=_call(tokenizer),
+            shown=shown,
             tools=manner.tools,
             thinking=manner.thinking,
         )

@@ -61,7 +61,8 @@ _known: WeakKeyDictionary[Tokenizer, Abilities] = WeakKeyDictionary()
 def abilities_of(tokenizer: Tokenizer) -> Abilities:
     """Found once for each tokenizer, by a few dozen renderings."""
     if tokenizer not in _known:
-        _known[tokenizer] = _Probe(tokenizer).find()
+        with tokenizer.trial():
+            _known[tokenizer] = _Probe(tokenizer).find()
     return _known[tokenizer]
 
 

@@ -8,9 +8,12 @@ Started by the front as `python -m bushel.chat.process DESCRIPTOR`, that of its 
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import resource
 import signal
 import sys
+from pathlib import Path
 
 from bushel.chat.manner import style_of
 from bushel.chat.probe import abilities_of
@@ -20,6 +23,7 @@ from bushel.core import BushelError, Prepared
 from bushel.core.link import Link
 from bushel.core.options import Facts, Manner
 from bushel.core.wire import (
+    TOO_MUCH,
     Check,
     Decode,
     Encode,
@@ -74,10 +78,25 @@ def answer(
         tensors, tail = pack(made.tensors)
         found = made.media, made.borders, made.guide, made.opened
         return Made(message.id, made.ids, tensors, *found), tail
+    except MemoryError:
+        return Refused(message.id, TOO_MUCH, "preparation_failed"), []
     except Exception as error:  # templates, tokenizers and processors raise anything
         if not isinstance(error, BushelError):
             log.error("request %s could not be prepared", message.id, exc_info=error)
         return Refused.because(message.id, error), []
+
+
+def _bound_memory(size: int) -> None:
+    """About so much more than now may be used, where the system keeps such a limit (Linux).
+
+    It counts addresses, of which allocators keep what they have given back: measured, up to twice
+    of what was in use.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        [now] = [int(it.split()[1]) << 10 for it in lines if it.startswith("VmData:")]
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (now + 2 * size, hard))
 
 
 def main(descriptor: int) -> int:
@@ -93,6 +112,7 @@ def main(descriptor: int) -> int:
     except BushelError as error:
         link.send(Failed(str(error)))
         return 2
+    _bound_memory(first.rules.memory)
     link.send(Opened(facts))
     while True:
         message, _ = link.wait()

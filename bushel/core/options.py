@@ -36,6 +36,7 @@ class EngineOptions:
     start_wait: float = 2.0
     order: Order = "arrival"
     memory_limit: int | None = None
+    beside: int = 0  # bytes that other processes of the server may take
     headroom: int | None = None
     self_check: bool = True
     prefix_cache: bool = True

@@ -196,6 +196,7 @@ class MediaRules(msgspec.Struct, frozen=True):
     least_side: int = 4  # pixels
     most_frames: int = 64
     fetch_seconds: float = 10.0
+    memory: int = 2 << 30  # bytes that preparing one request may take
 
 
 class Open(Message, frozen=True):
@@ -258,6 +259,12 @@ class Text(Message, frozen=True):
     id: str
     text: str
 
+
+# What a client is told whose request took a worker down, or would have.
+TOO_MUCH = (
+    "The request could not be prepared: its template, text or media took too long or more than a "
+    "worker could take."
+)
 
 FromWorker = Progress | Failed | Said | Pulse | Opened | Made | Text | Refused
 

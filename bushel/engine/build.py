@@ -49,7 +49,8 @@ def build(options: EngineOptions, progress: Callable[[str], None] = _nothing) ->
         progress("checking that rows of a batch do not mix")
         loaded.single = single_because(loaded)
     progress("measuring memory")
-    limit = measure.memory_limit() if options.memory_limit is None else options.memory_limit
+    limit = options.memory_limit
+    limit = measure.memory_limit(options.beside) if limit is None else limit
     spare = limit // 20 if options.headroom is None else options.headroom
     memory = Memory(measure.footprint(loaded), limit - spare, measure.buffer_limit())
     policy = Policy(

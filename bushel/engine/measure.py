@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import mlx.core as mx
 
 from bushel.cache import kind_of
 from bushel.core import Prepared
+from bushel.core.machine import total_memory
 from bushel.core.memory import Footprint, alike
 from bushel.models import Model, Prompt, State
 
@@ -15,7 +14,6 @@ _CHUNK = 64  # tokens of a pass
 # Widths of a head for which MLX attends without writing the scores down, on a GPU.
 _FUSED = (64, 80, 96, 128)
 _METAL_BUFFERS = 499_000  # that a process may hold at once
-_CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
 def footprint(model: Model) -> Footprint:
@@ -61,16 +59,14 @@ def _per_score(model: Model) -> int:
     return 4 * model.heads + 1
 
 
-def memory_limit() -> int:
-    """Bytes that MLX should stay under on this machine."""
+def memory_limit(beside: int = 0) -> int:
+    """Bytes that MLX should stay under on this machine, on which others may take so many."""
     limit = int(mx.get_memory_limit())
     recommended = mx.device_info().get("max_recommended_working_set_size")
+    shared = mx.metal.is_available() or mx.default_device() == mx.cpu
     if mx.metal.is_available() and recommended:
-        return int(recommended)
-    try:
-        return min(limit, int(_CGROUP.read_text()))
-    except (OSError, ValueError):  # no such file, or "max"
-        return limit
+        limit = int(recommended)
+    return max(0, min(limit, total_memory() - beside)) if shared else limit
 
 
 def buffer_limit() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
 
@@ -14,9 +15,12 @@ from jinja2.parser import Parser
 
 from bushel.core import ModelError, RequestError, told
 from bushel.models.checkpoint import Checkpoint
+from bushel.models.time_limit import time_limit
 
 BREAK = "\u200b"  # a space of no width: takes a control string apart without showing
 _NEVER = "(?!)"  # matches nothing
+# For the conversations that a template is tried with at load, all together. Real ones take 0.1 s.
+_TRIAL_SECONDS = 5.0
 _PROBE = "7f3a"  # stands for an assistant's reply when the template is asked how it ends a turn
 
 # Names that templates use and that are not for a request to set: what it says elsewhere, and
@@ -124,6 +128,13 @@ class Tokenizer:
             ) from error
         return str(text)
 
+    def trial(self) -> AbstractContextManager[None]:
+        """For renderings at load: ModelError if the template does not end. A model whose template
+        hangs on a short conversation would cost every chat a worker's life."""
+        return time_limit(
+            _TRIAL_SECONDS, "The model's chat template does not come to an end: repair it."
+        )
+
     @property
     def template(self) -> str:
         """What the chat template says: of several, that for conversations with tools."""
@@ -164,7 +175,8 @@ class Tokenizer:
         """The special token the template writes right after an assistant's reply."""
         turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": _PROBE}]
         try:
-            text = self.render(turns, add_generation_prompt=False)
+            with self.trial():
+                text = self.render(turns, add_generation_prompt=False)
         except RequestError:
             return ()
         after = text.rpartition(_PROBE)[2].lstrip()

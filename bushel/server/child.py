@@ -41,7 +41,8 @@ class Child(asyncio.Protocol, Generic[M]):
         self._transport: asyncio.Transport | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._closed = asyncio.Event()
-        self._heard = self._alive = time.monotonic()  # when it said something; or gave a sign
+        self._heard = time.monotonic()  # when
+        self.frozen = 0.0  # seconds without any sign of life
         self.ended: asyncio.Task[int]
 
     @classmethod
@@ -77,11 +78,6 @@ class Child(asyncio.Protocol, Generic[M]):
         assert self._process is not None
         return self._process.pid
 
-    @property
-    def frozen(self) -> float:
-        """Seconds without any sign of life."""
-        return time.monotonic() - self._alive
-
     def send(self, message: Message, tail: Sequence[bytes | memoryview] = ()) -> None:
         """Never blocks; to a child that is gone it does nothing."""
         if self._transport is not None and not self._transport.is_closing():
@@ -109,17 +105,19 @@ class Child(asyncio.Protocol, Generic[M]):
         return code
 
     async def _watch(self, pid: int) -> None:
-        used = 0.0
+        used, looked = 0.0, time.monotonic()
         while True:
-            looked = time.monotonic()
             await asyncio.sleep(_LOOK)
             now = time.monotonic()
-            if now - looked > 2 * _LOOK:  # this process itself was not running
+            passed, looked = now - looked, now
+            if passed > 2 * _LOOK:  # this process itself was not running: it has heard nothing
                 self._heard = now
             if now - self._heard < _QUIET:
-                self._alive = now
+                self.frozen = 0.0
             elif (seconds := await asyncio.to_thread(_processor_seconds, pid)) != used:
-                used, self._alive = seconds, now
+                used, self.frozen = seconds, 0.0
+            else:
+                self.frozen += passed
 
     # -- asyncio.Protocol --------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from bushel.core.options import Facts
 from bushel.core.wire import (
+    TOO_MUCH,
     Check,
     Decode,
     Encode,
@@ -74,7 +75,7 @@ class Pool:
     @property
     def outage(self) -> Outage | None:
         """Why nothing can be prepared now; None if all is well."""
-        if any(it.phase in ("ready", "busy") and not it.frozen for it in self._workers):
+        if any(it.open and not it.dead and not it.frozen for it in self._workers):
             return None
         return Outage(self._reason, hopeless=any(it.hopeless for it in self._backoffs))
 
@@ -107,6 +108,17 @@ class Pool:
         job = _Job(message, seconds)
         self._jobs.put_nowait(job)
         return await job.answer
+
+    def give_up(self, error: ApiError) -> None:
+        """Whoever waits gets it instead of an answer."""
+        if not self.facts.done():
+            self.facts.set_exception(error)
+            self.facts.exception()  # there may be nobody
+        while not self._jobs.empty():
+            _fail(self._jobs.get_nowait(), error)
+        for worker in self._workers:
+            if worker.job is not None:
+                _fail(worker.job, error)
 
     def kill(self) -> None:
         for worker in self._workers:
@@ -149,7 +161,7 @@ class Pool:
     async def _open(self, worker: _Worker) -> bool:
         opened = await worker.next(None)
         if isinstance(opened, Opened):
-            worker.phase = "ready"
+            worker.open = True
             if not self.facts.done():
                 self.facts.set_result(opened.facts)
             return True
@@ -173,11 +185,11 @@ class Pool:
                 log.error("request %s cannot be sent to a worker: %s", job.message.id, error)
                 _settle(job, None, worker.tail)
                 continue
-            worker.phase = "busy"
+            worker.job = job
             said = await worker.next(job.seconds)
             if said is None:
                 return self._lose(worker, job)
-            worker.phase = "ready"
+            worker.job = None
             _settle(job, said, worker.tail)
         return worker.why or "was lost", False
 
@@ -209,9 +221,9 @@ class Pool:
 
     def _turn_away(self) -> None:
         """Those who wait, if there is nothing to wait for."""
-        outage = self.outage
-        while outage is not None and outage.hopeless and not self._jobs.empty():
-            _fail(self._jobs.get_nowait(), errors.unavailable(outage.reason))
+        if (outage := self.outage) is not None and outage.hopeless:
+            while not self._jobs.empty():
+                _fail(self._jobs.get_nowait(), errors.unavailable(outage.reason))
 
 
 class _Worker:
@@ -220,7 +232,8 @@ class _Worker:
     child: Child[FromWorker]
 
     def __init__(self) -> None:
-        self.phase: Literal["opening", "ready", "busy"] = "opening"
+        self.open = False
+        self.job: _Job | None = None  # that it has
         self.why = ""  # it is of no use any more
         self.tail = memoryview(b"")
         self._said: asyncio.Queue[tuple[FromWorker, memoryview]] = asyncio.Queue()
@@ -230,6 +243,10 @@ class _Worker:
             logs.relay("worker", message.level, message.text)
         else:
             self._said.put_nowait((message, tail))
+
+    @property
+    def phase(self) -> Literal["opening", "ready", "busy"]:
+        return "opening" if not self.open else "ready" if self.job is None else "busy"
 
     @property
     def dead(self) -> bool:
@@ -291,9 +308,4 @@ def _too_much(message: Prepare | Encode | Decode | Check) -> ApiError:
             "Use a simpler one.",
             code="invalid_grammar",
         )
-    return ApiError(
-        400,
-        "The request could not be prepared: its template, text or media took too long or more "
-        "than a worker could take.",
-        code="preparation_failed",
-    )
+    return ApiError(400, TOO_MUCH, code="preparation_failed")

@@ -10,9 +10,11 @@ import signal
 import socket
 from dataclasses import replace
 
+import msgspec
 import uvloop
 
 from bushel.core import BushelError
+from bushel.core.machine import beside_engine, job_memory, total_memory
 from bushel.server import descriptors, logs
 from bushel.server.app import create_app
 from bushel.server.http import Server, make_server
@@ -25,6 +27,7 @@ from bushel.server.service import Service
 log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
+_PARTING = 1.0  # seconds for last words
 
 
 def serve(options: ServerOptions) -> int:
@@ -32,12 +35,23 @@ def serve(options: ServerOptions) -> int:
     descriptors.open_standard_streams()
     logs.setup(options)
     names = Names.of(options.engine.model, options.served_names, options.aliases)
+    options = _with_memory_shared(options)
     limits = options.limits
     room = descriptors.plan(descriptors.raise_limit(limits.connections), limits.connections)
     options = replace(options, limits=replace(limits, connections=room.served))
     with _bound(options.host, options.port) as sock:
         descriptors.reserve.hold()
         return uvloop.run(_serve(options, names, sock, room))
+
+
+def _with_memory_shared(options: ServerOptions) -> ServerOptions:
+    """Between the engine and the workers."""
+    job = min(options.media.memory, job_memory(total_memory()))
+    return replace(
+        options,
+        media=msgspec.structs.replace(options.media, memory=job),
+        engine=replace(options.engine, beside=beside_engine(options.workers, job)),
+    )
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -82,7 +96,7 @@ async def _serve(
         greeting.cancel()
         listener.close()
         server.should_exit = True
-        await asyncio.wait([serving], timeout=1.0)
+        await _leave(server, serving)
         serving.cancel()
         running.cancel()
         ending.task.cancel()
@@ -94,6 +108,14 @@ async def _serve(
             log.error("the server ended by a fault of its own", exc_info=task.exception())
             return 1
     return 0
+
+
+async def _leave(server: Server, serving: asyncio.Task[None]) -> None:
+    """All that is answered goes out; who has not even sent a whole request is cut off."""
+    await asyncio.wait([serving], timeout=_PARTING)
+    for connection in list(server.server_state.connections):
+        connection.transport.abort()
+    await asyncio.wait([serving], timeout=_PARTING)
 
 
 class _Ending:

@@ -127,8 +127,7 @@ class Service:
         self.pool.kill()
 
     @property
-    def failed(self) -> str | None:
-        """Why the model cannot be served at all."""
+    def failed(self) -> str | None:  # why the model cannot be served at all
         return self.supervisor.failed or self.pool.failed
 
     async def _learn(self) -> None:
@@ -258,6 +257,7 @@ class Service:
         while self._records and time.monotonic() < end:
             await asyncio.sleep(0.05)
         gone = ApiError(503, "The server is shutting down.", code="shutting_down")
+        self.pool.give_up(gone)
         for live in list(self._live.values()):
             self._abort(live, gone)
 

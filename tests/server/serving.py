@@ -54,25 +54,17 @@ def until(condition: Any, what: str) -> Any:
 
 
 class Server:
-    """files: its soft and hard limit on open files."""
+    """first: what the shell does before it becomes the server; more: as for `Popen`."""
 
-    def __init__(
-        self,
-        *arguments: str,
-        model: str = "bushel:tiny",
-        files: tuple[int, int] | None = None,
-        **more: Any,
-    ):
+    def __init__(self, *arguments: str, model: str = "bushel:tiny", first: str = "", **more: Any):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.http = httpx.Client(base_url=self.url, timeout=PATIENCE)
         descriptor, name = tempfile.mkstemp(prefix="bushel-", suffix=".log")
         self._log = Path(name)
         command = [sys.executable, "-m", "bushel", "serve", model, "--port", str(self.port)]
-        if files is not None:
-            limits = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, "
-            limits += f"{files}); os.execv(sys.executable, sys.argv[1:])"
-            command = [sys.executable, "-c", limits, *command]
+        if first:
+            command = ["sh", "-c", f'{first}; exec "$@"', "sh", *command]
         self.process = subprocess.Popen(
             [*command, *arguments], stdout=descriptor, stderr=subprocess.STDOUT, **more
         )

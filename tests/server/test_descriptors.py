@@ -79,14 +79,14 @@ async def streams(server: Server) -> list[str]:
 
 def test_a_low_limit_is_raised_and_everyone_served() -> None:
     """macOS starts processes with 256."""
-    with serving(*FEW, files=(256, 1024)) as server:
+    with serving(*FEW, first="ulimit -S -n 256; ulimit -H -n 1024") as server:
         server.status()
         assert set(asyncio.run(streams(server))) == {"served"}
         idle_then_killed(server)
 
 
 def test_where_the_limit_cannot_be_raised_some_are_told_to_come_back() -> None:
-    with serving(*FEW, files=(256, 256)) as server:
+    with serving(*FEW, first="ulimit -S -n 256; ulimit -H -n 256") as server:
         server.status()
         found = asyncio.run(streams(server))
         assert set(found) == {"served", "refused"}

@@ -3,10 +3,13 @@ all is well while it turns requests away, nor the other way round (B47)."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ import httpx
 import pytest
 
 import bushel
-from tests.server.serving import PATIENCE, Server, alive, serving, until
+from tests.server.serving import FEW, PATIENCE, Server, alive, children, serving, until
 
 HELLO = {"prompt": "a", "max_tokens": 2}
 TINY = Path(str(bushel.__file__)).parent / "tiny"
@@ -60,7 +63,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(model: Path) -> Iterator[Server]:
-    with serving("--hang-seconds", "6", "--workers", "2", model=str(model)) as server:
+    options = ("--hang-seconds", "6", "--workers", "2", "--drain-seconds", "1")
+    with serving(*options, model=str(model)) as server:
         until(lambda: len(workers(server, "ready")) == 2, "both workers are up")
         yield server
 
@@ -126,10 +130,10 @@ def test_after_engines_that_died_while_loading_a_healthy_one_is_used(server: Ser
 
 
 def test_a_request_that_no_engine_had_survives_two_that_died_while_loading() -> None:
-    """Also the worker dies while it opens; and a client that goes away meanwhile takes nothing
-    with it."""
+    """Also the worker dies while it opens, a client that goes away meanwhile takes nothing with
+    it, and the server was started without standard streams."""
     impatient = httpx.Timeout(PATIENCE, read=0.3)
-    server = Server("--workers", "1")
+    server = Server("--workers", "1", first="exec 0<&- 1>&- 2>&-")
     try:
         until(lambda: server.health() == 503, "it listens")
         with pytest.raises(httpx.ReadTimeout):
@@ -143,5 +147,64 @@ def test_a_request_that_no_engine_had_survives_two_that_died_while_loading() -> 
         waiting.join()
         assert answers[0].status_code == 200, answers[0].text
         until(lambda: server.health() == 200, "all is well")
+        front = Path(f"/proc/{server.process.pid}/fd")
+        if front.exists():
+            assert {str((front / str(it)).readlink()) for it in range(3)} == {os.devnull}
+        assert server.stop() == 0
     finally:
         server.close()
+
+
+def test_ctrl_c_while_a_model_is_loaded_ends_at_once() -> None:
+    """As a terminal sends it, to the whole group. Nothing is left, and nothing said of it."""
+    server = Server(*FEW, start_new_session=True)
+    try:
+        until(lambda: "loading weights" in server.log, "the engine loads")
+        kin = children(server.process.pid)
+        began = time.monotonic()
+        os.killpg(server.process.pid, signal.SIGINT)
+        assert server.process.wait(PATIENCE) == 0
+        assert time.monotonic() - began < 6  # an engine that may finish what it does has 8
+        until(lambda: not any(map(alive, kin)), "all are gone")
+        assert "Traceback" not in server.log
+    finally:
+        server.close()
+
+
+def test_a_template_that_never_ends_is_told_at_once(tmp_path: Path) -> None:
+    """The control: the same model with its own template is what all tests here serve."""
+    path = Path(shutil.copytree(TINY, tmp_path / "endless"))
+    loops = "{% for a in range(99999) %}" * 3 + "{% endfor %}" * 3
+    (path / "chat_template.jinja").write_text(loops)
+    server = Server(*FEW, model=str(path))
+    try:
+        assert server.process.wait(PATIENCE) == 2
+        assert "template does not come to an end" in server.log
+    finally:
+        server.close()
+
+
+def test_what_a_drain_leaves_is_told_and_nothing_is_raised(server: Server) -> None:
+    """A reply that runs, a request that is being prepared, and half of one. `server` ends here."""
+    running = started(server, "a", 20_000)
+    until(lambda: server.status()["running"] == 1, "it runs")
+    for pid in workers(server):
+        os.kill(pid, signal.SIGSTOP)
+    busy = started(server, "a", 2)
+    until(lambda: workers(server, "busy"), "it is being prepared")
+    half = started(server, "a", 2, cut=5)
+    assert server.stop() == 0
+    assert b'"code":"shutting_down"' in running.makefile("rb").read()
+    assert busy.makefile("rb").read().startswith(b"HTTP/1.1 503")
+    half.close()
+    assert "Traceback" not in server.log
+
+
+def started(server: Server, prompt: str, tokens: int, cut: int = 0) -> socket.socket:
+    """A streamed request on a connection of its own, less some of its last bytes."""
+    asked = {"prompt": prompt, "max_tokens": tokens, "ignore_eos": True, "stream": True}
+    body = json.dumps(asked).encode()
+    head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    sock = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+    sock.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body[: len(body) - cut])
+    return sock
