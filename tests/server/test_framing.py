@@ -298,6 +298,24 @@ def test_java_with_its_defaults(server: Server, tmp_path: Path) -> None:
     assert [bool(json.loads(line)["choices"]) for line in said.splitlines()] == [True, True]
 
 
+# -- bodies that do not end ----------------------------------------------------------------------
+
+
+def test_many_large_bodies_that_do_not_end_leave_the_front_its_memory(server: Server) -> None:
+    """B67."""
+    before = resident(server)
+    piece = b" " * (1 << 20)
+    with contextlib.ExitStack() as stack:
+        for _ in range(16):
+            sock = stack.enter_context(connected(server))
+            with contextlib.suppress(OSError):
+                sock.sendall(head(KNOWN, b"content-length: %d\r\n" % (50 << 20)))
+                for _ in range(49):
+                    sock.sendall(piece)
+        assert resident(server) - before < 400 << 20
+        assert answer(server, head(KNOWN, LENGTH) + BODY)[0] == 200
+
+
 # -- headers -----------------------------------------------------------------------------------
 
 
