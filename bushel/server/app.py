@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bushel.server.access import Access
 from bushel.server.admin import admin_routes
 from bushel.server.anthropic.routes import message_routes
+from bushel.server.bodies import Bodies
 from bushel.server.errors import ApiError
 from bushel.server.openai.chat import chat_routes
 from bushel.server.openai.completions import completion_routes
@@ -43,6 +44,7 @@ def create_app(service: Service) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.limits = service.options.limits
+    app.state.bodies = Bodies(service.options.limits)
     for routes in (chat_routes, completion_routes, message_routes, model_routes, admin_routes):
         app.include_router(routes(service))
     app.include_router(response_routes(service))

@@ -10,6 +10,7 @@ import msgspec
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
+from bushel.server.bodies import Bodies, Body
 from bushel.server.errors import ApiError
 from bushel.server.options import Limits
 
@@ -47,24 +48,30 @@ class JsonRoute(APIRoute):
             return handler
 
         async def read_first(request: Request) -> Response:
-            limits: Limits = request.app.state.limits
             read = _Read(request.scope, request.receive, request._send)
-            data = await read_body(request, limits)
-            if len(data) > _IN_A_THREAD or data.count(b",") > _MANY_VALUES:
-                read.parsed = await asyncio.to_thread(decode, data, limits.depth)
-            else:
-                read.parsed = decode(data, limits.depth)
+            read.parsed = await _parsed(request)
             return await handler(read)
 
         return read_first
 
 
-async def read_body(request: Request, limits: Limits) -> bytes:
-    """All of a body; 413 as soon as it is too long, 408 when it does not come."""
+async def _parsed(request: Request) -> Any:
+    limits: Limits = request.app.state.limits
+    bodies: Bodies = request.app.state.bodies
+    with bodies.reading() as body:
+        data = await read_body(request, limits, body)
+        if len(data) > _IN_A_THREAD or data.count(b",") > _MANY_VALUES:
+            return await asyncio.to_thread(decode, data, limits.depth)
+        return decode(data, limits.depth)
+
+
+async def read_body(request: Request, limits: Limits, body: Body) -> bytes:
+    """All of a body; 413 as soon as it is too long, 408 when it does not come, and 503 while
+    others take the memory for it.
+    """
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and (len(declared) > 18 or int(declared) > limits.body_bytes):
         raise _too_large(limits)
-    data = bytearray()
     loop = asyncio.get_running_loop()
     start = loop.time()
     try:
@@ -74,14 +81,16 @@ async def read_body(request: Request, limits: Limits) -> bytes:
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
                     raise ApiError(400, "The body was cut off.", code="incomplete_body")
-                data += message.get("body", b"")
+                body.add(message.get("body", b""))
                 more = message.get("more_body", False)
-                if len(data) > limits.body_bytes:
+                if len(body.data) > limits.body_bytes:
                     raise _too_large(limits)
-                deadline.reschedule(start + limits.read_seconds + len(data) / _SLOWEST)
+                # As a whole it may take its time; between two pieces it may not.
+                allowed = min(start + len(body.data) / _SLOWEST, loop.time())
+                deadline.reschedule(allowed + limits.read_seconds)
     except TimeoutError:
         raise ApiError(408, "The body did not arrive in time.", code="body_timeout") from None
-    return bytes(data)
+    return bytes(body.data)
 
 
 def _too_large(limits: Limits) -> ApiError:

@@ -14,10 +14,14 @@ class Limits:
     """What a request may be before anyone looks at what it says."""
 
     body_bytes: int = 64 << 20
+    bodies_bytes: int = 256 << 20  # of all that are being read; at least twice `body_bytes`
     header_bytes: int = 64 << 10
     depth: int = 64  # of nested lists and objects
     read_seconds: float = 30.0  # without a byte of a request that has begun
     write_seconds: float = 60.0  # without the client taking a byte of its reply
+    # Longer than proxies and clients keep an idle connection, so that they are the ones to close
+    # it: a server that closes first loses the request that is on its way (nginx: 60 s).
+    idle_seconds: float = 75.0
     connections: int = 4096
     queue: int = 1024  # requests that wait or are being prepared
     tokens: int = 1 << 20  # n x max_tokens over all prompts of one request

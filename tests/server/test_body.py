@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import AsyncIterator
@@ -144,6 +145,86 @@ def test_a_body_that_does_not_come_is_given_up() -> None:
 
     status, jobs = run(work())
     assert (status.split()[1], jobs) == (b"408", 0)
+
+
+def test_a_body_that_stops_is_given_up_however_much_of_it_came() -> None:
+    """The time for all of it grows with what came, the time for the next byte does not."""
+
+    async def work() -> bytes:
+        service = Service(options=options(limits=replace(Limits(), read_seconds=0.2)))
+        async with served(service) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request_bytes(CHAT, json.loads(message("x" * (8 << 20))))[:-5])
+            return await reader.readline()  # 8 MB were good for 512 seconds
+
+    assert run(work()).split()[1] == b"408"
+
+
+def test_a_slow_body_that_keeps_coming_is_read() -> None:
+    """Control: longer in all than the time for one byte."""
+
+    async def work() -> bytes:
+        service = Service(options=options(limits=replace(Limits(), read_seconds=1.0)))
+        async with served(service) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            sent = request_bytes(CHAT, json.loads(message("x" * 40_000)))
+            for at in range(0, len(sent), 3000):
+                writer.write(sent[at : at + 3000])
+                await asyncio.sleep(0.1)
+            return await reader.readline()
+
+    assert run(work()).split()[1] == b"200"
+
+
+def test_bodies_share_their_memory_and_small_ones_go_on() -> None:
+    """B67: large ones that do not come to an end leave room for others."""
+
+    async def work() -> None:
+        limits = replace(Limits(), body_bytes=1 << 20, bodies_bytes=4 << 20)
+        service = Service(options=options(limits=limits))
+        large = request_bytes(CHAT, json.loads(message("x" * 1_000_000)))
+        async with served(service) as port:
+            open_, refused = [], []
+            for _ in range(12):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(large[:-5])
+                await writer.drain()
+                open_.append((reader, writer))
+            await asyncio.sleep(0.3)
+            for reader, _ in open_:
+                with contextlib.suppress(TimeoutError):
+                    refused.append(await asyncio.wait_for(reader.readuntil(b"}}"), 0.02))
+            assert 6 <= len(refused) <= 10  # 3 MB are held at most, which leaves one for others
+            assert all(b" 503 " in it and b"retry-after: 1" in it for it in refused)
+            assert all(b"too_many_bodies" in it for it in refused)
+            assert await status(port, request_bytes(CHAT, json.loads(message("x" * 50_000)))) == 200
+            for _, writer in open_:
+                writer.transport.abort()
+            await asyncio.sleep(0.1)
+            # Memory comes back, and one alone may be as large as any may be.
+            assert await status(port, large) == 200
+
+    run(work())
+
+
+def test_a_body_is_not_refused_for_itself() -> None:
+    """However little memory there is for all."""
+
+    async def work() -> int:
+        limits = replace(Limits(), body_bytes=1 << 20, bodies_bytes=1)
+        async with served(Service(options=options(limits=limits))) as port:
+            room = (1 << 20) - len(message(""))
+            return await status(port, request_bytes(CHAT, json.loads(message("x" * room))))
+
+    assert run(work()) == 200
+
+
+async def status(port: int, sent: bytes) -> int:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    found = int((await reader.readline()).split()[1])
+    writer.transport.abort()
+    return found
 
 
 def test_a_client_that_leaves_in_the_middle_of_its_body_starts_nothing() -> None:

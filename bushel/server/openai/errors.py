@@ -20,7 +20,7 @@ _ANYWHERE = {
     405: "The method is not supported here.",
     431: "The request's header is too large.",
     500: "An unexpected error; the server's log has it under the request id.",
-    503: "The server has no room for another connection, or the engine is not ready.",
+    503: "The server has no room for another connection or body, or the engine is not ready.",
 }
 _WITH_BODY = {
     408: "The body did not arrive in time, or the request took longer than its timeout.",
