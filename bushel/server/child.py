@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 from bushel.core import BushelError
 from bushel.core.wire import Assembler, Message, encode
+from bushel.server.log_queue import ChildOutput
 
+log = logging.getLogger(__name__)
 M = TypeVar("M")
 
 
@@ -37,7 +41,7 @@ class Child(asyncio.Protocol, Generic[M]):
     ) -> Child[M]:
         child = cls(messages, on_message)
         ours, theirs = socket.socketpair()
-        with theirs:
+        with theirs, _output(module) as output:
             child._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -45,6 +49,8 @@ class Child(asyncio.Protocol, Generic[M]):
                 str(theirs.fileno()),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
             )
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: child, sock=ours)
@@ -94,3 +100,22 @@ class Child(asyncio.Protocol, Generic[M]):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closed.set()
+
+
+@contextlib.contextmanager
+def _output(module: str) -> Iterator[int | None]:
+    """Where a child's own writing goes: to the log. On a terminal it stays there (None), since
+    somebody reads it, and a download shows its progress.
+    """
+    if sys.stderr is not None and sys.stderr.isatty():
+        yield None
+        return
+    ours, theirs = os.pipe()
+    try:
+        yield theirs
+    except BaseException:
+        os.close(ours)
+        raise
+    finally:
+        os.close(theirs)
+    ChildOutput(ours, module.split(".")[1], log)

@@ -49,6 +49,7 @@ def _bound(host: str, port: int) -> socket.socket:
 async def _serve(options: ServerOptions, names: Names, sock: socket.socket) -> int:
     service = Service(options, names, Metrics(names.main))
     server = make_server(create_app(service), options)
+    service.metrics.loop.start()
     running = asyncio.create_task(service.run())
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     greeting = asyncio.create_task(_greet(service, sock.getsockname()[1]))
@@ -88,6 +89,7 @@ class _Ending:
         if self._asked.is_set():
             log.warning("ending at once")
             self._service.kill()
+            logs.drain()
             os._exit(1)
         self._asked.set()
 

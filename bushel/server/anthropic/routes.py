@@ -14,7 +14,7 @@ from bushel.server.anthropic.conversation import conversation_of
 from bushel.server.anthropic.errors import Threaded, documented
 from bushel.server.anthropic.schema import Count, CountRequest, Message, MessagesRequest
 from bushel.server.anthropic.writer import MessageWriter
-from bushel.server.body import JsonRoute
+from bushel.server.body import JsonRoute, conversation, said_in
 from bushel.server.errors import ApiError
 from bushel.server.openai.params import note_unknown, salt
 from bushel.server.openai.schema import Sampling
@@ -40,7 +40,7 @@ def message_routes(service: Service) -> APIRouter:
     async def messages(body: MessagesRequest, request: Request) -> Response:
         model = _checked(service, body)
         job = Job(
-            request=_conversation(await request.json()),
+            request=await conversation(request, lambda: _conversation(said_in(request))),
             params=_params(body),
             model=model,
             api="messages",
@@ -69,7 +69,8 @@ def message_routes(service: Service) -> APIRouter:
     )
     async def count_tokens(body: CountRequest, request: Request) -> Count:
         _checked(service, body)
-        ids = await service.encode(_conversation(await request.json()))
+        said = await conversation(request, lambda: _conversation(said_in(request)))
+        ids = await service.encode(said)
         return Count(input_tokens=len(ids))
 
     _add_probes(routes)

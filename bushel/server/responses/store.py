@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import msgspec
 
@@ -72,6 +73,11 @@ class Kept:
     def conversation(self) -> tuple[Encoded, ...]:
         return (*self.earlier, *self.own, *self.output)
 
+    @cached_property
+    def named(self) -> dict[str, Encoded]:
+        """Of what it added, the first item of each id."""
+        return {it.id: it for it in reversed(self.added)}
+
     @property
     def added(self) -> tuple[Encoded, ...]:
         return (*self.own, *self.output)
@@ -114,11 +120,13 @@ class Store:
         return kept
 
     def item(self, owner: str, salt: str, name: str) -> Item | None:
+        found = self.find(owner, salt, name)
+        return None if found is None else found.item()
+
+    def find(self, owner: str, salt: str, name: str) -> Encoded | None:
         origin = self._origins.get((owner, name))
         kept = self.get(*origin) if origin is not None else None
-        if kept is None or kept.salt != salt:
-            return None
-        return next(it.item() for it in kept.added if it.id == name)
+        return None if kept is None or kept.salt != salt else kept.named[name]
 
     def drop(self, owner: str, name: str) -> bool:
         """False if there is no such response."""
