@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NoReturn
@@ -26,7 +25,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _complain(message: str) -> None:
-    print(f"bushel: {' '.join(message.split())}", file=sys.stderr)
+    logs.complain(f"bushel: {' '.join(message.split())}")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -44,6 +44,7 @@ _GO_ON, _NOTHING = Plan(decode=True), Plan()
 _SHORT_WAIT = 0.01  # seconds until the next look at what has been read or compiled
 # Steps that fail with this sequence in them before it is ended, whoever is to blame.
 _MOST_FAULTS = 8
+_LOGPROBS = 256  # a prompt's, in one event: more would keep its receiver busy for too long
 
 
 class Engine:
@@ -327,10 +328,10 @@ class Engine:
         for ready in self._queue.finish(id, self._clock()):
             sequence = ready.sequence
             if job.prompt_logprobs and not job.replay:
-                found = tuple(job.prompt_logprobs)
-                self._events.append(
-                    Event(sequence.request.id, sequence.choice, prompt_logprobs=found)
-                )
+                found, owner = tuple(job.prompt_logprobs), (sequence.request.id, sequence.choice)
+                for at in range(0, len(found), _LOGPROBS):
+                    part = found[at : at + _LOGPROBS]
+                    self._events.append(Event(*owner, prompt_logprobs=part))
 
     # -- emit ------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from bushel.core import BushelError, Event, Prepared, Request
@@ -113,8 +114,11 @@ class Process:
 
     def _report(self, events: list[Event]) -> None:
         started = self._engine.take_started()
-        if events or started:
-            self._link.send(Stepped(events, started))
+        for slice in _slices(events):
+            self._link.send(Stepped(slice, started))
+            started = []
+        if started:
+            self._link.send(Stepped([], started))
 
     @property
     def _kind(self) -> tuple[bool, int]:
@@ -132,6 +136,18 @@ class Process:
             patience = _FIRST_USE if first else _FACTOR * self._engine.work.seconds
             self._link.send(Beat(self._steps, busy, patience, self.status))
             time.sleep(_BEAT)
+
+
+def _slices(events: list[Event]) -> Iterator[list[Event]]:
+    """Log-probabilities of a long prompt by themselves: the front decodes a message in one go."""
+    kept: list[Event] = []
+    for event in events:
+        kept.append(event)
+        if event.prompt_logprobs:
+            yield kept
+            kept = []
+    if kept:
+        yield kept
 
 
 def main(descriptor: int) -> int:

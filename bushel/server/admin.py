@@ -92,7 +92,7 @@ class DetokenizeRequest(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     model: Annotated[str, Field(strict=True)] | None = None
-    tokens: Annotated[list[TokenId], Field(max_length=_MOST_IDS)]
+    tokens: Annotated[list[TokenId], Field(max_length=_MOST_IDS, fail_fast=True)]
 
 
 class Text(BaseModel):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from bushel.core import Event, Usage
 from bushel.server.job import Job
+from bushel.server.ticket import SLICE_TOKENS, weight
 
 if TYPE_CHECKING:
     from bushel.server.service import Service
@@ -120,13 +121,17 @@ class Answer:
         """May be cancelled while it waits; nothing is lost."""
         if not self._pumps:
             return await anext(self._tickets[0])
+        if not self._queue.empty():  # others first
+            await asyncio.sleep(0)
         found: list[Event] = []
+        tokens = 0
         while not self._failure:
-            if found and self._queue.empty():
+            if found and (self._queue.empty() or tokens >= SLICE_TOKENS):
                 return found
             got = await self._queue.get() if not found else self._queue.get_nowait()
             if isinstance(got, list):
                 found.extend(got)
+                tokens += sum(map(weight, got))
             else:
                 self._failure = StopAsyncIteration() if got is None else got
                 if found:

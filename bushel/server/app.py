@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Characters of where an error is. A key of the client's may be part of it.
+_LONGEST_PLACE = 256
+
 
 def create_app(service: Service) -> FastAPI:
     """Starting and stopping the service is its owner's business."""
@@ -122,7 +125,7 @@ def explained(errors: Sequence[Any]) -> ApiError:
     place = "".join(
         f"[{it}]" if isinstance(it, int) else f".{it}" for it in first["loc"][1:]
     ).removeprefix(".")
-    place += first.get("ctx", {}).get("path", "")
+    place = (place + first.get("ctx", {}).get("path", ""))[:_LONGEST_PLACE]
     said = str(first["msg"])
     if first["type"] == "missing":
         said = "is missing"

@@ -1,42 +1,51 @@
-"""Request bodies: read under limits, decoded as strict JSON, given to FastAPI as plain objects."""
+"""Request bodies: read under limits, decoded as strict JSON, given to FastAPI as checked models.
+
+A body that is large, or holds much, is decoded and checked in a thread, in slices; what an API
+makes of it then goes there too (`aside`). The event loop only ever works on small ones.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, cast
 
 import msgspec
 from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
 
+from bushel.core.conversation import Conversation
 from bushel.server.bodies import Bodies, Body
 from bushel.server.errors import ApiError
+from bushel.server.json_decode import decode
 from bushel.server.options import Limits
 
-# Decoding 1 MB, or checking so many values, takes about 2 ms, the longest that the event loop
-# should be busy with one thing.
-_IN_A_THREAD = 1 << 20
-_MANY_VALUES = 1 << 14
+# What the event loop does itself. Decoding and checking so many values takes some 20 ms at most (80
+# where all are the slowest fractions), and an agent's body of 86 kB 1 ms.
+_LIGHT_BYTES, _LIGHT_VALUES = 256 << 10, 8192
 # A body that arrives more slowly than this, in bytes per second, is an attack or a dead link.
 _SLOWEST = 16 << 10
-# Three bytes ("[],") become 64 in memory. More commas and brackets than this need 100 MB of prose.
-_MOST_VALUES = 1 << 22
-# What msgpack can carry to a worker.
-_LEAST, _MOST = -(1 << 63), (1 << 64) - 1
+# Each keeps the interpreter lock for up to 5 ms at a time; more of them only add up.
+_THREADS = ThreadPoolExecutor(2, thread_name_prefix="body")
+T = TypeVar("T")
 
 
 class _Read(Request):
-    """A request whose body has been read and decoded."""
+    """A request whose body has been read, decoded and checked."""
 
-    parsed: Any = None
+    parsed: Any = None  # as JSON has it
+    model: BaseModel | None = None
+    heavy = False
 
     async def body(self) -> bytes:
         # FastAPI asks for it only to see whether there is one.
         return b"read"
 
     async def json(self) -> Any:
-        return self.parsed
+        return self.model
 
 
 class JsonRoute(APIRoute):
@@ -46,23 +55,72 @@ class JsonRoute(APIRoute):
         handler = super().get_route_handler()
         if self.body_field is None:
             return handler
+        model = cast(type[BaseModel], self.body_field.field_info.annotation)
 
         async def read_first(request: Request) -> Response:
             read = _Read(request.scope, request.receive, request._send)
-            read.parsed = await _parsed(request)
+            limits: Limits = request.app.state.limits
+            bodies: Bodies = request.app.state.bodies
+            with bodies.reading() as body:
+                data = await read_body(request, limits, body)
+                read.heavy = _heavy(data)
+                read.parsed, read.model = await _aside(read, lambda: _checked(data, model, limits))
             return await handler(read)
 
         return read_first
 
 
-async def _parsed(request: Request) -> Any:
-    limits: Limits = request.app.state.limits
-    bodies: Bodies = request.app.state.bodies
-    with bodies.reading() as body:
-        data = await read_body(request, limits, body)
-        if len(data) > _IN_A_THREAD or data.count(b",") > _MANY_VALUES:
-            return await asyncio.to_thread(decode, data, limits.depth)
-        return decode(data, limits.depth)
+def _heavy(data: bytes) -> bool:
+    """Strings count too, which costs prose a detour now and then."""
+    return len(data) > _LIGHT_BYTES or sum(map(data.count, (b",", b"[", b"{"))) > _LIGHT_VALUES
+
+
+def _checked(data: bytes, model: type[BaseModel], limits: Limits) -> tuple[Any, BaseModel]:
+    value = decode(data, limits)
+    if isinstance(value, dict) and len(value) > limits.fields:
+        raise ApiError(400, f"The body has more than {limits.fields} fields.", code="invalid_value")
+    try:
+        return value, model.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise RequestValidationError([{**first, "loc": ("body", *first["loc"])}]) from None
+
+
+# -- what the APIs make of a body --------------------------------------------------------------
+
+
+def said_in(request: Request) -> Any:
+    """The body as JSON has it."""
+    return cast(_Read, request).parsed
+
+
+async def aside(request: Request, work: Callable[[], T]) -> T:
+    """Work on a request's body, where it keeps nobody waiting. It may not touch what belongs to
+    the event loop.
+    """
+    return await _aside(cast(_Read, request), work)
+
+
+async def _aside(request: _Read, work: Callable[[], T]) -> T:
+    if not request.heavy:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, work)
+
+
+async def conversation(request: Request, make: Callable[[], Conversation]) -> Conversation:
+    """What a body says to the model. The messages of a large one are encoded for the worker that
+    gets them, since that takes time too.
+    """
+
+    def packed() -> Conversation:
+        said = make()
+        messages = msgspec.Raw(msgspec.msgpack.encode(said["messages"]))
+        return cast(Conversation, {**said, "messages": messages})
+
+    return await aside(request, packed if cast(_Read, request).heavy else make)
+
+
+# -- reading -----------------------------------------------------------------------------------
 
 
 async def read_body(request: Request, limits: Limits, body: Body) -> bytes:
@@ -97,44 +155,3 @@ def _too_large(limits: Limits) -> ApiError:
     return ApiError(
         413, f"The body is larger than {limits.body_bytes} bytes.", code="body_too_large"
     )
-
-
-def decode(data: bytes, depth: int) -> Any:
-    """JSON as plain objects; NaN, infinity, broken UTF-8 and half surrogates are errors."""
-    openings = data.count(b"[") + data.count(b"{")
-    if openings + data.count(b",") > _MOST_VALUES:
-        raise ApiError(413, "The body holds too many values.", code="body_too_large")
-    try:
-        value = msgspec.json.decode(data)
-    except RecursionError:
-        raise _too_deep(depth) from None
-    except UnicodeDecodeError:
-        raise _malformed("it is not valid UTF-8") from None
-    except msgspec.DecodeError as error:  # says where, and never what
-        raise _malformed(str(error)) from None
-    _check_values(value, depth)
-    return value
-
-
-def _malformed(why: str) -> ApiError:
-    return ApiError(400, f"The body is not JSON: {why}.", code="invalid_json")
-
-
-def _too_deep(depth: int) -> ApiError:
-    return ApiError(400, f"The body is nested deeper than {depth} levels.", code="invalid_json")
-
-
-def _check_values(value: Any, depth: int) -> None:
-    """Neither too deep, nor with an integer that the processes cannot tell each other."""
-    level: list[Any] = [[value]]
-    for _ in range(depth + 1):
-        inside = [
-            it for outer in level for it in (outer.values() if type(outer) is dict else outer)
-        ]
-        whole = [it for it in inside if type(it) is int]
-        if whole and (min(whole) < _LEAST or max(whole) > _MOST):
-            raise _malformed("it holds an integer of more than 64 bits")
-        level = [it for it in inside if type(it) is dict or type(it) is list]
-        if not level:
-            return
-    raise _too_deep(depth)

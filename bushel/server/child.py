@@ -12,19 +12,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from bushel.core import BushelError
 from bushel.core.wire import Assembler, Message, Pulse, encode
 from bushel.server.descriptors import reserve
+from bushel.server.log_queue import ChildOutput
 
+log = logging.getLogger(__name__)
 M = TypeVar("M")
 
 _LOOK = 1.0  # seconds between looks whether it is alive
@@ -54,7 +57,7 @@ class Child(asyncio.Protocol, Generic[M]):
         with reserve.lent():
             ours, theirs = socket.socketpair()
             try:
-                with theirs:
+                with theirs, _output(module) as output:
                     child._process = await asyncio.create_subprocess_exec(
                         sys.executable,
                         "-m",
@@ -62,6 +65,8 @@ class Child(asyncio.Protocol, Generic[M]):
                         str(theirs.fileno()),
                         pass_fds=[theirs.fileno()],
                         stdin=asyncio.subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=output,
                         start_new_session=True,  # Ctrl-C in a terminal is for the front alone
                     )
                 loop = asyncio.get_running_loop()
@@ -136,6 +141,25 @@ class Child(asyncio.Protocol, Generic[M]):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closed.set()
+
+
+@contextlib.contextmanager
+def _output(module: str) -> Iterator[int | None]:
+    """Where a child's own writing goes: to the log. On a terminal it stays there (None), since
+    somebody reads it, and a download shows its progress.
+    """
+    if sys.stderr is not None and sys.stderr.isatty():
+        yield None
+        return
+    ours, theirs = os.pipe()
+    try:
+        yield theirs
+    except BaseException:
+        os.close(ours)
+        raise
+    finally:
+        os.close(theirs)
+    ChildOutput(ours, module.split(".")[1], log)
 
 
 def cannot_spawn(error: OSError) -> str:

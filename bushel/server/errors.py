@@ -64,3 +64,21 @@ def timed_out(seconds: float) -> ApiError:
 
 def cancelled() -> ApiError:
     return ApiError(409, "The request was cancelled.", code="request_cancelled")
+
+
+def slow_reader() -> ApiError:
+    return ApiError(
+        408,
+        "The reply was ended, because too much of it had not been read. Read it faster, or ask for "
+        "fewer log-probabilities or replies.",
+        code="slow_reader",
+    )
+
+
+def reply_too_large(most: int) -> ApiError:
+    return ApiError(
+        400,
+        f"The reply is larger than {most} bytes. Ask for a stream, or for fewer log-probabilities, "
+        "tokens or replies.",
+        code="reply_too_large",
+    )

@@ -7,20 +7,28 @@ only with `--log-prompts`.
 
 from __future__ import annotations
 
+import atexit
+import itertools
 import json
 import logging
 import re
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import TracebackType
 from typing import Any, TextIO
 
+import msgspec
+
+from bushel.server.log_queue import LogQueue
 from bushel.server.options import ServerOptions
 from bushel.server.record import Record
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 _SHOWN_STRING, _SHOWN_PROMPT = 500, 4000  # characters; a picture is megabytes of them
+_SHOWN_VALUES = 1000  # of a request; more than that many characters can show
 _BARE = re.compile(r"[\w.:/@+-]+")
 
 log = logging.getLogger("bushel")
@@ -79,17 +87,65 @@ class Json(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+_queue: LogQueue | None = None
+_DRAIN = 2.0  # seconds for what waits to be written when the process ends
+
+
 def setup(options: ServerOptions, stream: TextIO | None = None) -> None:
     """From here on everything is logged to `stream` (stderr). Calling it again replaces that."""
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(Json() if options.log_json else Plain())
-    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    global _queue
+    drain()
+    if _queue is not None:
+        _queue.close()
+    else:
+        atexit.register(drain)
+    _queue = LogQueue(stream or sys.stderr)
+    _queue.setFormatter(Json() if options.log_json else Plain())
+    logging.basicConfig(handlers=[_queue], level=logging.WARNING, force=True)
     logging.captureWarnings(True)
+    if stream is None:
+        _log_faults()
     log.setLevel(options.log_level.upper())
     # Asked for by a flag of its own, so it does not depend on the level.
     _prompts.setLevel(logging.DEBUG if options.log_prompts else logging.CRITICAL + 1)
     # A line per connection; `finished` says more.
     logging.getLogger("uvicorn.access").disabled = True
+
+
+def drain(seconds: float = _DRAIN) -> None:
+    """Wait until what was logged is written; for so long, if nobody reads it."""
+    if _queue is not None:
+        _queue.drain(seconds)
+
+
+def complain(text: str) -> None:
+    """A last word to stderr, behind what was logged."""
+    if _queue is None:
+        print(text, file=sys.stderr)
+    else:
+        _queue.say(text)
+
+
+def dropped() -> int:
+    """Lines that nobody read in time."""
+    return 0 if _queue is None else _queue.dropped
+
+
+def _log_faults() -> None:
+    """What Python itself would write to stderr, and wait there."""
+
+    def died(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        log.critical("ended by a fault of its own", exc_info=(kind, error, trace))
+
+    def thread_died(it: threading.ExceptHookArgs) -> None:
+        if it.exc_value is not None:
+            fault = (it.exc_type, it.exc_value, it.exc_traceback)
+            log.error("a thread ended by a fault", exc_info=fault)
+
+    def unraisable(it: sys.UnraisableHookArgs) -> None:
+        log.error("%s", it.err_msg or "an exception that nobody could take", exc_info=it.exc_value)
+
+    sys.excepthook, threading.excepthook, sys.unraisablehook = died, thread_died, unraisable
 
 
 def relay(who: str, level: int, text: str) -> None:
@@ -174,20 +230,32 @@ def finished(record: Record) -> None:
         _requests.log(level, "%s", line(record), extra={"fields": fields(record)})
 
 
-def _shortened(value: Any) -> Any:
-    if isinstance(value, str):
-        return value if len(value) <= _SHOWN_STRING else value[:_SHOWN_STRING] + "…"
-    if isinstance(value, Mapping):
-        return {str(key): _shortened(it) for key, it in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return [_shortened(it) for it in value]
-    return value
+class _Shortened:
+    """A copy that shows no more than so many values, and the beginnings of long strings."""
+
+    def __init__(self, most: int = _SHOWN_VALUES):
+        self._left = most
+
+    def of(self, value: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            return "…"
+        if isinstance(value, str):
+            return value if len(value) <= _SHOWN_STRING else value[:_SHOWN_STRING] + "…"
+        if isinstance(value, msgspec.Raw):  # encoded already, since it is large
+            return f"… ({len(memoryview(value))} bytes)"
+        if isinstance(value, Mapping):
+            items = itertools.islice(value.items(), self._left + 1)
+            return {str(key)[:_SHOWN_STRING]: self.of(it) for key, it in items}
+        if isinstance(value, Sequence) and not isinstance(value, bytes):
+            return [self.of(it) for it in itertools.islice(value, self._left + 1)]
+        return value
 
 
 def prompt(id: str, request: Mapping[str, Any]) -> None:
     """What a client sent, if `--log-prompts` says so; it costs nothing otherwise."""
     if _prompts.isEnabledFor(logging.DEBUG):
-        said = json.dumps(_shortened(request), ensure_ascii=False, default=str)
+        said = json.dumps(_Shortened().of(request), ensure_ascii=False, default=str)
         shown = one_line(said, _SHOWN_PROMPT)
         _prompts.debug("%s sent %s", _word(id), shown, extra={"fields": {"id": id}})
 

@@ -20,9 +20,15 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
 from prometheus_client.registry import Collector
 
+from bushel.server import logs
+from bushel.server.loop_probe import LoopProbe
 from bushel.server.record import Record
 from bushel.server.reuse import Reuse
 
@@ -132,13 +138,20 @@ class EngineState(Collector):
             family.add_metric([self._model_name], value)
         return family
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         yield self._gauge("bushel:engine_up", "Whether the engine serves.", float(self.up))
         yield self._gauge(
             "bushel:preparing_requests",
             "Requests whose prompts are being templated, tokenized or decoded.",
             self.preparing,
         )
+        dropped = CounterMetricFamily(
+            "bushel:log_lines_dropped",
+            "Lines of the log that nobody read in time.",
+            labels=["model_name"],
+        )
+        dropped.add_metric([self._model_name], logs.dropped())
+        yield dropped
         for name, told, value in _GAUGES:
             yield self._gauge(name, told, value(self.status))
 
@@ -149,7 +162,8 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._gaps, self._engine = Gaps(model_name), EngineState(model_name)
         self.reuse = Reuse(model_name)
-        for collector in (self._gaps, self._engine, self.reuse):
+        self.loop = LoopProbe(model_name)
+        for collector in (self._gaps, self._engine, self.reuse, self.loop):
             self._registry.register(collector)
         ProcessCollector(registry=self._registry)  # the front's own memory and file descriptors
         self._labels: dict[Counter, set[str]] = {}

@@ -83,6 +83,7 @@ async def _serve(
 ) -> int:
     service = Service(options, names, Metrics(names.main))
     server = make_server(create_app(service), options)
+    service.metrics.loop.start()
     running = asyncio.create_task(service.run())
     serving = asyncio.create_task(server.serve(sockets=[]))
     while not server.started and not serving.done():
@@ -134,6 +135,7 @@ class _Ending:
         if self._asked.is_set():
             log.warning("ending at once")
             self._service.kill()
+            logs.drain()
             os._exit(1)
         self._asked.set()
 

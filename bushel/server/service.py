@@ -444,8 +444,7 @@ class Service:
                 live.record.start(started, now)
                 self.metrics.reuse.started(live.record)
         for event in message.events:
-            live = self._live.get(event.request_id)
-            if live is None:
+            if (live := self._live.get(event.request_id)) is None:
                 continue
             if event.finish_reason in ("error", "abort"):
                 self._abort(live, _lost(event))
@@ -457,8 +456,9 @@ class Service:
             if live.done:
                 self._forget(live)
                 self._end(live.record, None)
-        if tokens:
-            self.metrics.tokens(tokens, gaps)
+            elif live.overrun:
+                self._abort(live, errors.slow_reader())
+        self.metrics.tokens(tokens, gaps)
 
     async def _engine_status(self) -> dict[str, Any]:
         if self.supervisor.ready:

@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
-from bushel.server.body import decode
 from bushel.server.errors import ApiError
+from bushel.server.json_decode import decode
 from bushel.server.options import Limits
 
 from .scripted import PATIENCE, Service, ask, options, request_bytes, run, served
@@ -90,13 +91,15 @@ def test_nesting_beyond_what_a_stack_holds_is_the_same_400() -> None:
 
 
 def test_many_brackets_that_are_not_deep_are_fine() -> None:
-    assert decode(b"[" + b",".join([b"[]"] * 1000) + b"]", 2) == [[]] * 1000
-    assert decode(json.dumps("[" * 1000).encode(), 2) == "[" * 1000
+    assert (
+        decode(b"[" + b",".join([b"[]"] * 1000) + b"]", replace(Limits(), depth=2)) == [[]] * 1000
+    )
+    assert decode(json.dumps("[" * 1000).encode(), replace(Limits(), depth=2)) == "[" * 1000
 
 
 def test_small_values_by_the_million_are_refused_before_they_take_memory() -> None:
     with pytest.raises(ApiError) as refused:
-        decode(b"[" + b"[]," * (1 << 22) + b"[]]", 64)
+        decode(b"[" + b"[]," * (1 << 22) + b"[]]", Limits())
     assert refused.value.status == 413
 
 
@@ -119,7 +122,8 @@ def test_a_large_body_is_read_whole() -> None:
     service = Service()
     text = "All work and no play. " * 200_000
     assert send(message(text), service).status_code == 200
-    assert service.jobs[0].request["messages"][0]["content"] == text
+    messages = msgspec.msgpack.decode(service.jobs[0].request["messages"])
+    assert messages[0]["content"] == text
 
 
 def test_a_declared_size_of_any_length_is_an_answer_and_no_crash() -> None:

@@ -34,8 +34,16 @@ def options(**more: Any) -> ServerOptions:
     return ServerOptions(EngineOptions("org/model"), **more)
 
 
+class Stream(io.StringIO):
+    """What is logged, once it is written."""
+
+    def getvalue(self) -> str:
+        logs.drain()
+        return super().getvalue()
+
+
 def written(**more: Any) -> io.StringIO:
-    stream = io.StringIO()
+    stream = Stream()
     logs.setup(options(**more), stream)
     return stream
 
@@ -275,7 +283,7 @@ def test_every_line_is_json_when_asked() -> None:
 
 
 def test_setting_up_twice_does_not_write_twice() -> None:
-    stream = io.StringIO()
+    stream = Stream()
     for _ in range(2):
         logs.setup(options(), stream)
     logs.finished(record())

@@ -15,7 +15,7 @@ from bushel.server.anthropic.conversation import conversation_of
 from bushel.server.anthropic.errors import Threaded, documented
 from bushel.server.anthropic.schema import Count, CountRequest, Message, MessagesRequest
 from bushel.server.anthropic.writer import MessageWriter
-from bushel.server.body import JsonRoute
+from bushel.server.body import JsonRoute, conversation, said_in
 from bushel.server.counting import CountJob
 from bushel.server.errors import ApiError
 from bushel.server.job import Job
@@ -43,7 +43,7 @@ def message_routes(service: Service) -> APIRouter:
     async def messages(body: MessagesRequest, request: Request) -> Response:
         model = _checked(service, body)
         job = Job(
-            request=_conversation(await request.json()),
+            request=await conversation(request, lambda: _conversation(said_in(request))),
             params=_params(body),
             model=model,
             api="messages",
@@ -74,7 +74,8 @@ def message_routes(service: Service) -> APIRouter:
     async def count_tokens(body: CountRequest, request: Request) -> Response:
         model = _checked(service, body)
         name = request.scope["state"]["request_id"]
-        message = Prepare(name, dict(_conversation(await request.json())))
+        said = await conversation(request, lambda: _conversation(said_in(request)))
+        message = Prepare(name, dict(said))
         job = CountJob(message, "count_tokens", model, owner_of(request.headers))
 
         async def work() -> Count:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from bushel.server.anthropic.outline import Messages, System, ToolChoice, Tools
 from bushel.server.openai.fields import (
+    Hint,
     Real,
     Salt,
     Seconds,
@@ -25,7 +26,6 @@ from bushel.server.openai.fields import (
 )
 
 Flag = Annotated[bool, Field(strict=True)]
-Hint = Annotated[str, Field(strict=True)]
 Options = dict[str, Any]
 
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from bushel.core import CallBegin, CallPart, Delta, Event, Text, Thought, TokenLogprob
+from bushel.core import CallBegin, CallPart, Delta, Event, Text, Thought
 from bushel.server import sse
 from bushel.server.access import owner_of
 from bushel.server.answer import Answer
-from bushel.server.body import JsonRoute
+from bushel.server.body import JsonRoute, conversation
 from bushel.server.job import Job
 from bushel.server.openai.conversation import conversation_of
 from bushel.server.openai.errors import documented
-from bushel.server.openai.logprobs import chat_entries
+from bushel.server.openai.logprobs import Encoded, Room, chat_entries
 from bushel.server.openai.params import chat_params, check_amount, note_unknown, salt
 from bushel.server.openai.schema import ChatRequest
 from bushel.server.openai.shapes import ChatCompletion, streamed
@@ -49,7 +49,7 @@ def chat_routes(service: Service) -> APIRouter:
         params = chat_params(body)
         check_amount(service, 1, params, _REPLY_TOKENS)
         job = Job(
-            request=conversation_of(body),
+            request=await conversation(request, lambda: conversation_of(body)),
             params=params,
             model=model,
             api="chat",
@@ -82,10 +82,10 @@ class _Call(msgspec.Struct):
 class _Folded(msgspec.Struct):
     """One choice so far. The texts stay apart, since joining them each time costs their square."""
 
+    logprobs: Encoded
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[_Call] = []
-    logprobs: list[TokenLogprob] = []
     finish_reason: str | None = None
 
     def add(self, delta: Delta) -> None:
@@ -142,7 +142,8 @@ class ChatWriter(Chunked):
         head = _encode({**self._fields, "object": "chat.completion.chunk"})[:-1]
         self._head = b"data: " + head + b',"choices":['
         self._indexed = [self._head + b'{"index":%d,"delta":' % at for at in range(answer.choices)]
-        self._folded = [_Folded() for _ in range(answer.choices)]
+        room = Room(service.options.limits.reply_bytes)
+        self._folded = [_Folded(Encoded(room)) for _ in range(answer.choices)]
 
     # -- a stream --------------------------------------------------------------------------
 
@@ -184,7 +185,8 @@ class ChatWriter(Chunked):
             choice = self._folded[event.choice]
             for delta in event.deltas:
                 choice.add(delta)
-            choice.logprobs.extend(event.logprobs)
+            if self._logprobs:
+                choice.logprobs.add(chat_entries(self._vocabulary, event.logprobs))
             choice.finish_reason = event.finish_reason or choice.finish_reason
             self._totals.tokens += len(event.token_ids)
 
@@ -197,8 +199,7 @@ class ChatWriter(Chunked):
     def _choice(self, at: int, choice: _Folded) -> dict[str, Any]:
         logprobs = None
         if self._logprobs:
-            entries = chat_entries(self._vocabulary, choice.logprobs)
-            logprobs = {"content": entries, "refusal": None}
+            logprobs = {"content": choice.logprobs.list(), "refusal": None}
         return {
             "index": at,
             "message": choice.message(),

@@ -16,7 +16,7 @@ from bushel.server.answer import Answer
 from bushel.server.body import JsonRoute
 from bushel.server.job import Job
 from bushel.server.openai.errors import documented
-from bushel.server.openai.logprobs import LegacyLogprobs
+from bushel.server.openai.logprobs import Encoded, LegacyLogprobs, Room
 from bushel.server.openai.params import (
     check_amount,
     check_ids,
@@ -87,10 +87,7 @@ async def _echoed(service: Service, answer: Answer, body: CompletionRequest) -> 
 
 
 class _Part(msgspec.Struct):
-    """What some events add to one choice; the fold of them is the whole choice.
-
-    The texts stay apart, since joining them each time costs their square.
-    """
+    """What an event adds to one choice; the fold of them is the whole choice."""
 
     texts: list[str] = []
     logprobs: dict[str, list[Any]] | None = None
@@ -109,11 +106,26 @@ class _Part(msgspec.Struct):
             for name, values in more.logprobs.items():
                 self.logprobs[name] += values
 
+
+class _Whole(msgspec.Struct):
+    """One choice so far."""
+
+    room: Room
+    texts: list[str] = []
+    logprobs: dict[str, Encoded] = {}
+    finish_reason: str | None = None
+
+    def add(self, part: _Part) -> None:
+        self.texts += part.texts
+        self.finish_reason = part.finish_reason or self.finish_reason
+        for name, values in (part.logprobs or {}).items():
+            self.logprobs.setdefault(name, Encoded(self.room)).add(values)
+
     def choice(self, index: int) -> dict[str, Any]:
         return {
             "index": index,
-            "text": self.text,
-            "logprobs": self.logprobs,
+            "text": "".join(self.texts),
+            "logprobs": {name: it.list() for name, it in self.logprobs.items()} or None,
             "finish_reason": self.finish_reason,
         }
 
@@ -141,7 +153,9 @@ class CompletionWriter(Chunked):
             if body.logprobs is None
             else [LegacyLogprobs(service.vocabulary) for _ in range(count)]
         )
-        self._whole = [_Part() for _ in range(count)]
+        room = Room(service.options.limits.reply_bytes)
+        self._whole = [_Whole(room) for _ in range(count)]
+        self._told = [0] * count  # of each prompt's tokens, those whose log-probabilities are
         self._fields = {
             "id": f"cmpl-{answer.id}",
             "object": "text_completion",
@@ -157,6 +171,9 @@ class CompletionWriter(Chunked):
         part = _Part(finish_reason=event.finish_reason)
         if event.choice in self._echoes:
             self._echoes.discard(event.choice)
+            assert self._echoed is not None
+            part.texts.append(self._echoed[event.choice // self._each])
+        if event.prompt_logprobs and self._logprobs is not None:
             part.add(self._echo(event))
         if self._silent:
             part.finish_reason = event.finish_reason and "length"
@@ -169,13 +186,12 @@ class CompletionWriter(Chunked):
         return part
 
     def _echo(self, event: Event) -> _Part:
-        assert self._echoed is not None
-        prompt = event.choice // self._each
-        part = _Part([self._echoed[prompt]])
-        if self._logprobs is not None:
-            ids = self._answer.tickets[prompt].prompt_ids
-            part.logprobs = self._logprobs[event.choice].prompt(ids, event.prompt_logprobs)
-        return part
+        """Of a long prompt they come in slices."""
+        assert self._logprobs is not None
+        ids = self._answer.tickets[event.choice // self._each].prompt_ids
+        at, found = self._told[event.choice], event.prompt_logprobs
+        self._told[event.choice] = end = at + len(found)
+        return _Part(logprobs=self._logprobs[event.choice].prompt(ids[at:end], found))
 
     # -- a stream --------------------------------------------------------------------------
 

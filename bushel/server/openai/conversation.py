@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, cast
 
 from bushel.core.conversation import Conversation, Shape, Thinking, Tool, Turn
 from bushel.server.errors import ApiError
+from bushel.server.json_decode import decode
 from bushel.server.openai.schema import ChatRequest
+from bushel.server.options import Limits
 
 # What turns a model's thinking off, of the efforts that clients name.
 _NO_EFFORT = ("none",)
@@ -50,7 +51,8 @@ def offered(tools: Any, choice: Any, said: Conversation) -> list[Tool]:
                 param="tool_choice",
             )
         if "allowed" in choice:
-            found = [it for it in found if it["function"]["name"] in wanted]
+            allowed = frozenset(wanted)
+            found = [it for it in found if it["function"]["name"] in allowed]
             choice = "required" if choice["required"] else "auto"
     if choice == "required" and not found:
         raise ApiError(400, "tool_choice is required, but there are no tools.", param="tool_choice")
@@ -131,8 +133,8 @@ def _parsed(schema: dict[str, Any] | str) -> dict[str, Any]:
     if isinstance(schema, dict):
         return schema
     try:
-        found = json.loads(schema)
-    except ValueError:
+        found = decode(schema.encode(), Limits())
+    except ApiError:
         found = None
     if not isinstance(found, dict):
         raise ApiError(400, "guided_json must be a JSON schema.", param="guided_json")

@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticCustomError
 
 from bushel.core.params import MAX_CHOICES, MAX_SALT, MAX_STOPS
@@ -14,6 +20,7 @@ from bushel.server.openai.messages import wrong
 MOST_BIASES = 1024
 MOST_TOP_LOGPROBS = 20
 _LONGEST_STOP = 4096
+_LONGEST_HINT = 1 << 16
 _MOST_TOKENS = 1 << 31
 _LARGEST_ID = (1 << 31) - 1
 _BIAS_KEY = re.compile("[0-9]{1,9}")
@@ -43,7 +50,9 @@ Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 _Whole = BeforeValidator(_whole)
 
 Flag = Annotated[bool, Field(strict=True)]
-Hint = Annotated[str, Field(strict=True)]
+# Names and keys, some of which come back in replies; and texts, which a body's size bounds.
+Hint = Annotated[str, Field(strict=True, max_length=_LONGEST_HINT)]
+Prose = Annotated[str, Field(strict=True)]
 Temperature = Annotated[Real, Field(ge=0, le=100)]
 Share = Annotated[Real, Field(ge=0, le=1)]
 Penalty = Annotated[Real, Field(ge=-100, le=100)]
@@ -57,7 +66,7 @@ TopLogprobs = Annotated[int, Field(strict=True, ge=0, le=MOST_TOP_LOGPROBS), _Wh
 Seconds = Annotated[Real, Field(gt=0, le=86400)]
 TokenId = Annotated[int, Field(strict=True, ge=0, le=_LARGEST_ID), _Whole]
 Salt = Annotated[str, Field(strict=True, max_length=MAX_SALT)]
-TokenIds = Annotated[list[TokenId], Field(max_length=MOST_BIASES)]
+TokenIds = Annotated[list[TokenId], Field(max_length=MOST_BIASES, fail_fast=True)]
 
 
 def _biases(value: dict[str, float]) -> dict[int, float]:
@@ -65,6 +74,13 @@ def _biases(value: dict[str, float]) -> dict[int, float]:
         if not _BIAS_KEY.fullmatch(key):
             raise PydanticCustomError("malformed", "must have token ids as its keys")
     return {int(key): bias for key, bias in value.items()}
+
+
+def _few_biases(value: Any) -> Any:
+    # Pydantic counts an object's keys only when it has checked them all.
+    if isinstance(value, dict) and len(value) > MOST_BIASES:
+        raise wrong("", f"must have at most {MOST_BIASES} token ids")
+    return value
 
 
 _Bias = Annotated[Real, Field(ge=-1e6, le=1e6)]
@@ -78,7 +94,7 @@ _BIAS_SCHEMA: dict[str, Any] = {
 }
 LogitBias = Annotated[
     dict[str, _Bias],
-    Field(max_length=MOST_BIASES),
+    BeforeValidator(_few_biases),
     AfterValidator(_biases),
     WithJsonSchema(_BIAS_SCHEMA),
 ]
@@ -155,6 +171,7 @@ Prompts = Annotated[
 
 # What `apply_chat_template` itself takes: a request may set a template's variables, and whether
 # the prompt ends with an open turn, but not these.
+_MOST_VARIABLES = 64
 _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]{0,63}")
 _RESERVED = frozenset(
     {
@@ -176,6 +193,8 @@ _RESERVED = frozenset(
 
 
 def _template_options(value: dict[str, Any]) -> dict[str, Any]:
+    if len(value) > _MOST_VARIABLES:
+        raise wrong("", f"must be at most {_MOST_VARIABLES} variables")
     for key in value:
         if key in _RESERVED or not _VARIABLE.fullmatch(key):
             raise wrong("", "may only set variables of the chat template")
@@ -185,12 +204,12 @@ def _template_options(value: dict[str, Any]) -> dict[str, Any]:
 TemplateOptions = Annotated[
     dict[str, Any],
     Field(
-        max_length=64,
         json_schema_extra={
+            "maxProperties": _MOST_VARIABLES,
             "propertyNames": {
                 "pattern": f"^{_VARIABLE.pattern}$",
                 "not": {"enum": sorted(_RESERVED)},
-            }
+            },
         },
     ),
     AfterValidator(_template_options),

@@ -7,13 +7,17 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from bushel.core import TokenLogprob
+from bushel.server.errors import reply_too_large
 
 if TYPE_CHECKING:
     from bushel.server.vocabulary import Vocabulary
 
 # JSON has no infinity; this is what OpenAI's API writes for a token that cannot come.
 _LOWEST = -9999.0
+_encode = msgspec.json.encode
 
 
 def _finite(logprob: float) -> float:
@@ -39,6 +43,35 @@ def chat_entries(vocabulary: Vocabulary, found: Iterable[TokenLogprob]) -> list[
     ]
 
 
+class Room:
+    """Bytes that a reply may still grow by."""
+
+    def __init__(self, most: int):
+        self._most = self._left = most
+
+    def take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise reply_too_large(self._most)
+
+
+class Encoded:
+    """Elements of a JSON list, encoded as they come: all at once would keep everyone waiting."""
+
+    def __init__(self, room: Room):
+        self._room = room
+        self._pieces: list[bytes] = []
+
+    def add(self, elements: Sequence[Any]) -> None:
+        if elements:
+            piece = _encode(elements)[1:-1]
+            self._room.take(len(piece) + 1)
+            self._pieces.append(piece)
+
+    def list(self) -> msgspec.Raw:
+        return msgspec.Raw(b"[" + b",".join(self._pieces) + b"]")
+
+
 class LegacyLogprobs:
     """The completions API's four parallel lists, one choice of a reply at a time.
 
@@ -53,7 +86,7 @@ class LegacyLogprobs:
     def prompt(
         self, ids: Sequence[int], found: Sequence[TokenLogprob | None]
     ) -> dict[str, list[Any]]:
-        """An echoed prompt; its first token has nothing to be predicted from."""
+        """Some of an echoed prompt; its first token has nothing to be predicted from."""
         return self._lists(zip(ids, found, strict=True))
 
     def reply(self, found: Sequence[TokenLogprob]) -> dict[str, list[Any]]:

@@ -30,9 +30,10 @@ _logged: set[str] = set()
 
 def note_ignored(name: str, why: str) -> None:
     """One line per name and process."""
+    name = name[:_LONGEST_NAME]
     if name not in _logged and len(_logged) < _MOST_NAMES:
         _logged.add(name)
-        logger.warning("Ignored the request field %r: %s.", name[:_LONGEST_NAME], why)
+        logger.warning("Ignored the request field %r: %s.", name, why)
 
 
 def note_unknown(body: BaseModel) -> None:

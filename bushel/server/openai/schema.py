@@ -16,6 +16,7 @@ from bushel.server.openai.fields import (
     Flag,
     Hint,
     Prompts,
+    Prose,
     TemplateOptions,
     Tokens,
     TokensOrNone,
@@ -53,7 +54,7 @@ class ThinkingSwitch(BaseModel):
     budget_tokens: TokensOrNone | None = None
 
 
-Alternatives = Annotated[list[Hint], Field(min_length=1, max_length=1024)]
+Alternatives = Annotated[list[Prose], Field(min_length=1, max_length=1024, fail_fast=True)]
 
 
 class Sampling(SamplingFields):
@@ -118,9 +119,9 @@ class ChatRequest(Sampling):
     parallel_tool_calls: Flag | None = None
     response_format: ResponseFormat | None = None
     guided_choice: Alternatives | None = None
-    guided_grammar: Hint | None = None
-    guided_json: dict[str, Any] | Hint | None = None
-    guided_regex: Hint | None = None
+    guided_grammar: Prose | None = None
+    guided_json: dict[str, Any] | Prose | None = None
+    guided_regex: Prose | None = None
     structured_outputs: StructuredOutputs | None = None
 
     # Obeyed by models that can: several spellings of the same wish.
@@ -130,7 +131,7 @@ class ChatRequest(Sampling):
     enable_thinking: Flag | None = None
     thinking_budget: TokensOrNone | None = None
 
-    modalities: list[Literal["text"]] | None = None
+    modalities: Annotated[list[Literal["text"]], Field(fail_fast=True)] | None = None
     verbosity: Literal["medium"] | None = None
     audio: Unsupported = None
     chat_template: Unsupported = None

@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
 
 from bushel.core.conversation import Shape
 from bushel.server.openai.messages import wrong
@@ -97,10 +104,16 @@ def _choice(value: Any) -> str | dict[str, Any]:
 
 def _allowed(value: Any) -> dict[str, Any]:
     tools = value.get("tools") if isinstance(value, dict) else None
-    if not isinstance(tools, list) or not all(isinstance(it, dict) for it in tools):
-        raise wrong(".allowed_tools.tools", "must be a list of tools")
-    names = [it.get("name") or (it.get("function") or {}).get("name") for it in tools]
+    if not isinstance(tools, list) or len(tools) > MOST_TOOLS:
+        raise wrong(".allowed_tools.tools", f"must be a list of at most {MOST_TOOLS} tools")
+    names = [_named(f".allowed_tools.tools[{at}]", it) for at, it in enumerate(tools)]
     return {"allowed": names, "required": value.get("mode") == "required"}
+
+
+def _named(where: str, tool: Any) -> str:
+    inner = tool.get("function") if isinstance(tool, dict) else None
+    found = inner if isinstance(inner, dict) else tool
+    return checked_name(f"{where}.name", found.get("name") if isinstance(found, dict) else None)
 
 
 _CHOICE_SCHEMA = {
@@ -171,5 +184,5 @@ class StructuredOutputs(BaseModel):
     json_: dict[str, Any] | str | None = Field(None, alias="json")
     json_object: bool | None = None
     regex: str | None = None
-    choice: list[str] | None = None
+    choice: Annotated[list[str], Field(max_length=1024, fail_fast=True)] | None = None
     grammar: str | None = None

@@ -19,13 +19,12 @@ _OVERFLOW = "context_length_exceeded"
 
 
 class Envelope:
-    """One response; what was asked for is encoded once."""
+    """One response. asked: `fields_of` its request."""
 
-    def __init__(self, name: str, created: int, body: ResponsesRequest, model: str):
+    def __init__(self, name: str, created: int, asked: dict[str, msgspec.Raw]):
         self.id = name
         self._head = {"id": name, "object": "response", "created_at": created}
-        said = _asked(body, model)
-        self._asked = {key: msgspec.Raw(_encode(value)) for key, value in said.items()}
+        self._asked = asked
 
     def response(
         self,
@@ -46,6 +45,11 @@ class Envelope:
             **self._asked,
         }
         return msgspec.Raw(_encode(found))
+
+
+def fields_of(body: ResponsesRequest, model: str) -> dict[str, msgspec.Raw]:
+    """What was asked for, as the response repeats it; encoded once."""
+    return {key: msgspec.Raw(_encode(value)) for key, value in _asked(body, model).items()}
 
 
 def _asked(body: ResponsesRequest, model: str) -> dict[str, Any]:

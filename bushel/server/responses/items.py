@@ -14,6 +14,7 @@ Item = dict[str, Any]
 Find = Callable[[str], Item | None]
 
 MOST_ITEMS = 16384
+_REFERENCE = "item_reference"
 _PREFIXES = {
     "message": "msg",
     "reasoning": "rs",
@@ -26,6 +27,13 @@ _PREFIXES = {
 
 def new_id(kind: str) -> str:
     return f"{_PREFIXES.get(kind, 'item')}_{uuid.uuid4().hex}"
+
+
+def references(said: Any) -> list[str]:
+    """The ids that a body's `input` refers to, as often as it does."""
+    listed = said if isinstance(said, list) and len(said) <= MOST_ITEMS else []
+    found = [it.get("id") for it in listed if isinstance(it, dict) and _kind(it) == _REFERENCE]
+    return [name for name in found if isinstance(name, str)]
 
 
 def items_of(said: Any, find: Find) -> list[Item]:
@@ -42,12 +50,17 @@ def items_of(said: Any, find: Find) -> list[Item]:
 def _item(where: str, item: Any, find: Find) -> Item:
     if not isinstance(item, dict):
         raise wrong(where, "must be an object")
-    kind = item.get("type")
-    if kind is None:
-        kind = "message" if "role" in item else "item_reference" if "id" in item else None
+    kind = _kind(item)
     if not isinstance(kind, str):
         raise wrong(f"{where}.type", "must say what kind of item it is")
-    return _referenced(where, item, find) if kind == "item_reference" else _named(item, kind)
+    return _referenced(where, item, find) if kind == _REFERENCE else _named(item, kind)
+
+
+def _kind(item: Item) -> Any:
+    kind = item.get("type")
+    if kind is None:
+        kind = "message" if "role" in item else _REFERENCE if "id" in item else None
+    return kind
 
 
 def _named(item: Mapping[str, Any], kind: str) -> Item:

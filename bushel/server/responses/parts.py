@@ -12,6 +12,7 @@ from bushel.server.responses.wrong import unsupported, wrong
 Content = str | list[dict[str, Any]]
 
 MOST_PARTS = 4096
+_MOST_ESCAPES = 1 << 18  # in a data URL; each is an object for a moment
 # Texts under the names that the roles have for them.
 _TEXTS = {
     "input_text": "text",
@@ -89,6 +90,8 @@ def _file(where: str, part: dict[str, Any]) -> dict[str, Any]:
         return {"type": "image_url", "image_url": {"url": data}}
     if not _is_text(head.partition(";")[0]):
         raise unsupported(here, "must hold a text or an image; other files are not supported")
+    if payload.count("%") > _MOST_ESCAPES:
+        raise wrong(here, "has too many escapes: write it in base64")
     try:
         raw = base64.b64decode(payload) if head.endswith(";base64") else unquote_to_bytes(payload)
         text = raw.decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -14,15 +14,15 @@ from starlette.types import Receive, Scope, Send
 
 from bushel.server.access import Keys, owner_of
 from bushel.server.answer import Answer
-from bushel.server.body import JsonRoute
+from bushel.server.body import JsonRoute, aside, conversation
 from bushel.server.errors import ApiError
 from bushel.server.job import Job
 from bushel.server.openai.errors import documented
 from bushel.server.openai.params import note_ignored, note_unknown, salt
 from bushel.server.reply import Reply
 from bushel.server.responses.conversation import understood
-from bushel.server.responses.envelope import Envelope, refused
-from bushel.server.responses.items import Item, shown
+from bushel.server.responses.envelope import Envelope, fields_of, refused
+from bushel.server.responses.items import Item, references, shown
 from bushel.server.responses.schema import ResponsesRequest
 from bushel.server.responses.shapes import Deleted, ItemList, ResponseObject, streamed
 from bushel.server.responses.store import Encoded, Kept, Store, encoded, no_previous, no_response
@@ -82,14 +82,20 @@ async def _create(
     before = await _aside(
         lambda: [it.item() for it in earlier], sum(len(it.json) for it in earlier)
     )
-    talk = understood(body.said(), before, lambda name: store.item(owner, own_salt, name))
-    sent = request.headers.get("content-length", "")
-    own = await _aside(
-        lambda: encoded(talk.items if body.kept else ()), int(sent) if sent.isdecimal() else _LARGE
-    )
+    # The store belongs to the event loop; what is made of its items does not.
+    named = [store.find(owner, own_salt, name) for name in references(body.input)]
+    found = {it.id: it for it in named if it is not None}
+    _check_amount(service, [*earlier, *(it for it in named if it is not None)])
+
+    def find(name: str) -> Item | None:
+        return found[name].item() if name in found else None
+
+    talk = await aside(request, lambda: understood(body.said(), before, find))
+    own = await aside(request, lambda: encoded(talk.items if body.kept else ()))
+    asked = await aside(request, lambda: fields_of(body, model))
     stream = bool(body.stream)
     job = Job(
-        request=dict(talk.conversation),
+        request=await conversation(request, lambda: talk.conversation),
         params=body.params(body.max_output_tokens, body.logprobs),
         model=model,
         api="responses",
@@ -107,13 +113,13 @@ async def _create(
         def keep(payload: bytes, output: list[Item]) -> None:
             store.keep(Kept(name, owner, own_salt, payload, earlier, own, encoded(output)))
 
-        envelope = Envelope(name, answer.created, body, model)
+        envelope = Envelope(name, answer.created, asked)
         wanted = keep if body.kept else None
         return ResponseWriter(service, answer, envelope, body, talk.offers, wanted)
 
     def told(error: ApiError) -> bytes | None:
         name = f"{_PREFIX}{uuid.uuid4().hex}"
-        return refused(Envelope(name, int(time.time()), body, model), error)
+        return refused(Envelope(name, int(time.time()), asked), error)
 
     return _Reply(service, [job], writer, stream=stream, refused=told)
 
@@ -121,6 +127,17 @@ async def _create(
 async def _aside(work: Callable[[], T], size: int) -> T:
     """What takes long for so many bytes is done in a thread."""
     return work() if size < _LARGE else await asyncio.to_thread(work)
+
+
+def _check_amount(service: Service, kept: Sequence[Encoded]) -> None:
+    """What is only named, and may be named often, counts like what is sent."""
+    most = service.options.limits.body_bytes
+    if sum(len(it.json) for it in kept) > most:
+        raise ApiError(
+            413,
+            f"The items that the request refers to are larger than {most} bytes in all.",
+            code="body_too_large",
+        )
 
 
 class _Reply(Reply):

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchem
 from bushel.server.openai.fields import (
     Flag,
     Hint,
+    Prose,
     TemplateOptions,
     Tokens,
     TokensOrNone,
@@ -73,12 +74,12 @@ class ResponsesRequest(SamplingFields):
 
     model: Hint | None = None
     input: Input = None
-    instructions: Hint | None = None
+    instructions: Prose | None = None
     previous_response_id: Hint | None = None
     store: Flag | None = None
     stream: Flag | None = None
     stream_options: StreamOptions | None = None
-    include: list[Hint] | None = None
+    include: Annotated[list[Hint], Field(max_length=64, fail_fast=True)] | None = None
 
     tools: Tools = None
     tool_choice: Choice = None

@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import msgspec
 
@@ -74,6 +75,11 @@ class Kept:
     def conversation(self) -> tuple[Encoded, ...]:
         return (*self.earlier, *self.own, *self.output)
 
+    @cached_property
+    def named(self) -> dict[str, Encoded]:
+        """Of what it added, the first item of each id."""
+        return {it.id: it for it in reversed(self.added)}
+
     @property
     def added(self) -> tuple[Encoded, ...]:
         return (*self.own, *self.output)
@@ -133,11 +139,13 @@ class Store:
         return next((owner for owner, it in self._shelves.items() if name in it.names), None)
 
     def item(self, owner: str, salt: str, name: str) -> Item | None:
+        found = self.find(owner, salt, name)
+        return None if found is None else found.item()
+
+    def find(self, owner: str, salt: str, name: str) -> Encoded | None:
         origin = self._origins.get((owner, name))
         kept = self.get(*origin) if origin is not None else None
-        if kept is None or kept.salt != salt:
-            return None
-        return next(it.item() for it in kept.added if it.id == name)
+        return None if kept is None or kept.salt != salt else kept.named[name]
 
     def drop(self, owner: str, name: str) -> bool:
         """False if there is no such response."""

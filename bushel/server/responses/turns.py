@@ -54,6 +54,7 @@ def turns_of(instructions: Any, earlier: Sequence[Item], items: Sequence[Item]) 
         turns.take(f"previous_response_id: item {at}", item)
     for at, item in enumerate(items):
         turns.take(f"input[{at}]", item)
+    turns.end_reply()
     if not turns.all:
         raise wrong("input", "must have at least one message")
     return turns.all
@@ -66,6 +67,9 @@ class _Turns:
         self.all: list[Turn] = []
         self._reply: Turn | None = None
         self._names: dict[str, str] = {}  # of calls, by their ids
+        # What the reply has said and thought so far. Joining them each time costs their square.
+        self._said: list[Content] = []
+        self._thoughts: list[str] = []
 
     def take(self, where: str, item: Item) -> None:
         kind = item["type"]
@@ -85,7 +89,7 @@ class _Turns:
             raise wrong(f"{where}.type", "is not a kind of item that this server knows")
 
     def speak(self, role: Any, content: Content) -> None:
-        self._reply = None
+        self.end_reply()
         self.all.append({"role": role, "content": content})
 
     def _message(self, where: str, item: Item) -> None:
@@ -100,21 +104,19 @@ class _Turns:
             self.speak("system" if role == "developer" else role, content)  # B11
 
     def _answer(self, content: Content) -> None:
-        reply = self._growing()
-        before = reply.get("content") or ""
-        if before and not reply.get("tool_calls"):  # two replies, one after the other
-            self._reply = None
-            reply, before = self._growing(), ""
-        reply["content"] = _joined(before, content)
+        if self._said and not self._growing().get("tool_calls"):  # two replies, one after the other
+            self.end_reply()
+        self._growing()
+        if content:
+            self._said.append(content)
 
     def _thought(self, item: Item) -> None:
         text = opened(item.get("encrypted_content"))
         if text is None:
             text = text_of(item.get("content")) or text_of(item.get("summary"))
         if text:
-            reply = self._growing()
-            before = reply.get("reasoning_content")
-            reply["reasoning_content"] = f"{before}\n{text}" if before else text
+            self._growing()
+            self._thoughts.append(text)
 
     def _call(self, where: str, item: Item) -> None:
         said = "arguments" if item["type"] == "function_call" else "input"
@@ -136,7 +138,7 @@ class _Turns:
         if not isinstance(call, str):
             raise wrong(f"{where}.call_id", "must be a string")
         content = content_of(f"{where}.output", item.get("output"), silent=True)
-        self._reply = None
+        self.end_reply()
         turn: Turn = {"role": "tool", "tool_call_id": call, "content": content}
         if call in self._names:
             turn["name"] = self._names[call]
@@ -148,14 +150,19 @@ class _Turns:
             self.all.append(self._reply)
         return self._reply
 
+    def end_reply(self) -> None:
+        if self._reply is not None:
+            self._reply["content"] = _joined(self._said)
+            if self._thoughts:
+                self._reply["reasoning_content"] = "\n".join(self._thoughts)
+        self._reply, self._said, self._thoughts = None, [], []
 
-def _joined(before: Content, after: Content) -> Content:
-    if not before or not after:
-        return before or after
-    if isinstance(before, str) and isinstance(after, str):
-        return f"{before}\n{after}"
-    return [*_as_parts(before), *_as_parts(after)]
 
-
-def _as_parts(content: Content) -> list[dict[str, Any]]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+def _joined(said: list[Content]) -> Content:
+    texts = [it for it in said if isinstance(it, str)]
+    if len(texts) == len(said):
+        return "\n".join(texts)
+    parts: list[dict[str, Any]] = []
+    for content in said:
+        parts += [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return parts

@@ -10,7 +10,7 @@ import msgspec
 from bushel.core import Event
 from bushel.server.answer import Answer
 from bushel.server.errors import ApiError
-from bushel.server.openai.logprobs import chat_entries
+from bushel.server.openai.logprobs import Room, chat_entries
 from bushel.server.responses.envelope import Envelope, Frames, Status
 from bushel.server.responses.growing import Entries, Telling
 from bushel.server.responses.items import Item
@@ -21,6 +21,9 @@ from bushel.server.responses.usage import Tally
 
 if TYPE_CHECKING:
     from bushel.server.service import Service
+
+_encode = msgspec.json.encode
+_TOLD = 4  # times that the end of a stream repeats what was said
 
 # Takes the response as it was given, and its output.
 Keep = Callable[[bytes, list[Item]], None]
@@ -42,6 +45,7 @@ class ResponseWriter:
         self._logprobs = body.logprobs is not None
         self._envelope = envelope
         self._keep = keep
+        self._room = Room(service.options.limits.reply_bytes // _TOLD)
         self._tally = Tally(answer)
         self._frames = Frames()
         self._said: list[bytes] = []
@@ -64,10 +68,10 @@ class ResponseWriter:
     def _entries(self, event: Event) -> Entries:
         if not self._logprobs:
             return []
-        hidden = self._vocabulary.hidden
-        return chat_entries(
-            self._vocabulary, [it for it in event.logprobs if not hidden(it.token_id)]
-        )
+        shown = [it for it in event.logprobs if not self._vocabulary.hidden(it.token_id)]
+        entries = [_encode(it) for it in chat_entries(self._vocabulary, shown)]
+        self._room.take(sum(map(len, entries)))
+        return list(map(msgspec.Raw, entries))
 
     @property
     def _status(self) -> Status:

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from bushel.core import TokenLogprob
 from bushel.core.delta import Delta, Text, Thought
-from bushel.server.responses.envelope import Envelope
+from bushel.server.responses.envelope import Envelope, fields_of
 from bushel.server.responses.schema import ReasoningOptions, ResponsesRequest
 from bushel.server.responses.thoughts import opened
 from bushel.server.responses.tools import offers_of
@@ -147,7 +147,7 @@ class Answer:
 def writer(body: ResponsesRequest) -> ResponseWriter:
     answer: Any = Answer()
     service: Any = Service()
-    envelope = Envelope("resp_1", 0, body, "model")
+    envelope = Envelope("resp_1", 0, fields_of(body, "model"))
     return ResponseWriter(service, answer, envelope, body, offers_of(body.tools, ()))
 
 

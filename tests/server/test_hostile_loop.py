@@ -1,0 +1,116 @@
+"""Nobody waits for somebody else's body: how long the event loop is away, whatever is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import uvloop
+
+from bushel.server.loop_probe import Longest, LoopProbe
+from tests.server.heavy import bodies
+from tests.server.serving import FEW, Server, serving, until
+from tests.server.test_metrics import samples
+
+CPU, WALL = 0.2, 1.0  # seconds that the loop may be away
+STALL = "bushel:event_loop_stall_seconds{clock=%s,window=start}"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving(*FEW) as server:
+        yield server
+
+
+def away(server: Server) -> tuple[float, float]:
+    """The longest time so far: CPU time, and by the clock."""
+    found = samples(server.http.get("/metrics").text)
+    return found[STALL % "cpu"], found[STALL % "wall"]
+
+
+class Noise:
+    """How late this process itself is, when it only wants to wake up: what the machine does."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Noise:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._done.is_set():
+            before = time.monotonic()
+            time.sleep(0.02)
+            self.longest = max(self.longest, time.monotonic() - before - 0.02)
+
+
+def test_no_body_keeps_the_event_loop_from_everyone_else(server: Server) -> None:
+    """Each is answered, by a refusal or not, and the loop is never away for long. B48, B66."""
+    long: dict[str, str] = {}
+    cpu = wall = 0.0
+    for name, (path, content) in bodies():
+        with Noise() as noise:
+            reply = server.http.post(path, content=content)
+        assert reply.status_code in (200, 400, 404, 413), f"{name}: {reply.text[:300]}"
+        before, (cpu, wall) = (cpu, wall), away(server)
+        print(f"@ {name:45} {reply.status_code} {cpu:.3f} {wall:.3f} {noise.longest:.3f}")
+        if (cpu > CPU and cpu > before[0]) or (wall > WALL + noise.longest and wall > before[1]):
+            long[name] = f"{cpu:.3f} s of CPU, {wall:.3f} s by the clock"
+    assert long == {}
+
+
+# -- controls ----------------------------------------------------------------------------------
+
+
+def test_a_front_that_stands_still_is_seen_by_the_clock_and_not_as_work(server: Server) -> None:
+    before, _ = away(server)
+    os.kill(server.process.pid, signal.SIGSTOP)
+    time.sleep(0.6)
+    os.kill(server.process.pid, signal.SIGCONT)
+    until(lambda: away(server)[1] > 0.4, "the probe has seen it")
+    assert away(server)[0] < before + CPU
+    assert "the event loop stalled for 0." in server.log
+
+
+def test_work_on_the_loop_is_seen_as_work_and_told_with_its_place(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    probe = LoopProbe("org/model")
+
+    def busy() -> None:
+        end = time.thread_time() + 0.4
+        while time.thread_time() < end:
+            pass
+
+    async def work() -> None:
+        probe.start()
+        await asyncio.sleep(0.1)
+        assert probe.cpu.ever < 0.2
+        busy()
+        await asyncio.sleep(0.1)
+
+    uvloop.run(work())
+    assert probe.cpu.ever > 0.3
+    assert probe.clock.ever > 0.3
+    assert probe.stalls == 1
+    assert "test_hostile_loop.busy" in caplog.text
+
+
+def test_a_stall_is_forgotten_after_a_minute_but_not_since_the_start() -> None:
+    longest = Longest()
+    for now in range(0, 120):
+        longest.add(5.0 if now == 10 else 0.1, float(now))
+        assert longest.lately(now) == (5.0 if 10 <= now <= 70 else pytest.approx(0.1))
+    assert longest.ever == 5.0
