@@ -49,7 +49,6 @@ def _bound(host: str, port: int) -> socket.socket:
 async def _serve(options: ServerOptions, names: Names, sock: socket.socket) -> int:
     service = Service(options, names, Metrics(names.main))
     server = make_server(create_app(service), options)
-    service.metrics.loop.start()
     running = asyncio.create_task(service.run())
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     greeting = asyncio.create_task(_greet(service, sock.getsockname()[1]))
@@ -106,6 +105,7 @@ async def _greet(service: Service, port: int) -> None:
     with contextlib.suppress(Exception):
         facts = await service.pool.facts
         await service.ready.wait()
+        service.metrics.loop.start()
         status = service.supervisor.status
         options, names = service.options, service.names.all
         logs.announce(logs.banner(options, names, status, context=facts.context, port=port))
