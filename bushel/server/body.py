@@ -113,9 +113,10 @@ async def conversation(request: Request, make: Callable[[], Conversation]) -> Co
     """
 
     def packed() -> Conversation:
-        said = make()
-        messages = msgspec.Raw(msgspec.msgpack.encode(said["messages"]))
-        return cast(Conversation, {**said, "messages": messages})
+        said, encode = make(), msgspec.msgpack.encode
+        # One by one: encoding megabytes in one call keeps the interpreter lock for long.
+        messages = [msgspec.Raw(encode(message)) for message in said["messages"]]
+        return cast(Conversation, {**said, "messages": msgspec.Raw(encode(messages))})
 
     return await aside(request, packed if cast(_Read, request).heavy else make)
 

@@ -60,14 +60,14 @@ class Longest:
 
 
 class LoopProbe(Collector):
-    """`start` it on the event loop; it ends with the loop."""
+    """`start` it on the event loop when the server is ready; it ends with the loop."""
 
     def __init__(self, model_name: str):
         self._model_name = model_name
         self.clock, self.cpu = Longest(), Longest()
         self.stalls = 0
         self._looked = 0.0  # when, by the clock
-        self._used = 0.0  # CPU time of the loop's thread then
+        self._used = self._all_used = 0.0  # CPU time of the loop's thread then, and of all threads
         self._thread = 0
         self._place = ""  # where the loop was seen while it was late
 
@@ -75,24 +75,29 @@ class LoopProbe(Collector):
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._looked, self._used = time.monotonic(), time.thread_time()
+        self._all_used = time.process_time()
         self._loop.call_later(_EVERY, self._look)
         threading.Thread(target=self._watch, name="loop-probe", daemon=True).start()
 
     def _look(self) -> None:
-        now, used = time.monotonic(), time.thread_time()
+        now, used, all_used = time.monotonic(), time.thread_time(), time.process_time()
         late, worked = max(0.0, now - self._looked - _EVERY), used - self._used
-        self._looked, self._used = now, used
         self.clock.add(late, now)
         self.cpu.add(worked, now)
         if late > _LONG:
-            self._tell(late, worked)
+            self._tell(late, worked, all_used - self._all_used)
+        self._looked, self._used, self._all_used = now, used, all_used
         self._place = ""
         self._loop.call_later(_EVERY, self._look)
 
-    def _tell(self, late: float, worked: float) -> None:
+    def _tell(self, late: float, worked: float, all_worked: float) -> None:
+        """all_worked: the CPU time of all threads here. Where it is little, the machine is busy
+        with something else, and nothing here is to blame.
+        """
         self.stalls += 1
+        level = logging.WARNING if all_worked > late / 2 else logging.DEBUG
         where = f", in {self._place}" if self._place else ""
-        log.warning("the event loop stalled for %.2f s (%.2f s of CPU%s)", late, worked, where)
+        log.log(level, "the event loop stalled for %.2f s (%.2f s of CPU%s)", late, worked, where)
 
     def _watch(self) -> None:
         """A C call that keeps the interpreter lock is seen when it returns."""

@@ -83,7 +83,6 @@ async def _serve(
 ) -> int:
     service = Service(options, names, Metrics(names.main))
     server = make_server(create_app(service), options)
-    service.metrics.loop.start()
     running = asyncio.create_task(service.run())
     serving = asyncio.create_task(server.serve(sockets=[]))
     while not server.started and not serving.done():
@@ -152,6 +151,7 @@ async def _greet(service: Service, port: int) -> None:
     with contextlib.suppress(Exception):
         facts = await service.pool.known()
         await service.ready.wait()
+        service.metrics.loop.start()
         status = service.supervisor.status
         options, names = service.options, service.names.all
         logs.announce(logs.banner(options, names, status, context=facts.context, port=port))

@@ -33,15 +33,15 @@ def away(server: Server) -> tuple[float, float]:
     return found[STALL % "cpu"], found[STALL % "wall"]
 
 
-class Noise:
-    """How late this process itself is, when it only wants to wake up: what the machine does."""
+class Share:
+    """How much longer work takes here than it would on a machine that does nothing else."""
 
     def __init__(self) -> None:
-        self.longest = 0.0
+        self.factor = 1.0
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Noise:
+    def __enter__(self) -> Share:
         self._thread.start()
         return self
 
@@ -50,24 +50,26 @@ class Noise:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._done.is_set():
-            before = time.monotonic()
-            time.sleep(0.02)
-            self.longest = max(self.longest, time.monotonic() - before - 0.02)
+        while not self._done.wait(0.1):
+            began, end = time.monotonic(), time.thread_time() + 0.02
+            while time.thread_time() < end:
+                pass
+            self.factor = max(self.factor, (time.monotonic() - began) / 0.02)
 
 
 def test_no_body_keeps_the_event_loop_from_everyone_else(server: Server) -> None:
     """Each is answered, by a refusal or not, and the loop is never away for long. B48, B66."""
     long: dict[str, str] = {}
-    cpu = wall = 0.0
+    cpu, wall = away(server)
     for name, (path, content) in bodies():
-        with Noise() as noise:
+        with Share() as share:
             reply = server.http.post(path, content=content)
         assert reply.status_code in (200, 400, 404, 413), f"{name}: {reply.text[:300]}"
         before, (cpu, wall) = (cpu, wall), away(server)
-        print(f"@ {name:45} {reply.status_code} {cpu:.3f} {wall:.3f} {noise.longest:.3f}")
-        if (cpu > CPU and cpu > before[0]) or (wall > WALL + noise.longest and wall > before[1]):
-            long[name] = f"{cpu:.3f} s of CPU, {wall:.3f} s by the clock"
+        most = WALL * share.factor
+        print(f"@ {name:45} {reply.status_code} {cpu:.3f} {wall:.3f} {share.factor:.1f}")
+        if (cpu > CPU and cpu > before[0]) or (wall > most and wall > before[1]):
+            long[name] = f"{cpu:.3f} s of CPU, {wall:.3f} s by the clock, not {most:.1f}"
     assert long == {}
 
 
@@ -81,7 +83,6 @@ def test_a_front_that_stands_still_is_seen_by_the_clock_and_not_as_work(server: 
     os.kill(server.process.pid, signal.SIGCONT)
     until(lambda: away(server)[1] > 0.4, "the probe has seen it")
     assert away(server)[0] < before + CPU
-    assert "the event loop stalled for 0." in server.log
 
 
 def test_work_on_the_loop_is_seen_as_work_and_told_with_its_place(

@@ -1,0 +1,135 @@
+"""A client that reads late, or asks for much at once: everyone else's stream goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import Any
+
+import pytest
+
+from bushel.core import Event, TokenLogprob
+from bushel.core.params import Decoding
+from bushel.core.wire import Submit
+from bushel.server.record import Record
+from bushel.server.ticket import SLICE_TOKENS, Live, Ticket
+from tests.server.hostile import CHAT
+from tests.server.serving import PATIENCE, Server, until
+from tests.server.test_hostile_loop import CPU, away
+
+CHOICES, TOKENS, LIKELY = 16, 400, 20
+ASKED: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "Tell me a story."}],
+    **{"n": CHOICES, "max_tokens": TOKENS, "ignore_eos": True},
+    **{"logprobs": True, "top_logprobs": LIKELY},
+}
+
+
+@pytest.fixture
+def server(tiny: Server) -> Server:
+    return tiny
+
+
+def late_read(server: Server, body: dict[str, Any]) -> bytes:
+    """All of a reply that nobody read until it was complete."""
+    content = json.dumps(body).encode()
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    before = len(server.status()["recent"])
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(PATIENCE)
+        connection.connect(("127.0.0.1", server.port))
+        connection.sendall(head.encode() + content)
+        until(lambda: len(server.status()["recent"]) > before, "the reply is complete")
+        got = bytearray()
+        while data := connection.recv(1 << 20):
+            got += data
+    return bytes(got)
+
+
+def test_what_a_slow_reader_left_is_folded_without_keeping_others_waiting(server: Server) -> None:
+    """Nothing of it is lost either. B66."""
+    got = late_read(server, {**ASKED, "stream": True})
+    assert b"data: [DONE]" in got
+    assert got.count(b'"top_logprobs"') == CHOICES * TOKENS
+    assert away(server)[0] < CPU
+
+
+def test_a_large_reply_in_one_piece_keeps_nobody_waiting(server: Server) -> None:
+    reply = server.http.post(CHAT, json=ASKED).json()
+    assert [len(it["logprobs"]["content"]) for it in reply["choices"]] == [TOKENS] * CHOICES
+    assert len(reply["choices"][0]["logprobs"]["content"][0]["top_logprobs"]) == LIKELY
+    assert away(server)[0] < CPU
+
+
+def test_the_log_probabilities_of_a_long_prompt_keep_nobody_waiting(server: Server) -> None:
+    """They come in slices, and add up to all of the prompt."""
+    prompt = [at % 200 for at in range(6000)]
+    asked = {"prompt": prompt, "echo": True, "logprobs": LIKELY, "max_tokens": 1}
+    reply = server.http.post("/v1/completions", json=asked).json()
+    found = reply["choices"][0]["logprobs"]
+    assert len(found["tokens"]) == len(found["text_offset"]) == len(prompt) + 1
+    assert found["token_logprobs"][0] is None
+    assert all(it is not None for it in found["token_logprobs"][1:])
+    assert away(server)[0] < CPU
+
+
+# -- one request's events ----------------------------------------------------------------------
+
+
+def live(choices: int = 1) -> Live:
+    record = Record("r", "chat", "org/model", True, choices, 0.0)
+    return Live(
+        record, Submit("r", (1,), {}, Decoding(max_tokens=1 << 20), choices), memoryview(b"")
+    )
+
+
+def event(token: int, likely: int = 0) -> Event:
+    top = tuple((at, -1.0) for at in range(likely))
+    return Event("r", 0, (token,), logprobs=(TokenLogprob(token, -1.0, top),) if likely else ())
+
+
+def test_a_backlog_is_taken_in_slices_between_which_others_run() -> None:
+    async def work() -> tuple[list[int], int]:
+        request, turns = live(), 0
+        for token in range(10 * SLICE_TOKENS):
+            request.take(event(token, 1), 0.0)
+        request.take(Event("r", 0, finish_reason="stop"), 0.0)
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(others())
+        ticket = Ticket(request, lambda ids: "x" * len(ids), lambda _: None)
+        got = [it async for events in ticket for it in events]
+        beside.cancel()
+        assert max(len(it.token_ids) for it in got) <= SLICE_TOKENS
+        assert got[-1].finish_reason == "stop"
+        assert [it.token_id for one in got for it in one.logprobs] == list(range(10 * SLICE_TOKENS))
+        return [token for it in got for token in it.token_ids], turns
+
+    tokens, turns = asyncio.run(work())
+    assert tokens == list(range(10 * SLICE_TOKENS))
+    assert turns >= 9
+
+
+def test_a_reader_who_is_too_far_behind_is_cut_off_and_one_who_reads_is_not() -> None:
+    async def work() -> tuple[int, int]:
+        slow, quick, count = live(), live(), 0
+        one = event(1, LIKELY)
+        while not slow.overrun:
+            slow.take(one, 0.0)
+            quick.take(one, 0.0)
+            quick.some()
+            count += 1
+        assert not quick.overrun
+        return count, len(slow.events)
+
+    count, kept = asyncio.run(work())
+    assert count == kept
+    assert 10_000 < count < 50_000
