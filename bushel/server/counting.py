@@ -75,5 +75,5 @@ class Counting:
 
 
 def check_ids(ids: Sequence[int], vocab: int) -> None:
-    if not all(0 <= token < vocab for token in ids):
+    if ids and not 0 <= min(ids) <= max(ids) < vocab:
         raise ApiError(400, f"tokens must be integers below {vocab}.", param="tokens")
