@@ -232,14 +232,13 @@ class _Slots:
         given = set[int]()
         behind = False  # someone old who does not fit
         for claim in self._in_turn(self.claims):
-            stuck = isinstance(claim, Row) and not self.groups[claim.group]
-            if (stuck or not behind or not _need(claim)) and self._fits(claim):
+            if self._may_pass(claim, behind) and self._fits(claim):
                 self._give(claim)
                 given.add(claim.id)
                 if self.free <= 0:
                     break
             else:
-                behind = behind or self.state.now - _waits_since(claim) >= self.policy.oldest
+                behind = behind or self._is_old(claim)
         self.claims = [it for it in self.claims if it.id not in given]
 
     def take_back(self) -> None:
@@ -249,14 +248,23 @@ class _Slots:
         urgent = [it for it in urgent if not self.groups[it.group]]
         if not self._contested({it.owner for it in urgent}):
             return
-        hopeless = set[str]()
+        hopeless, behind = set[str](), False
         for claim in self._in_turn(urgent):
             if claim.owner in hopeless or self.groups[claim.group]:
                 continue
-            if self._make_way(claim):
+            if self._may_pass(claim, behind) and self._make_way(claim):
                 self._give(claim)
             else:
                 hopeless.add(claim.owner)
+                behind = behind or self._is_old(claim)
+
+    def _may_pass(self, claim: Claim, behind: bool) -> bool:
+        """Whether it may take memory although someone old, who does not fit, comes before it."""
+        alone = isinstance(claim, Row) and not self.groups[claim.group]
+        return alone or not behind or not _need(claim)
+
+    def _is_old(self, claim: Claim) -> bool:
+        return self.state.now - _waits_since(claim) >= self.policy.oldest
 
     def _contested(self, owners: set[str]) -> bool:
         """Whether any of them may take from someone; most times nobody may."""
@@ -298,7 +306,7 @@ class _Slots:
     def _rank(self, claim: Claim) -> _Rank:
         if self.policy.order == "arrival":
             return False, 0, claim.order, claim.id
-        old = self.state.now - _waits_since(claim) >= self.policy.oldest
+        old = self._is_old(claim)
         remaining = claim.remaining if isinstance(claim, Job) and not old else 0
         return not old, remaining, claim.order, claim.id
 
