@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -217,13 +217,14 @@ class _Slots:
         state = self.state
         with_slot = [row for row in state.ready if row.slot]
         self.holders: list[Claim] = [*state.running, *state.prefilling]
-        for it in (*self.holders, *with_slot):
-            self.owners[it.owner] += 1
-            self.groups[it.group] += 1
         self.free = self.policy.max_batch - len(self.holders) - len(with_slot)
         self.memory = state.memory
         self.claims: list[Claim] = [row for row in state.ready if not row.slot]
         self.claims += state.waiting
+        if self.claims:
+            held = (*self.holders, *with_slot)
+            self.owners.update(it.owner for it in held)
+            self.groups.update(it.group for it in held)
 
     def hand_out(self) -> None:
         """Give away the free slots."""
@@ -275,17 +276,21 @@ class _Slots:
         idle = self.memory is not None and bool(self._idle())
         return uneven or idle or max(self.groups.values()) >= self.policy.share
 
-    def _in_turn(self, claims: Iterable[Claim]) -> Iterator[Claim]:
+    def _in_turn(self, claims: Sequence[Claim]) -> Iterator[Claim]:
         """Who is next, and next; a slot given meanwhile counts."""
+        if len({it.owner for it in claims}) == 1 and len({it.group for it in claims}) == len(
+            claims
+        ):
+            yield from sorted(claims, key=self._place)  # requests of one row each: nothing changes
+            return
         queues: dict[str, dict[str, deque[Claim]]] = defaultdict(lambda: defaultdict(deque))
         for claim in sorted(claims, key=self._rank):
             queues[claim.owner][claim.group].append(claim)
 
-        def place(owner: str, group: str) -> tuple[int, float, _Rank, str]:
-            rank = self._rank(queues[owner][group][0])
-            return self.groups[group], self.state.served.groups.get(group, _BEFORE), rank, group
+        def place(owner: str, group: str) -> _Place:
+            return self._place(queues[owner][group][0])
 
-        def turn(owner: str) -> tuple[int, float, _Rank, str]:
+        def turn(owner: str) -> _Place:
             rank = groups[owner][0][2]
             return self.owners[owner], self.state.served.owners.get(owner, _BEFORE), rank, owner
 
@@ -302,6 +307,12 @@ class _Slots:
                 heapq.heappush(groups[owner], place(owner, group))
             if groups[owner]:
                 heapq.heappush(owners, turn(owner))
+
+    def _place(self, claim: Claim) -> _Place:
+        """Among its owner's."""
+        group = claim.group
+        served = self.state.served.groups.get(group, _BEFORE)
+        return self.groups[group], served, self._rank(claim), group
 
     def _rank(self, claim: Claim) -> _Rank:
         if self.policy.order == "arrival":
@@ -386,6 +397,7 @@ class _Slots:
 
 
 _Rank = tuple[bool, int, int, int]
+_Place = tuple[int, float, _Rank, str]
 
 
 def _waits_since(claim: Claim) -> float:

@@ -32,6 +32,7 @@ def server() -> Iterator[Server]:
         *FEW,
         *("--api-key", "greedy", "--api-key", "modest"),
         *("--max-num-seqs", str(ROWS), "--start-wait", str(START_WAIT)),
+        *("--default-max-tokens", "9000"),
     ) as server:
         server.http.headers.update(MODEST)
         yield server
@@ -130,19 +131,18 @@ def test_more_than_one_request_may_order_is_refused_with_the_numbers(
     assert all(word in error["message"] for word in words), error["message"]
 
 
-@pytest.fixture(scope="module")
-def bounded() -> Iterator[Server]:
-    with serving(*FEW, "--max-request-tokens", "20000", "--default-max-tokens", "3000") as server:
-        yield server
-
-
-def test_a_length_that_nobody_names_counts_like_one_that_is_named(bounded: Server) -> None:
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hello"}]}),
+        ("/v1/completions", {"prompt": "hello"}),
+    ],
+)
+def test_a_length_that_nobody_names_counts_like_one_that_is_named(
+    server: Server, route: str, body: dict[str, Any]
+) -> None:
     """B67"""
-    chat = {"messages": [{"role": "user", "content": "hello"}]}
-    text = {"prompt": "hello"}
-    for route, body in (("/v1/chat/completions", chat), ("/v1/completions", text)):
-        refused = bounded.http.post(route, json={**body, "n": 8})
-        assert refused.status_code == 400
-        assert "8 replies of 3000 tokens (the default" in refused.json()["error"]["message"]
-        fine = bounded.http.post(route, json={**body, "n": 8, "max_tokens": 2})
-        assert fine.status_code == 200
+    refused = server.http.post(route, json={**body, "n": 128})
+    assert refused.status_code == 400
+    assert "128 replies of 9000 tokens (the default" in refused.json()["error"]["message"]
+    assert server.http.post(route, json={**body, "n": 128, "max_tokens": 1}).status_code == 200
