@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -217,13 +217,14 @@ class _Slots:
         state = self.state
         with_slot = [row for row in state.ready if row.slot]
         self.holders: list[Claim] = [*state.running, *state.prefilling]
-        for it in (*self.holders, *with_slot):
-            self.owners[it.owner] += 1
-            self.groups[it.group] += 1
         self.free = self.policy.max_batch - len(self.holders) - len(with_slot)
         self.memory = state.memory
         self.claims: list[Claim] = [row for row in state.ready if not row.slot]
         self.claims += state.waiting
+        if self.claims:
+            held = (*self.holders, *with_slot)
+            self.owners.update(it.owner for it in held)
+            self.groups.update(it.group for it in held)
 
     def hand_out(self) -> None:
         """Give away the free slots."""
@@ -232,14 +233,13 @@ class _Slots:
         given = set[int]()
         behind = False  # someone old who does not fit
         for claim in self._in_turn(self.claims):
-            stuck = isinstance(claim, Row) and not self.groups[claim.group]
-            if (stuck or not behind or not _need(claim)) and self._fits(claim):
+            if self._may_pass(claim, behind) and self._fits(claim):
                 self._give(claim)
                 given.add(claim.id)
                 if self.free <= 0:
                     break
             else:
-                behind = behind or self.state.now - _waits_since(claim) >= self.policy.oldest
+                behind = behind or self._is_old(claim)
         self.claims = [it for it in self.claims if it.id not in given]
 
     def take_back(self) -> None:
@@ -249,14 +249,23 @@ class _Slots:
         urgent = [it for it in urgent if not self.groups[it.group]]
         if not self._contested({it.owner for it in urgent}):
             return
-        hopeless = set[str]()
+        hopeless, behind = set[str](), False
         for claim in self._in_turn(urgent):
             if claim.owner in hopeless or self.groups[claim.group]:
                 continue
-            if self._make_way(claim):
+            if self._may_pass(claim, behind) and self._make_way(claim):
                 self._give(claim)
             else:
                 hopeless.add(claim.owner)
+                behind = behind or self._is_old(claim)
+
+    def _may_pass(self, claim: Claim, behind: bool) -> bool:
+        """Whether it may take memory although someone old, who does not fit, comes before it."""
+        alone = isinstance(claim, Row) and not self.groups[claim.group]
+        return alone or not behind or not _need(claim)
+
+    def _is_old(self, claim: Claim) -> bool:
+        return self.state.now - _waits_since(claim) >= self.policy.oldest
 
     def _contested(self, owners: set[str]) -> bool:
         """Whether any of them may take from someone; most times nobody may."""
@@ -267,17 +276,21 @@ class _Slots:
         idle = self.memory is not None and bool(self._idle())
         return uneven or idle or max(self.groups.values()) >= self.policy.share
 
-    def _in_turn(self, claims: Iterable[Claim]) -> Iterator[Claim]:
+    def _in_turn(self, claims: Sequence[Claim]) -> Iterator[Claim]:
         """Who is next, and next; a slot given meanwhile counts."""
+        if len({it.owner for it in claims}) == 1 and len({it.group for it in claims}) == len(
+            claims
+        ):
+            yield from sorted(claims, key=self._place)  # requests of one row each: nothing changes
+            return
         queues: dict[str, dict[str, deque[Claim]]] = defaultdict(lambda: defaultdict(deque))
         for claim in sorted(claims, key=self._rank):
             queues[claim.owner][claim.group].append(claim)
 
-        def place(owner: str, group: str) -> tuple[int, float, _Rank, str]:
-            rank = self._rank(queues[owner][group][0])
-            return self.groups[group], self.state.served.groups.get(group, _BEFORE), rank, group
+        def place(owner: str, group: str) -> _Place:
+            return self._place(queues[owner][group][0])
 
-        def turn(owner: str) -> tuple[int, float, _Rank, str]:
+        def turn(owner: str) -> _Place:
             rank = groups[owner][0][2]
             return self.owners[owner], self.state.served.owners.get(owner, _BEFORE), rank, owner
 
@@ -295,10 +308,16 @@ class _Slots:
             if groups[owner]:
                 heapq.heappush(owners, turn(owner))
 
+    def _place(self, claim: Claim) -> _Place:
+        """Among its owner's."""
+        group = claim.group
+        served = self.state.served.groups.get(group, _BEFORE)
+        return self.groups[group], served, self._rank(claim), group
+
     def _rank(self, claim: Claim) -> _Rank:
         if self.policy.order == "arrival":
             return False, 0, claim.order, claim.id
-        old = self.state.now - _waits_since(claim) >= self.policy.oldest
+        old = self._is_old(claim)
         remaining = claim.remaining if isinstance(claim, Job) and not old else 0
         return not old, remaining, claim.order, claim.id
 
@@ -378,6 +397,7 @@ class _Slots:
 
 
 _Rank = tuple[bool, int, int, int]
+_Place = tuple[int, float, _Rank, str]
 
 
 def _waits_since(claim: Claim) -> float:

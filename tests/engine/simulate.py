@@ -39,12 +39,11 @@ class Wait:
 class Trace:
     gaps: list[float] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
-    first: dict[int, float] = field(default_factory=dict)  # by order of arrival
+    first: list[tuple[Arrival, float]] = field(default_factory=list)
+    ended: list[tuple[Arrival, float]] = field(default_factory=list)
     yields: Counter[int] = field(default_factory=Counter)  # by row
-    decoded: Counter[str] = field(default_factory=Counter)  # tokens, by owner
     longest_step: float = 0.0
     most_rows: int = 0
-    most_memory: int = 0  # rows whose state was held at once
     finished: bool = False
     end: float = 0.0
 
@@ -107,7 +106,9 @@ class Simulation:
         self._prefilling: dict[int, _Prompt] = {}
         self._ready: dict[int, _Row] = {}
         self._rows: dict[int, _Row] = {}
-        self._served = Served({}, {})
+        self._owners: dict[str, float] = {}  # when they last got a slot
+        self._groups: dict[str, float] = {}
+        self._begun: set[int] = set()
         self.trace = Trace()
 
     def run(self) -> Trace:
@@ -148,7 +149,6 @@ class Simulation:
         rows += [it for it in (*self._ready.values(), *self._rows.values()) if it.row.state]
         shared = {it.row.order: it for it in self._ready.values() if not it.row.state}
         lengths = [it.row.length for it in (*rows, *shared.values())]
-        self.trace.most_memory = max(self.trace.most_memory, len(lengths))
         return self._memory.with_rows(len(lengths), max(lengths, default=0))
 
     def _step(self) -> None:
@@ -162,7 +162,7 @@ class Simulation:
                 tuple(prompt.job(id) for id, prompt in self._waiting.items()),
                 self._costs,
                 self._promised(),
-                self._served,
+                Served(self._owners, self._groups),
             ),
             self._policy,
         )
@@ -185,9 +185,7 @@ class Simulation:
         self.trace.longest_step = max(self.trace.longest_step, self._now - start)
 
     def _serve(self, row: Row) -> None:
-        owners, groups = map(dict, self._served)
-        owners[row.owner] = groups[row.group] = self._now
-        self._served = Served(owners, groups)
+        self._owners[row.owner] = self._groups[row.group] = self._now
 
     def _preempt(self, plan: Plan, start: float) -> None:
         for id in plan.preempt:
@@ -230,10 +228,13 @@ class Simulation:
         for row in self._rows.values():
             if row.last_token is not None:
                 self.trace.gaps.append(self._now - row.last_token)
-            self.trace.first.setdefault(row.row.order, self._now - row.arrival.at)
-            self.trace.decoded[row.row.owner] += 1
+            if row.row.order not in self._begun:
+                self._begun.add(row.row.order)
+                self.trace.first.append((row.arrival, self._now - row.arrival.at))
             row.last_token = self._now
             row.left -= 1
+            if not row.left:
+                self.trace.ended.append((row.arrival, self._now))
 
     def _prefill(self, id: int, tokens: int, start: float) -> None:
         prompt = self._prefilling[id]

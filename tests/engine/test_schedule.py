@@ -148,7 +148,8 @@ def one_row_too_many(state: State, policy: Policy) -> Plan:
 
 
 def last_come_first_admitted(state: State, policy: Policy) -> Plan:
-    return schedule(replace(state, waiting=state.waiting[::-1]), policy)
+    waiting = tuple(replace(job, order=-job.order) for job in state.waiting)
+    return schedule(replace(state, waiting=waiting), policy)
 
 
 def two_chunks_each(state: State, policy: Policy) -> Plan:

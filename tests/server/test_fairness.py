@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.asking import Reference
+from tests.server.asking import Reference, named
 from tests.server.serving import FEW, PATIENCE, Server, serving, until
 
 START_WAIT = 3.0  # seconds; long enough that a busy machine's delays do not matter beside it
@@ -21,7 +21,7 @@ GREEDY, MODEST = {"authorization": "Bearer greedy"}, {"authorization": "Bearer m
 PROMPT = "Once upon a time"
 LONG: dict[str, Any] = {
     "prompt": PROMPT, "n": 128, "max_tokens": 8192, "temperature": 1.0, "seed": 7,
-    "ignore_eos": True, "logprobs": 0, "return_tokens_as_token_ids": True, "stream": True,
+    "ignore_eos": True, "logprobs": 0, "stream": True,
 }  # fmt: skip
 SHORT = {"prompt": "The end", "max_tokens": 4, "stream": True}
 
@@ -32,6 +32,7 @@ def server() -> Iterator[Server]:
         *FEW,
         *("--api-key", "greedy", "--api-key", "modest"),
         *("--max-num-seqs", str(ROWS), "--start-wait", str(START_WAIT)),
+        *("--default-max-tokens", "9000"),
     ) as server:
         server.http.headers.update(MODEST)
         yield server
@@ -41,8 +42,8 @@ class Listener:
     """Someone who streams a reply for as long as the `with` block lasts."""
 
     def __init__(self, url: str, body: dict[str, Any], headers: dict[str, str]):
-        self.texts: dict[int, list[str]] = defaultdict(list)
-        self.times: dict[int, list[float]] = defaultdict(list)
+        self.tokens: dict[int, list[str]] = defaultdict(list)
+        self.heard: dict[int, float] = {}  # when each reply last said something
         self._leaving = False
         self._thread = threading.Thread(target=self._listen, args=(url, body, headers))
 
@@ -54,8 +55,8 @@ class Listener:
                     return
                 if line.startswith("data: {"):
                     for choice in json.loads(line[6:])["choices"]:
-                        self.times[choice["index"]].append(time.monotonic())
-                        self.texts[choice["index"]].append(choice["text"])
+                        self.tokens[choice["index"]] += choice["logprobs"]["tokens"]
+                        self.heard[choice["index"]] = time.monotonic()
 
     def __enter__(self) -> Listener:
         self._thread.start()
@@ -87,29 +88,20 @@ def test_a_request_for_128_long_replies_does_not_keep_another_one_waiting(
     """Its first token waits at most two start_waits, and the long replies do not change (B67)."""
     before = preempted(server)
     with Listener(server.url, LONG, GREEDY) as long:
-        until(lambda: len(long.texts) == ROWS, "as many replies run as there are rows")
+        until(lambda: len(long.heard) == ROWS, "as many replies run as there are rows")
         waited = first_token(server, headers)
         assert waited <= 2 * START_WAIT
         after = time.monotonic()
         until(
-            lambda: all(long.times[row][-1] > after for row in range(ROWS)),
+            lambda: all(long.heard[row] > after for row in range(ROWS)),
             "the reply that made way goes on",
         )
     assert preempted(server) > before
-    alone = reference.llm.generate(
-        {"prompt": PROMPT},
-        reference_params(max(len(texts) for texts in long.texts.values())),
-    )[0]
+    most = max(map(len, long.tokens.values()))
+    alone = reference.text(**{**LONG, "n": ROWS, "max_tokens": most})
     for row in range(ROWS):
-        text = "".join(long.texts[row])
-        assert text
-        assert alone.choices[row].text.startswith(text)
-
-
-def reference_params(tokens: int) -> Any:
-    from bushel import SamplingParams
-
-    return SamplingParams(n=ROWS, max_tokens=tokens, temperature=1.0, seed=7, ignore_eos=True)
+        said = [named(token) for token in long.tokens[row]]
+        assert said == alone.choices[row].tokens[: len(said)]
 
 
 def test_preempted_replies_are_counted_in_metrics(server: Server) -> None:
@@ -139,19 +131,18 @@ def test_more_than_one_request_may_order_is_refused_with_the_numbers(
     assert all(word in error["message"] for word in words), error["message"]
 
 
-@pytest.fixture(scope="module")
-def bounded() -> Iterator[Server]:
-    with serving(*FEW, "--max-request-tokens", "20000", "--default-max-tokens", "3000") as server:
-        yield server
-
-
-def test_a_length_that_nobody_names_counts_like_one_that_is_named(bounded: Server) -> None:
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hello"}]}),
+        ("/v1/completions", {"prompt": "hello"}),
+    ],
+)
+def test_a_length_that_nobody_names_counts_like_one_that_is_named(
+    server: Server, route: str, body: dict[str, Any]
+) -> None:
     """B67"""
-    chat = {"messages": [{"role": "user", "content": "hello"}]}
-    text = {"prompt": "hello"}
-    for route, body in (("/v1/chat/completions", chat), ("/v1/completions", text)):
-        refused = bounded.http.post(route, json={**body, "n": 8})
-        assert refused.status_code == 400
-        assert "8 replies of 3000 tokens (the default" in refused.json()["error"]["message"]
-        fine = bounded.http.post(route, json={**body, "n": 8, "max_tokens": 2})
-        assert fine.status_code == 200
+    refused = server.http.post(route, json={**body, "n": 128})
+    assert refused.status_code == 400
+    assert "128 replies of 9000 tokens (the default" in refused.json()["error"]["message"]
+    assert server.http.post(route, json={**body, "n": 128, "max_tokens": 1}).status_code == 200
