@@ -294,7 +294,8 @@ def test_java_with_its_defaults(server: Server, tmp_path: Path) -> None:
     """Its client asks for HTTP/2 with the first request."""
     (tmp_path / "Ask.java").write_text(_JAVA)
     url = f"{server.url}{CHAT}"
-    said = _alone("java", "-XX:TieredStopAtLevel=1", "Ask.java", url, KEY, BODY.decode(), folder=tmp_path)
+    command = ("java", "-XX:TieredStopAtLevel=1", "Ask.java", url, KEY, BODY.decode())
+    said = _alone(*command, folder=tmp_path)
     assert [bool(json.loads(line)["choices"]) for line in said.splitlines()] == [True, True]
 
 
