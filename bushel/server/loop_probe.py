@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 
 _EVERY = 0.02  # seconds between looks
 _LONG = 0.2  # seconds: a stall that is logged and counted; people notice a stream that stops
-    0.2  # seconds: a stall that is logged and counted; people notice a stream that stops so long
-)
 _MINUTE, _SLOT = 60.0, 5.0
 _FRAMES = 4  # of the loop's stack that a line shows
 
