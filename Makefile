@@ -17,7 +17,7 @@ PYTEST := $(TESTS) -m pytest -n 2 --dist worksteal
 # Where it is set, every process that a test starts would compile Bushel again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup serve test lint format bench parity clients traintest clean
+.PHONY: help setup serve test lint format bench parity fuzz clients traintest clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -55,6 +55,12 @@ parity: setup ## batched output against solo output, and all that is tested of e
 	BUSHEL_SCRIPTS=500 BUSHEL_TRACES=600 BUSHEL_KILLS=2 $(PYTEST) \
 		tests/engine/test_scripts.py tests/prefix/test_traces.py tests/prefix/disk \
 		tests/server/test_cache_killed.py
+
+SECONDS ?= 600
+SEED ?= 0
+
+fuzz: setup ## random workloads, each request against itself alone (SECONDS=, SEED=, FAMILIES=a,b or all)
+	$(TESTS) -m tests.fuzz --seconds $(SECONDS) --seed $(SEED) $(if $(FAMILIES),--families $(FAMILIES))
 
 clients: setup ## real agents and SDKs against a server; downloads 3 GB from PyPI and npm
 	$(PY) -m tests.clients
