@@ -17,7 +17,7 @@ PYTEST := $(TESTS) -m pytest -n 2 --dist worksteal
 # Where it is set, every process that a test starts would compile Bushel again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup serve test lint format bench parity siege clients traintest clean
+.PHONY: help setup serve test lint format bench parity fuzz siege clients traintest clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -56,8 +56,16 @@ parity: setup ## batched output against solo output, and all that is tested of e
 		tests/engine/test_scripts.py tests/prefix/test_traces.py tests/prefix/disk \
 		tests/server/test_cache_killed.py
 
-siege: setup ## load, hostile requests and faults against a server (SECONDS=600, SEED=1)
-	$(TESTS) -m tests.siege --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1)
+# Of fuzz and siege: how long, and in which order of events.
+SECONDS ?= 600
+SEED ?= 0
+
+fuzz: setup ## random workloads, each request against itself alone (SECONDS, SEED, FAMILIES=a,b)
+	$(TESTS) -m tests.fuzz --seconds $(SECONDS) --seed $(SEED) \
+		$(if $(FAMILIES),--families $(FAMILIES))
+
+siege: setup ## load, hostile requests and faults against a server (SECONDS, SEED)
+	$(TESTS) -m tests.siege --seconds $(SECONDS) --seed $(SEED)
 
 clients: setup ## real agents and SDKs against a server; downloads 3 GB from PyPI and npm
 	$(PY) -m tests.clients

@@ -59,6 +59,29 @@ class Ask:
         return plain and self.params["temperature"] == 0 and self.shape is None
 
 
+HEADS = 3  # of `draw_crowded`: its first asks
+
+
+def draw_crowded(rng: random.Random, knots: int) -> list[Ask]:
+    """A few heads; then, again and again, a prompt that goes on from one and may wait for its file,
+    one that parts from it early and waits for nothing, and one that takes the room of both.
+    """
+
+    def ask(ids: Tokens, share: float) -> Ask:
+        whole = {"prompt_logprobs": 0} if rng.random() < share else {}
+        return Ask(ids, params={**_params(rng), "max_tokens": rng.randrange(1, 4), **whole})
+
+    heads = [_ids(rng, 110) for _ in range(HEADS)]
+    asks = [ask(head + _ids(rng, 1), 0) for head in heads]
+    for _ in range(knots):
+        head = rng.choice(heads)
+        goes_on = head[: rng.choice([40, 60, 109])] + _ids(rng, 3)
+        parts = head[: rng.choice([1, 10, 30])] + _ids(rng, rng.choice([3, 30]))
+        knot = [ask(goes_on, 0.05), ask(parts, 0.8), ask(_ids(rng, rng.choice([90, 130])), 0.5)]
+        asks += knot if rng.random() < 0.7 else rng.sample(knot, 3)
+    return asks
+
+
 def draw_asks(rng: random.Random, count: int, sees: bool) -> list[Ask]:
     heads = [_ids(rng, 110) for _ in range(2)]
     asks: list[Ask] = []

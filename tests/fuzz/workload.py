@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tests.fuzz.asks import Ask, draw_asks
+from tests.fuzz.asks import HEADS, Ask, draw_asks, draw_crowded
 
 Door = Literal["llm", "http"]
 
@@ -57,8 +57,13 @@ class Workload:
 def draw(family: str, seed: str, door: Door, sees: bool) -> Workload:
     rng = random.Random(f"{family} {seed} {door}")
     settings = _settings(rng)
-    asks = draw_asks(rng, rng.choice([3, 6, 10, 16]) if door == "llm" else 16, sees)
-    return Workload(family, seed, door, settings, tuple(asks), tuple(_acts(rng, len(asks))))
+    if door == "llm" and rng.random() < 0.4:
+        settings, asks = _crowded(rng, settings), draw_crowded(rng, 4)
+        acts = _crowded_acts(rng, len(asks))
+    else:
+        asks = draw_asks(rng, rng.choice([3, 6, 10, 16]) if door == "llm" else 16, sees)
+        acts = _acts(rng, len(asks))
+    return Workload(family, seed, door, settings, tuple(asks), tuple(acts))
 
 
 def _settings(rng: random.Random) -> Settings:
@@ -77,6 +82,33 @@ def _settings(rng: random.Random) -> Settings:
         order=rng.choice(["arrival", "arrival", "shortest"]),
         late=rng.random() < 0.5,
     )
+
+
+def _crowded(rng: random.Random, settings: Settings) -> Settings:
+    """Files whose reads take long, and little memory."""
+    return replace(
+        settings,
+        prefill_chunk=rng.choice([16, 64, 200]),
+        max_batch=rng.choice([4, 6, 8]),
+        room=rng.choice([120, 135, 135, 180]),
+        files=True,
+        disk=None,
+        delays=rng.choice([(0, 5, 12), (8, 16), (5, 20, 40)]),
+        rows=None,
+    )
+
+
+def _crowded_acts(rng: random.Random, asks: int) -> list[Act]:
+    """The heads are on disk alone when the others come, one soon after the other."""
+    heads = [Act("submit", ask) for ask in range(HEADS)]
+    acts = [*heads, Act("drain"), Act("restart")]
+    for ask in range(HEADS, asks):
+        acts.append(Act("submit", ask))
+        if rng.random() < 0.7:
+            acts.append(Act("step", rng.choice([1, 2, 4, 8])))
+        if rng.random() < 0.03:
+            acts.append(Act("restart"))
+    return acts
 
 
 def _acts(rng: random.Random, asks: int) -> list[Act]:
