@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from bushel.core import Event, TokenLogprob
+from bushel.core import Event, GenerationDefaults, SamplingParams, TokenLogprob
+from bushel.core.params import resolve
 from bushel.core.wire import Submit
 from bushel.server.record import Record
 from bushel.server.ticket import SLICE_TOKENS, Live, Ticket
