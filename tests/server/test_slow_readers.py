@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bushel.core import Event, TokenLogprob
-from bushel.core.params import Decoding
+from bushel.core import Event, GenerationDefaults, SamplingParams, TokenLogprob
+from bushel.core.params import resolve
 from bushel.core.wire import Submit
 from bushel.server.record import Record
 from bushel.server.ticket import SLICE_TOKENS, Live, Ticket
@@ -81,9 +81,8 @@ def test_the_log_probabilities_of_a_long_prompt_keep_nobody_waiting(server: Serv
 
 def live(choices: int = 1) -> Live:
     record = Record("r", "chat", "org/model", True, choices, 0.0)
-    return Live(
-        record, Submit("r", (1,), {}, Decoding(max_tokens=1 << 20), choices), memoryview(b"")
-    )
+    decoding = resolve(SamplingParams(), GenerationDefaults(), vocab=9999, end_ids=frozenset())
+    return Live(record, Submit("r", (1,), {}, decoding, choices), memoryview(b""))
 
 
 def event(token: int, likely: int = 0) -> Event:
