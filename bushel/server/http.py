@@ -173,7 +173,8 @@ class Connection(HttpToolsProtocol):
         assert state == self._timed, (state, self._timed)
         if self._wire.is_closing():
             assert self._writing is not None or not self._wire.get_write_buffer_size()
-        elif state in ("new", "header", "idle", "ending"):
+            return
+        if state in ("new", "header", "idle", "ending"):
             assert self._timer is not None, state
         assert not self._ahead or state == "answer"
         assert len(self._ahead) <= self.limits.header_bytes
