@@ -170,10 +170,11 @@ class Connection(HttpToolsProtocol):
     def check_integrity(self) -> None:
         """Every state has its timer, or a reason to have none."""
         state = self.state
-        assert state == self._timed
+        assert state == self._timed, (state, self._timed)
         if self._wire.is_closing():
             assert self._writing is not None or not self._wire.get_write_buffer_size()
-        elif state in ("new", "header", "idle", "ending"):
+            return
+        if state in ("new", "header", "idle", "ending"):
             assert self._timer is not None, state
         assert not self._ahead or state == "answer"
         assert len(self._ahead) <= self.limits.header_bytes
@@ -212,6 +213,7 @@ class Connection(HttpToolsProtocol):
                 rest = self._feed(rest)
         except httptools.HttpParserError:
             self._refuse(self._refusal)
+            self._settle()
             return
         if before != "body" and self._phase == "header":
             # The parser keeps an unfinished header to itself, however long it is.

@@ -293,9 +293,8 @@ public class Ask {
 def test_java_with_its_defaults(server: Server, tmp_path: Path) -> None:
     """Its client asks for HTTP/2 with the first request."""
     (tmp_path / "Ask.java").write_text(_JAVA)
-    url = f"{server.url}{CHAT}"
-    command = ("java", "-XX:TieredStopAtLevel=1", "Ask.java", url, KEY, BODY.decode())
-    said = _alone(*command, folder=tmp_path)
+    java = ("java", "-XX:TieredStopAtLevel=1", "Ask.java")
+    said = _alone(*java, f"{server.url}{CHAT}", KEY, BODY.decode(), folder=tmp_path)
     assert [bool(json.loads(line)["choices"]) for line in said.splitlines()] == [True, True]
 
 
