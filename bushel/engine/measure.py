@@ -60,13 +60,17 @@ def _per_score(model: Model) -> int:
 
 
 def memory_limit(beside: int = 0) -> int:
-    """Bytes that MLX should stay under on this machine, on which others may take so many."""
+    """Bytes that MLX should stay under on this machine, on which others may take so many.
+
+    Half of a small machine is its own all the same: the others seldom take all they may.
+    """
     limit = int(mx.get_memory_limit())
     recommended = mx.device_info().get("max_recommended_working_set_size")
     shared = mx.metal.is_available() or mx.default_device() == mx.cpu
     if mx.metal.is_available() and recommended:
         limit = int(recommended)
-    return max(0, min(limit, total_memory() - beside)) if shared else limit
+    total = total_memory()
+    return min(limit, max(total // 2, total - beside)) if shared else limit
 
 
 def buffer_limit() -> int:

@@ -131,8 +131,9 @@ class Service:
         return self.supervisor.failed or self.pool.failed
 
     async def _learn(self) -> None:
-        facts = await self.pool.known()
-        self._vocabulary = await asyncio.to_thread(Vocabulary, facts)
+        with contextlib.suppress(ApiError):  # who waits for the facts is told
+            facts = await self.pool.known()
+            self._vocabulary = await asyncio.to_thread(Vocabulary, facts)
 
     # -- what the APIs ask for ---------------------------------------------------------------
 
@@ -389,10 +390,7 @@ class Service:
 
     def _hold(self, size: int) -> None:
         self._held += size
-        if self._held < _HELD_BYTES:
-            self._roomy.set()
-        else:
-            self._roomy.clear()
+        (self._roomy.set if self._held < _HELD_BYTES else self._roomy.clear)()
 
     # -- supervisor.Owner --------------------------------------------------------------------
 

@@ -99,9 +99,10 @@ def strike(server: Server, fault: Fault) -> bool:
     there = stages(server, fault.who)
     if fault.stage in RISING and there and not RISING & set(there.values()):
         _hit(next(iter(there)), "kill")
-    while fault.stage not in there.values() and time.monotonic() < end:
+    wanted = {fault.stage, "step", "busy"} if fault.stage == "ready" else {fault.stage}
+    while not wanted & set(there.values()) and time.monotonic() < end:
         there = stages(server, fault.who)
-    met = [pid for pid, stage in there.items() if stage == fault.stage]
+    met = [pid for pid, stage in there.items() if stage in wanted]
     for pid in (met or list(there))[:1]:
         _hit(pid, fault.how)
     return bool(met)
