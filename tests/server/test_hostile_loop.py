@@ -67,7 +67,7 @@ def test_no_body_keeps_the_event_loop_from_everyone_else(server: Server) -> None
         assert reply.status_code in (200, 400, 404, 413), f"{name}: {reply.text[:300]}"
         before, (cpu, wall) = (cpu, wall), away(server)
         most = WALL * share.factor
-        print(f"@ {name:45} {reply.status_code} {cpu:.3f} {wall:.3f} {share.factor:.1f}")
+        print(f"{name}: {cpu:.3f} s of CPU, {wall:.3f} s by the clock, of {most:.1f}")
         if (cpu > CPU and cpu > before[0]) or (wall > most and wall > before[1]):
             long[name] = f"{cpu:.3f} s of CPU, {wall:.3f} s by the clock, not {most:.1f}"
     assert long == {}
@@ -88,6 +88,7 @@ def test_a_front_that_stands_still_is_seen_by_the_clock_and_not_as_work(server: 
 def test_work_on_the_loop_is_seen_as_work_and_told_with_its_place(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("DEBUG")  # a warning, unless the machine is busy with others
     probe = LoopProbe("org/model")
 
     def busy() -> None:
@@ -105,7 +106,7 @@ def test_work_on_the_loop_is_seen_as_work_and_told_with_its_place(
     uvloop.run(work())
     assert probe.cpu.ever > 0.3
     assert probe.clock.ever > 0.3
-    assert probe.stalls == 1
+    assert probe.stalls >= 1
     assert "test_hostile_loop.busy" in caplog.text
 
 
