@@ -278,10 +278,9 @@ class _Slots:
 
     def _in_turn(self, claims: Sequence[Claim]) -> Iterator[Claim]:
         """Who is next, and next; a slot given meanwhile counts."""
-        if len({it.owner for it in claims}) == 1 and len({it.group for it in claims}) == len(
-            claims
-        ):
-            yield from sorted(claims, key=self._place)  # requests of one row each: nothing changes
+        owners, groups = {it.owner for it in claims}, {it.group for it in claims}
+        if len(owners) == 1 and len(groups) == len(claims):
+            yield from sorted(claims, key=self._place)  # no slot given changes their places
             return
         queues: dict[str, dict[str, deque[Claim]]] = defaultdict(lambda: defaultdict(deque))
         for claim in sorted(claims, key=self._rank):
@@ -291,22 +290,22 @@ class _Slots:
             return self._place(queues[owner][group][0])
 
         def turn(owner: str) -> _Place:
-            rank = groups[owner][0][2]
+            rank = heaps[owner][0][2]
             return self.owners[owner], self.state.served.owners.get(owner, _BEFORE), rank, owner
 
-        groups = {owner: [place(owner, it) for it in them] for owner, them in queues.items()}
-        for heap in groups.values():
+        heaps = {owner: [place(owner, it) for it in them] for owner, them in queues.items()}
+        for heap in heaps.values():
             heapq.heapify(heap)
-        owners = [turn(owner) for owner in queues]
-        heapq.heapify(owners)
-        while owners:
-            owner = heapq.heappop(owners)[3]
-            group = heapq.heappop(groups[owner])[3]
+        turns = [turn(owner) for owner in queues]
+        heapq.heapify(turns)
+        while turns:
+            owner = heapq.heappop(turns)[3]
+            group = heapq.heappop(heaps[owner])[3]
             yield queues[owner][group].popleft()
             if queues[owner][group]:
-                heapq.heappush(groups[owner], place(owner, group))
-            if groups[owner]:
-                heapq.heappush(owners, turn(owner))
+                heapq.heappush(heaps[owner], place(owner, group))
+            if heaps[owner]:
+                heapq.heappush(turns, turn(owner))
 
     def _place(self, claim: Claim) -> _Place:
         """Among its owner's."""
