@@ -283,7 +283,7 @@ class Metrics:
         self.reuse.engine(status.get("cache", {}))
 
     def restarted(self, why: str) -> None:
-        """why: a word, such as "died" or "hung"; the log has the story."""
+        """why: "died" or "hung"; the log has the story."""
         self._inc(self._restarts, why)
 
     def _inc(self, counter: Counter, value: str) -> None:

@@ -400,7 +400,7 @@ class Service:
             self.supervisor.send(live.submit, live.tail)
 
     def engine_lost(self, was_ready: bool) -> None:
-        self.metrics.restarted(self.supervisor.reason)
+        self.metrics.restarted(self.supervisor.ending)
         self.metrics.engine({}, up=False)
         self._questions.lose()
         outage = self.supervisor.outage

@@ -12,7 +12,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from bushel.core.options import EngineOptions
 from bushel.core.wire import (
@@ -60,6 +60,7 @@ class Supervisor:
         self.reason = "it is starting"  # why it is not ready; for clients, so without paths
         self.failed: str | None = None  # why the first engine could not be started
         self.restarts = 0
+        self.ending: Literal["died", "hung"] = "died"  # of the last engine
         self.status: dict[str, Any] = {}  # of the engine, as it last said
         self.pid: int | None = None
         self._options = options
@@ -119,6 +120,7 @@ class Supervisor:
                 "bushel.engine.process", FromEngine, self._hear
             )
         except OSError as error:
+            self.ending = "died"
             return False, cannot_spawn(error)
         self._child, self.pid = child, child.pid
         if self._closing.is_set():  # `close` did not see it
@@ -127,6 +129,7 @@ class Supervisor:
         hung = await self._watch(child)
         was_ready, self.ready = self.ready, False
         self._child = self.pid = None
+        self.ending = "died" if hung is None else "hung"
         self.reason = self._failure or hung or _how(child.ended.result())
         return was_ready, self.reason
 
