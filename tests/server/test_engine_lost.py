@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -97,6 +98,8 @@ def test_running_replies_are_told_and_waiting_ones_are_served(
     assert status["engine"]["restarts"] == restarts + 1
     assert (status["running"], status["waiting"], status["requests"]) == (0, 0, [])
     assert len(children(server.process.pid)) == kin
+    told = server.http.get("/metrics").text
+    assert set(re.findall(r'engine_restarts_total{.*reason="(.*?)"}', told)) == {"died", "hung"}
 
 
 def test_a_reply_that_is_not_streamed_gets_a_503_to_retry(server: Server) -> None:
