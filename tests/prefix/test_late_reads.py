@@ -1,10 +1,14 @@
 """What is read from disk belongs where it was, though the tree has changed meanwhile (B42, B46)."""
 
 import dataclasses
+import logging
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from bushel.cache.prefix.disk.folder import Folder
 from bushel.core import Prepared
 from bushel.llm import Handle
 
@@ -67,3 +71,23 @@ def test_a_prompt_that_waits_for_its_file_is_answered_as_ever(family: str, tmp_p
     with Serving(family, cache_dir=str(tmp_path)) as serving:
         for prompt in (CONTINUED, PARTING, KNOWN):
             serving.ask(prompt)
+
+
+def test_a_file_of_other_tokens_than_its_place_has_is_dropped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever put it there, the prompt is computed (B43, B46)."""
+    read = Folder.read
+
+    def other(folder: Folder, name: str) -> Any:
+        entry, arrays = read(folder, name)
+        return dataclasses.replace(entry, key=entry.key + 1), arrays
+
+    with Serving("llama", cache_dir=str(tmp_path)) as serving:
+        serving.ask(KNOWN)
+    caplog.set_level(logging.WARNING)
+    with patch.object(Folder, "read", other), Serving("llama", cache_dir=str(tmp_path)) as serving:
+        assert serving.ask(CONTINUED).cached == 0
+    assert "its tokens are not those of its place" in caplog.text
+    with Serving("llama", cache_dir=str(tmp_path)) as serving:  # the control: what replaced it
+        assert serving.ask(CONTINUED).cached == len(CONTINUED) - 1
