@@ -164,7 +164,7 @@ class OnLLM:
     def _step(self) -> None:
         engine = self._llm._engine
         assert engine is not None
-        compiling = [it.compiling for it in engine._waiting.values() if it.compiling is not None]
+        compiling = [it.compiling for it in engine._queue.waiting.values() if it.compiling is not None]
         concurrent.futures.wait(compiling)
         self._llm.step()
         if self._disk is not None:
