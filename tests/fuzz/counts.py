@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 class Counts:
     workloads: int = 0
     requests: int = 0
+    refusals: int = 0  # of the requests, those that are refused alone, too
     tokens: int = 0
     cached_tokens: int = 0
     disk_hits: int = 0

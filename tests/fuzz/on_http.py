@@ -28,7 +28,7 @@ from tests.fuzz.answers import Answer, Choice, compare
 from tests.fuzz.counts import Outcome
 from tests.fuzz.on_llm import sizes
 from tests.fuzz.workload import Act, Workload
-from tests.server.asking import Reference
+from tests.server.asking import Reference, named
 from tests.server.serving import FEW, PATIENCE, Server, serving
 
 _TOP = 5  # likeliest tokens that are compared
@@ -45,7 +45,6 @@ _SHAPES = {
 class Sent:
     ask: int
     task: asyncio.Task[Answer]
-    aborted: bool = False
 
 
 class OnHTTP:
@@ -120,8 +119,7 @@ class OnHTTP:
                 await asyncio.sleep(0.005 * act.number)
             case "abort":
                 for sent in (it for it in self._sent if it.ask == act.number):
-                    sent.aborted |= sent.task.cancel()
-                    self._outcome.counts.aborts += sent.aborted
+                    self._outcome.counts.aborts += sent.task.cancel()
             case "drain":
                 await self._drain()
             case "clear":
@@ -143,9 +141,9 @@ class OnHTTP:
         got = Answer([], str(error)) if error is not None else sent.task.result()
         ask, counts = self._workload.asks[sent.ask], self._outcome.counts
         alone = self._names.as_told(self._alone.answer(sent.ask), ask.talks)
-        greedy = ask.greedy
-        verdict = compare(self._workload.family, got, alone, aborted=False, greedy=greedy)
+        verdict = compare(self._workload.family, got, alone, aborted=False, greedy=ask.greedy)
         counts.requests += 1
+        counts.refusals += alone.error is not None
         counts.tokens += sum(len(it.tokens) for it in got.choices)
         counts.cached_tokens += got.cached
         counts.ties += verdict.tie
@@ -157,14 +155,14 @@ class OnHTTP:
     async def _ask(self, at: int) -> Answer:
         path, body = self._body(at)
         if at % 2:
-            return folded(await self._client.post(path, json=body), self._names)
+            return folded(await self._client.post(path, json=body))
         body |= {"stream": True, "stream_options": {"include_usage": True}}
         async with self._client.stream("POST", path, json=body) as response:
             if response.status_code != 200:
                 await response.aread()
-                return folded(response, self._names)
+                return folded(response)
             lines = [line async for line in response.aiter_lines()]
-        return streamed(lines, self._names)
+        return streamed(lines)
 
     def _body(self, at: int) -> tuple[str, dict[str, Any]]:
         ask, request = self._workload.asks[at], self._alone.request(at)
@@ -187,14 +185,10 @@ class OnHTTP:
 class _Names:
     """Answers of `LLM` in the API's terms: tokens by their bytes, a few likeliest."""
 
-    def __init__(self, family: str):
-        self._tokenizer = model_of(family).host.tokenizer
-
     bytes = Reference.bytes
 
-    @property
-    def tokenizer(self) -> Any:
-        return self._tokenizer
+    def __init__(self, family: str):
+        self.tokenizer = model_of(family).host.tokenizer
 
     def as_told(self, answer: Answer, talks: bool) -> Answer:
         """A conversation's text is read for thoughts and calls, so that its tokens are compared."""
@@ -210,7 +204,7 @@ class _Names:
         return Answer(choices, answer.error)
 
 
-def folded(response: httpx.Response, names: _Names) -> Answer:
+def folded(response: httpx.Response) -> Answer:
     body = response.json()
     if response.status_code != 200:
         return Answer([], str(body["error"]["message"]))
@@ -219,7 +213,7 @@ def folded(response: httpx.Response, names: _Names) -> Answer:
     return _answer(choices, body["usage"])
 
 
-def streamed(lines: list[str], names: _Names) -> Answer:
+def streamed(lines: list[str]) -> Answer:
     choices: dict[int, Choice] = {}
     usage: dict[str, Any] = {}
     data = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
@@ -243,18 +237,12 @@ def _take(choices: dict[int, Choice], body: dict[str, Any]) -> None:
             choice.tokens.append(bytes(entry["bytes"]))
             choice.likeliest.append(_likeliest([top["logprob"] for top in entry["top_logprobs"]]))
         for token, top in zip(told.get("tokens", ()), told.get("top_logprobs", ()), strict=True):
-            choice.tokens.append(_named(token))
+            choice.tokens.append(named(token))
             choice.likeliest.append(_likeliest(list(top.values())))
 
 
 def _likeliest(logprobs: list[float]) -> np.ndarray:
     return np.sort(np.array(logprobs))[::-1][:_TOP]
-
-
-def _named(token: str) -> bytes:
-    if token.startswith("bytes:"):
-        return bytes.fromhex(token.removeprefix("bytes:").replace("\\x", ""))
-    return token.encode()
 
 
 def _answer(choices: dict[int, Choice], usage: dict[str, Any]) -> Answer:

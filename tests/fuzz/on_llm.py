@@ -59,6 +59,7 @@ class OnLLM:
         self._folder = tempfile.mkdtemp(prefix="bushel-fuzz-")
         self._rng = random.Random(workload.seed)
         self._disk: LateDisk | None = None
+        self._llm_closed = True
         self._sent: list[Sent] = []
         self._outcome = Outcome()
         self._outcome.counts.families.add(workload.family)
@@ -181,6 +182,7 @@ class OnLLM:
         alone = self._alone.answer(sent.ask)
         verdict = compare(self._workload.family, got, alone, aborted=sent.aborted, greedy=greedy)
         counts.requests += 1
+        counts.refusals += alone.error is not None
         counts.tokens += sum(len(it.tokens) for it in got.choices)
         counts.cached_tokens += got.cached
         counts.ties += verdict.tie
