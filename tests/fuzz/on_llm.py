@@ -165,8 +165,8 @@ class OnLLM:
     def _step(self) -> None:
         engine = self._llm._engine
         assert engine is not None
-        compiling = [it.compiling for it in engine._queue.waiting.values() if it.compiling is not None]
-        concurrent.futures.wait(compiling)
+        waiting = engine._queue.waiting.values()
+        concurrent.futures.wait([it.compiling for it in waiting if it.compiling is not None])
         self._llm.step()
         if self._disk is not None:
             self._disk.step()
