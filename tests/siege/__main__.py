@@ -211,6 +211,7 @@ def main() -> int:
     parser.add_argument("--every", type=float, default=12, help="seconds between two faults")
     parser.add_argument("--warm-up", type=float, default=45)
     options = Options(**vars(parser.parse_args()))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and leave nothing behind
     tally, listener = Tally(), Listener()
     with tempfile.TemporaryDirectory(prefix="bushel-siege-") as folder, media_folder() as media:
         server = Besieged(Path(folder), f"{media}/media")
