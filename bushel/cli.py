@@ -97,7 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Its advice about frameworks that Bushel does not use would hide what Bushel says.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
-        return int(options.run(options))
+        code = int(options.run(options))
     except BushelError as error:
         _complain(str(error))
-        return _WRONG
+        code = _WRONG
+    logs.finish()
+    return code

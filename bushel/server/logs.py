@@ -94,11 +94,7 @@ _DRAIN = 2.0  # seconds for what waits to be written when the process ends
 def setup(options: ServerOptions, stream: TextIO | None = None) -> None:
     """From here on everything is logged to `stream` (stderr). Calling it again replaces that."""
     global _queue
-    drain()
-    if _queue is not None:
-        _queue.close()
-    else:
-        atexit.register(drain)
+    finish()
     _queue = LogQueue(stream or sys.stderr)
     _queue.setFormatter(Json() if options.log_json else Plain())
     logging.basicConfig(handlers=[_queue], level=logging.WARNING, force=True)
@@ -112,10 +108,21 @@ def setup(options: ServerOptions, stream: TextIO | None = None) -> None:
     logging.getLogger("uvicorn.access").disabled = True
 
 
+@atexit.register
 def drain(seconds: float = _DRAIN) -> None:
     """Wait until what was logged is written; for so long, if nobody reads it."""
     if _queue is not None:
         _queue.drain(seconds)
+
+
+def finish() -> None:
+    """Log there no longer, once everything is written."""
+    global _queue
+    drain()
+    if _queue is not None:
+        logging.root.removeHandler(_queue)
+        _queue.close()
+        _queue = None
 
 
 def complain(text: str) -> None:
