@@ -15,19 +15,19 @@ class Limits:
 
     body_bytes: int = 64 << 20
     bodies_bytes: int = 256 << 20  # of all that are being read; at least twice `body_bytes`
-    # Of a reply's log-probabilities: 50,000 tokens with the 20 likeliest of each. The end of a
-    # reply that is not streamed copies them in one go, in some 50 ms.
-    reply_bytes: int = 64 << 20
+    # Of the log-probabilities of a reply that is not streamed: 24,000 tokens with the 20 likeliest
+    # of each. Its end copies them in one go: 90 ms, and 250 ms for twice as many.
+    reply_bytes: int = 32 << 20
     header_bytes: int = 64 << 10
     depth: int = 64  # of nested lists and objects
     # What a body may hold, counted before anything is made of it. A batch of token ids is a value
     # for each (eight prompts of 128k tokens); a conversation of 16,384 messages with calls has some
-    # eight lists and objects and sixteen keys a message; an agent's body (86 kB, 22 tools) has
-    # 4,000 values in all.
+    # eight lists and objects and sixteen keys a message; the largest recorded body of an
+    # agent (33 kB) has 750 values, 250 lists and objects, and 640 keys.
     values: int = 1 << 20
     lists: int = 1 << 17  # and objects: each costs some microseconds
     keys: int = 1 << 18
-    fractions: int = 1 << 16  # each takes up to 10 us to read, and nobody needs many
+    fractions: int = 1 << 16  # each takes up to 14 us to read, and nobody needs many
     fields: int = 256  # of the body itself; the APIs know some 80
     text_bytes: int = 16 << 20  # of one string that is not plain ASCII, as pictures are
     read_seconds: float = 30.0  # without a byte of a request that has begun

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ import pytest
 from bushel.core import Event, GenerationDefaults, SamplingParams, TokenLogprob
 from bushel.core.params import resolve
 from bushel.core.wire import Submit
+from bushel.server.options import Limits
 from bushel.server.record import Record
 from bushel.server.ticket import SLICE_TOKENS, Live, Ticket
 from tests.server.hostile import CHAT
+from tests.server.scripted import Service, ask, options, said
 from tests.server.serving import PATIENCE, Server, until
 from tests.server.test_hostile_loop import CPU, away
 
@@ -74,6 +77,27 @@ def test_the_log_probabilities_of_a_long_prompt_keep_nobody_waiting(server: Serv
     assert found["token_logprobs"][0] is None
     assert all(it is not None for it in found["token_logprobs"][1:])
     assert away(server)[0] < CPU
+
+
+# -- bounds of a reply -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/responses"])
+def test_a_reply_of_too_many_log_probabilities_is_refused_by_name(path: str) -> None:
+    found = TokenLogprob(65, -1.0, tuple((at, -1.0) for at in range(LIKELY)))
+    events = [said("A", logprobs=(found,)) for _ in range(20)] + [said(finish="stop")]
+    asked = {
+        CHAT: {**ASKED, "n": 1},
+        "/v1/completions": {"prompt": "x", "logprobs": LIKELY},
+        "/v1/responses": {"input": "x", "top_logprobs": LIKELY},
+    }[path]
+    codes = []
+    for most in (4000, 1 << 20):
+        limits = replace(Limits(), reply_bytes=most)
+        service = Service(script=lambda _: [events], options=options(limits=limits))
+        reply = ask(service, "POST", path, json=asked)
+        codes.append((reply.json().get("error") or {}).get("code", reply.status_code))
+    assert codes == ["reply_too_large", 200]
 
 
 # -- one request's events ----------------------------------------------------------------------
