@@ -218,8 +218,8 @@ def _load_flags(group: Group) -> None:
           help="a running reply should not wait longer for its next token "
           f"(default: {engine.token_gap})")
     _flag(group, "--start-wait", "engine.start_wait", type=_real(0), metavar="SECONDS",
-          help="a prompt that was started should not wait longer for its next chunk "
-          f"(default: {engine.start_wait})")
+          help="a prompt should not wait longer for its next chunk, or for its first while "
+          f"another request holds many rows (default: {engine.start_wait})")
     _flag(group, "--memory-limit-gb", "engine.memory_limit", type=_bytes(10**9, 0.001),
           metavar="GB", help="what MLX may use (default: what this machine can spare)")
     _flag(group, "--scheduler-headroom-gb", "engine.headroom", type=_bytes(10**9, 0),
