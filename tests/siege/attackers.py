@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.server.hostile import KEY, Raw, Sent, head, leaks
 from tests.server.threats import ROWS, Case
-from tests.siege.exchange import Broken, Exchange
+from tests.siege.exchange import PATIENCE, Broken, Exchange
 from tests.siege.tally import Tally
 
 # A fault may be what a request meets instead of its answer.
@@ -47,7 +47,7 @@ class Attacker:
             self._tally.hostile["raw"] += 1
             return
         try:
-            got = await asyncio.wait_for(self._short(request), 120)
+            got = await asyncio.wait_for(self._short(request), PATIENCE)
         except (Broken, OSError, TimeoutError) as error:
             self._tally.bad(f"hostile {name}: {error!r}")
             return
