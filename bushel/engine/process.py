@@ -160,6 +160,9 @@ def main(descriptor: int) -> int:
     except BushelError as error:
         link.send(Failed(str(error)))
         return 2
+    except OSError as error:  # a folder may go away while it is read
+        link.send(Failed(f"The model cannot be read: {error.strerror or error}."))
+        return 2
     engine.guides.warm()
     gc.freeze()  # what a loaded model consists of need not be looked at again
     process = Process(engine, link)

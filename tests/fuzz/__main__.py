@@ -136,8 +136,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--acts", help="numbers of those to replay")
     args = parser.parse_args(argv)
     logging.disable(logging.WARNING)
-    with MUTATIONS[args.mutation]():
-        return replay(args) if args.replay else run(args)
+    try:
+        with MUTATIONS[args.mutation]():
+            return replay(args) if args.replay else run(args)
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 if __name__ == "__main__":

@@ -139,7 +139,7 @@ class Layout:
         """Whether they are the state of these tokens: no hole, no overlap, no others' tokens."""
         at = 0
         for slab in slabs:
-            if slab.start != at or not self.fits(slab):
+            if slab.start != at or not self._shaped(slab):
                 raise IntegrityError(f"state of tokens from {slab.start} on, instead of {at}")
             there = key[at : slab.end]
             if not len(there) or not np.array_equal(slab.key[: len(there)], there):
@@ -149,17 +149,21 @@ class Layout:
             raise IntegrityError(f"{len(key) - at} of {len(key)} tokens are not there")
 
     def fits(self, slab: Slab) -> bool:
-        """Whether a slab has the arrays that these layers leave of so many tokens."""
+        """Whether a slab that comes from elsewhere has the arrays that one of ours would have."""
+        wanted = (group.dtype if group.bits is None else mx.uint32 for group in self.groups)
+        return self._shaped(slab) and all(
+            slab.group(at)[0].dtype == dtype for at, dtype in enumerate(wanted)
+        )
+
+    def _shaped(self, slab: Slab) -> bool:
+        """Whether its arrays are those that these layers leave of so many tokens."""
         if len(slab.arrays) != sum(group.arrays for group in self.groups):
             return False
         for at, group in enumerate(self.groups):
             first, *scales = slab.group(at)
             width = group.width if group.bits is None else group.width * group.bits // 32
-            dtype = group.dtype if group.bits is None else mx.uint32
             shape = len(group.slots), group.heads, len(slab.key)
-            if first.shape != (*shape, width) or first.dtype != dtype:
-                return False
-            if any(it.shape[:3] != shape for it in scales):
+            if first.shape != (*shape, width) or any(it.shape[:3] != shape for it in scales):
                 return False
         return True
 
