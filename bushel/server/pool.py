@@ -42,6 +42,7 @@ CHECK_SECONDS = 1.5
 # Without any sign of life, before a worker is taken for stopped. Busy machines let every process
 # run at least once a second.
 _FROZEN = 8.0
+_DOUBT = 4.0  # the same, before it gets no more jobs; its clock is read after 2.5 s
 _LOOK = 0.5  # seconds between looks at that
 _MOST_TRIES = 2  # of a job whose worker was lost
 
@@ -178,6 +179,10 @@ class Pool:
         while (job := await self._next_job(worker)) is not None:
             if job.answer.done():  # nobody waits for it any more
                 continue
+            if worker.doubtful:  # it goes on, or is replaced, before long
+                self._jobs.put_nowait(job)
+                await asyncio.sleep(_LOOK)
+                continue
             await self._gate.wait()
             try:
                 worker.child.send(job.message)
@@ -251,6 +256,11 @@ class _Worker:
     @property
     def dead(self) -> bool:
         return self.child.ended.done()
+
+    @property
+    def doubtful(self) -> bool:
+        """It may be stopped, and gets nothing to do until it says something."""
+        return self.child.frozen > _DOUBT
 
     @property
     def frozen(self) -> bool:

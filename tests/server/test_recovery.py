@@ -103,7 +103,8 @@ def test_a_stopped_worker_costs_nobody_a_request(server: Server) -> None:
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     try:
-        assert ask(server).status_code == 200
+        answer = ask(server)
+        assert answer.status_code == 200, answer.text
     finally:
         assert not set(stopped) & set(workers(server, "ready"))
     until(lambda: not any(map(alive, stopped)), "they were replaced")
