@@ -159,7 +159,7 @@ def _output(module: str) -> Iterator[int | None]:
         raise
     finally:
         os.close(theirs)
-    ChildOutput(ours, module.split(".")[1], log)
+    ChildOutput(ours, module.split(".")[-2:][0], log)
 
 
 def cannot_spawn(error: OSError) -> str:
