@@ -34,18 +34,24 @@ def server(tiny: Server) -> Server:
     return tiny
 
 
+def newest(server: Server) -> str | None:
+    """The request that ended last; a server remembers only so many."""
+    recent = server.status()["recent"]
+    return str(recent[0]["id"]) if recent else None
+
+
 def late_read(server: Server, body: dict[str, Any]) -> bytes:
     """All of a reply that nobody read until it was complete."""
     content = json.dumps(body).encode()
     head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     head += f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
-    before = len(server.status()["recent"])
+    before = newest(server)
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.settimeout(PATIENCE)
         connection.connect(("127.0.0.1", server.port))
         connection.sendall(head.encode() + content)
-        until(lambda: len(server.status()["recent"]) > before, "the reply is complete")
+        until(lambda: newest(server) != before, "the reply is complete")
         got = bytearray()
         while data := connection.recv(1 << 20):
             got += data
