@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from bushel.server.record import Record
 from bushel.server.ticket import SLICE_TOKENS, Live, Ticket
 from tests.server.hostile import CHAT
 from tests.server.scripted import Service, ask, options, said
-from tests.server.serving import PATIENCE, Server, until
+from tests.server.serving import FEW, PATIENCE, Server, serving, until
 from tests.server.test_hostile_loop import CPU, away
 
 CHOICES, TOKENS, LIKELY = 16, 400, 20
@@ -29,9 +30,11 @@ ASKED: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def server(tiny: Server) -> Server:
-    return tiny
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """One of its own: it tells the longest stall of its life."""
+    with serving(*FEW) as server:
+        yield server
 
 
 def newest(server: Server) -> str | None:
