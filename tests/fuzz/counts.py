@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
+from tests.fuzz.answers import Answer, Verdict
+
 
 @dataclass
 class Counts:
@@ -39,3 +41,13 @@ class Outcome:
 
     wrong: list[str] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
+
+    def judge(self, ask: int, got: Answer, alone: Answer, verdict: Verdict) -> None:
+        """One request of it was answered, and would have been answered so alone."""
+        self.counts.requests += 1
+        self.counts.refusals += alone.error is not None
+        self.counts.tokens += sum(len(it.tokens) for it in got.choices)
+        self.counts.cached_tokens += got.cached
+        self.counts.ties += verdict.tie
+        if verdict.wrong:
+            self.wrong.append(f"ask {ask}, {got.cached} cached: {verdict.wrong}")

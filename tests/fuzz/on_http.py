@@ -139,16 +139,10 @@ class OnHTTP:
     def _judge(self, sent: Sent) -> None:
         error = sent.task.exception()
         got = Answer([], str(error)) if error is not None else sent.task.result()
-        ask, counts = self._workload.asks[sent.ask], self._outcome.counts
+        ask = self._workload.asks[sent.ask]
         alone = self._names.as_told(self._alone.answer(sent.ask), ask.talks)
         verdict = compare(self._workload.family, got, alone, aborted=False, greedy=ask.greedy)
-        counts.requests += 1
-        counts.refusals += alone.error is not None
-        counts.tokens += sum(len(it.tokens) for it in got.choices)
-        counts.cached_tokens += got.cached
-        counts.ties += verdict.tie
-        if verdict.wrong:
-            self._outcome.wrong.append(f"ask {sent.ask}, {got.cached} cached: {verdict.wrong}")
+        self._outcome.judge(sent.ask, got, alone, verdict)
 
     # -- one request -------------------------------------------------------------------------
 

@@ -177,14 +177,8 @@ class OnLLM:
             self._llm.check_integrity()
 
     def _judge(self, sent: Sent) -> None:
-        got, counts = answer_of(sent.handle.output), self._outcome.counts
+        got = answer_of(sent.handle.output)
         greedy = self._workload.asks[sent.ask].greedy
         alone = self._alone.answer(sent.ask)
         verdict = compare(self._workload.family, got, alone, aborted=sent.aborted, greedy=greedy)
-        counts.requests += 1
-        counts.refusals += alone.error is not None
-        counts.tokens += sum(len(it.tokens) for it in got.choices)
-        counts.cached_tokens += got.cached
-        counts.ties += verdict.tie
-        if verdict.wrong:
-            self._outcome.wrong.append(f"ask {sent.ask}, {got.cached} cached: {verdict.wrong}")
+        self._outcome.judge(sent.ask, got, alone, verdict)

@@ -173,27 +173,36 @@ def _ended(choices: Choices) -> Choices:
     return choices
 
 
-def _chat_stream(events: list[Any]) -> Choices:
+def _chunks_of(events: list[Any], take: Callable[[Choice, Any], None]) -> Choices:
+    """What a stream of OpenAI's chunks says; `take` adds what one of them tells of a choice."""
     choices: Choices = {}
     for event in events:
         if isinstance(event, dict) and "error" in event:
             raise _failed(event["error"])
         for it in event["choices"] if isinstance(event, dict) else ():
             choice = choices.setdefault(it["index"], Choice())
-            delta = it["delta"]
-            choice.text += delta.get("content") or ""
-            for call in delta.get("tool_calls") or ():
-                function = call["function"]
-                if "name" in function:
-                    choice.calls.append((function["name"], function.get("arguments", "")))
-                else:
-                    name, arguments = choice.calls[call["index"]]
-                    choice.calls[call["index"]] = name, arguments + function["arguments"]
+            take(choice, it)
             _add_logprobs(choice, it.get("logprobs"))
             choice.finish = it["finish_reason"] or choice.finish
-    if events[-1] != "[DONE]":
+    if not events or events[-1] != "[DONE]":
         raise Broken("a stream without its end")
     return _ended(choices)
+
+
+def _chat_stream(events: list[Any]) -> Choices:
+    return _chunks_of(events, _take_delta)
+
+
+def _take_delta(choice: Choice, chunk: Any) -> None:
+    delta = chunk["delta"]
+    choice.text += delta.get("content") or ""
+    for call in delta.get("tool_calls") or ():
+        function = call["function"]
+        if "name" in function:
+            choice.calls.append((function["name"], function.get("arguments", "")))
+        else:
+            name, arguments = choice.calls[call["index"]]
+            choice.calls[call["index"]] = name, arguments + function["arguments"]
 
 
 def _add_logprobs(choice: Choice, logprobs: Any) -> None:
@@ -218,18 +227,11 @@ def _chat(reply: Any) -> Choices:
 
 
 def _completion_stream(events: list[Any]) -> Choices:
-    choices: Choices = {}
-    for event in events:
-        if isinstance(event, dict) and "error" in event:
-            raise _failed(event["error"])
-        for it in event["choices"] if isinstance(event, dict) else ():
-            choice = choices.setdefault(it["index"], Choice())
-            choice.text += it["text"]
-            _add_logprobs(choice, it.get("logprobs"))
-            choice.finish = it["finish_reason"] or choice.finish
-    if events[-1] != "[DONE]":
-        raise Broken("a stream without its end")
-    return _ended(choices)
+    return _chunks_of(events, _take_text)
+
+
+def _take_text(choice: Choice, chunk: Any) -> None:
+    choice.text += chunk["text"]
 
 
 def _completion(reply: Any) -> Choices:
@@ -255,7 +257,8 @@ def _messages_stream(events: list[Any]) -> Choices:
                 tools[event["index"]][1] += event["delta"].get("partial_json", "")
         if event["type"] == "message_delta":
             choice.finish = event["delta"]["stop_reason"]
-    if not isinstance(events[-1], dict) or events[-1]["type"] != "message_stop":
+    last = events[-1] if events else None
+    if not isinstance(last, dict) or last["type"] != "message_stop":
         raise Broken("a stream without its end")
     choice.calls = [(name, _canonical(arguments)) for name, arguments in tools.values()]
     return _ended({0: choice})
