@@ -50,7 +50,8 @@ class LogQueue(logging.Handler):
         """Write it as it is, as a line."""
         line = text + "\n"
         with self._changed:
-            if self._stream is None or self._waiting + len(line) > self._most:
+            full = self._waiting + len(line) > self._most
+            if self._stream is None or self._closed or full:
                 self.dropped += 1
                 self._untold += 1
                 return

@@ -116,11 +116,12 @@ def drain(seconds: float = _DRAIN) -> None:
 
 
 def finish() -> None:
-    """Log there no longer, once everything is written."""
+    """Once everything is written, nothing more is. It stays the log's handler, since Python itself
+    would write what is logged later, by a thread that reads the last words of a child.
+    """
     global _queue
     drain()
     if _queue is not None:
-        logging.root.removeHandler(_queue)
         _queue.close()
         _queue = None
 

@@ -24,6 +24,7 @@ def _restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     names = ("", "bushel", "bushel.prompt", "uvicorn.access")
     before = [(it, it.level, it.disabled) for it in map(logging.getLogger, names)]
     yield
+    logs.finish()
     logging.captureWarnings(False)
     for logger, level, disabled in before:
         logger.setLevel(level)
@@ -288,6 +289,14 @@ def test_setting_up_twice_does_not_write_twice() -> None:
         logs.setup(options(), stream)
     logs.finished(record())
     only_line(stream)
+
+
+def test_what_is_logged_after_the_end_is_not_written(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = written(log_json=True)
+    logs.finish()
+    logs.log.warning("a child's last words")
+    assert not stream.getvalue()
+    assert not capsys.readouterr().err
 
 
 # -- start-up --------------------------------------------------------------------------------
