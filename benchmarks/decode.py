@@ -22,11 +22,11 @@ from typing import Any
 import mlx.core as mx
 
 from benchmarks.networks import CONFIGS, make
-from bushel.cache import Rows, Snapshot, take_snapshot
+from bushel.cache import BatchState, Snapshot, take_snapshot
 from bushel.core import Prepared, Request, SamplingParams
 from bushel.core.params import resolve
 from bushel.engine.engine import Engine
-from bushel.engine.schedule import Policy
+from bushel.engine.scheduler import Policy
 from bushel.models import Model
 
 
@@ -44,8 +44,8 @@ def filled(model: Model, length: int) -> Snapshot:
     return take_snapshot(state, length - 1)
 
 
-def rows_of(model: Model, count: int, snapshot: Snapshot) -> Rows:
-    rows = Rows(model.make_state)
+def rows_of(model: Model, count: int, snapshot: Snapshot) -> BatchState:
+    rows = BatchState(model.make_state)
     for _ in range(count):
         rows.join(snapshot.restore(model.make_state()), snapshot.position)
     mx.eval([layer.state for layer in rows.layers])

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from bushel.cache.prefix import Prefixes
+from bushel.cache.prefix import PrefixCache
 from bushel.core import Borders, Prepared, Request, SamplingParams
-from bushel.core.memory import Memory
+from bushel.core.footprint import Memory
 from bushel.core.options import EngineOptions
 from bushel.core.params import resolve
-from bushel.engine import measure
+from bushel.engine import footprint
 from bushel.engine.engine import Engine
-from bushel.engine.schedule import Policy
+from bushel.engine.scheduler import Policy
 from bushel.models import Model
 
 _ids = itertools.count()
@@ -32,15 +32,15 @@ def engine_on(
     gap: float = EngineOptions.token_gap,
 ) -> Engine:
     """memory: bytes for what is kept; None for half of what is free."""
-    limit = measure.memory_limit() * 19 // 20
-    room = Memory(measure.footprint(model), limit, measure.buffer_limit())
+    limit = footprint.memory_limit() * 19 // 20
+    room = Memory(footprint.footprint(model), limit, footprint.buffer_limit())
     policy = Policy(max_batch=batch, prefill_chunk=chunk, token_gap=gap)
     prefixes = None
     if reuse:
         sample = model.make_state()
         mx.eval(model.forward(mx.array([[0]]), [0], sample))
         most = (limit - room.footprint.weights) // 2 if memory is None else memory
-        prefixes = Prefixes(model.make_state, sample, most, room.buffer_limit)
+        prefixes = PrefixCache(model.make_state, sample, most, room.buffer_limit)
     every = EngineOptions.snapshot_every
     return Engine(model, policy, memory=room, prefixes=prefixes, snapshot_every=every)
 

@@ -20,10 +20,10 @@ import mlx.core as mx
 
 from benchmarks.decode import SAMPLERS, prompt, seconds
 from benchmarks.networks import CONFIGS, make
-from bushel.core import Guide, Prepared, Request
+from bushel.core import Constraint, Prepared, Request
 from bushel.core.params import resolve
 from bushel.engine.engine import Engine
-from bushel.engine.schedule import Policy
+from bushel.engine.scheduler import Policy
 from bushel.models import Model
 
 _LINE = {
@@ -38,7 +38,7 @@ _LINE = {
     "additionalProperties": False,
     "x-guidance": {"whitespace_flexible": False},
 }
-LINES = Guide(f'start: line+\nline: value "\\n"\nvalue: %json {json.dumps(_LINE)}\n')
+LINES = Constraint(f'start: line+\nline: value "\\n"\nvalue: %json {json.dumps(_LINE)}\n')
 
 
 class Rows:
@@ -51,7 +51,7 @@ class Rows:
             params = SAMPLERS[sampler](row)
             decoding = resolve(params, model.defaults, vocab=model.vocab, end_ids=frozenset())
             if row >= batch - held:
-                decoding = replace(decoding, guide=LINES)
+                decoding = replace(decoding, constraint=LINES)
             ids = prompt(row, length, model.vocab)
             self._engine.submit(Request(str(row), Prepared(ids), (decoding,)))
         while min(it["completion_tokens"] for it in self._engine.status()["requests"]) < 1:

@@ -4,7 +4,7 @@
     python -m benchmarks.memory --model llama gemma3_text
 
 Real is what MLX's allocator saw while eight requests of mixed lengths were served; predicted is
-what admission would have reserved for exactly them (`bushel.core.memory`), from shapes.
+what admission would have reserved for exactly them (`bushel.core.footprint`), from shapes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import mlx.core as mx
 from benchmarks.decode import prompt
 from benchmarks.networks import build
 from bushel.core import Prepared, Request, SamplingParams
-from bushel.core.memory import Footprint
+from bushel.core.footprint import Footprint
 from bushel.core.params import resolve
 from bushel.engine.engine import Engine
-from bushel.engine.measure import footprint
-from bushel.engine.schedule import Policy
+from bushel.engine.footprint import footprint
+from bushel.engine.scheduler import Policy
 from tests.families.text import TEXT
 
 WIDE: dict[str, Any] = {

@@ -13,9 +13,9 @@ from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from bushel.models.checkpoint import Checkpoint
-from bushel.models.text import TextModel
-from bushel.models.tokenizer import Tokenizer
+from bushel.core.checkpoint import Checkpoint
+from bushel.models.text_model import TextModel
+from bushel.text.tokenizer import Tokenizer
 
 
 def _llama(hidden: int, layers: int, heads: int, kv: int, mlp: int, vocab: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import mlx.core as mx
 from benchmarks.decode import SAMPLERS
 from bushel.core import GenerationDefaults
 from bushel.core.params import resolve
-from bushel.engine.sampler import Sampler
+from bushel.engine.sampling.sampler import Sampler
 
 
 def measure(kind: str, batch: int, vocab: int, dtype: mx.Dtype, spread: float) -> None:

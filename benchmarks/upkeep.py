@@ -15,7 +15,7 @@ import mlx.core as mx
 from benchmarks.decode import prompt
 from benchmarks.engines import engine_on, submit
 from bushel.cache import kind_of
-from bushel.cache.prefix import Key, Prefixes
+from bushel.cache.prefix import Key, PrefixCache
 from bushel.engine.engine import Engine
 from bushel.models import Model
 
@@ -81,10 +81,10 @@ def keeping(model: Model, batch: int, reply: int) -> str:
         for reuse in (False, True)
     )
     spent: list[float] = []
-    keep = Prefixes.keep
+    keep = PrefixCache.keep
 
     def timed(
-        prefixes: Prefixes, root: str, key: Key, state: Sequence[Any], *rest: Any, **how: Any
+        prefixes: PrefixCache, root: str, key: Key, state: Sequence[Any], *rest: Any, **how: Any
     ) -> None:
         mx.eval([list(kind_of(layer).arrays(layer)) for layer in state])
         mx.synchronize()
@@ -97,7 +97,7 @@ def keeping(model: Model, batch: int, reply: int) -> str:
     for side in (off, on):
         side.run(tokens // 3)
     without = off.run(tokens)
-    with patch.object(Prefixes, "keep", timed):
+    with patch.object(PrefixCache, "keep", timed):
         on.run(tokens)
     each = statistics.mean(spent) * 1e3
     return f"  batch {batch:3}  {each:.2f} ms each, {sum(spent) / without:.2%} of the time without"

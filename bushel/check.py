@@ -1,7 +1,7 @@
 """`bushel check`: does this model, on this machine, say in company what it says alone?
 
 Rows go through the engine, and then each by itself through the library's plain state, forced
-along the tokens that the engine chose (`engine.solo`). So every step is compared, also after
+along the tokens that the engine chose (`engine.solo_run`). So every step is compared, also after
 a near-tie of half precision that went the other way: a chosen token has to be the likeliest
 of the row alone, or be behind it by no more than rounding explains.
 """
@@ -19,14 +19,14 @@ from PIL import Image
 from bushel.chat.prompt import prepare
 from bushel.core import Decoding, Event, Prepared, Request, SamplingParams, TokenLogprob
 from bushel.core.params import resolve
-from bushel.engine.draw import CANDIDATES
+from bushel.engine.batching_check import single_because, windows, words
 from bushel.engine.engine import Engine
-from bushel.engine.probe import single_because, windows, words
-from bushel.engine.schedule import Policy
-from bushel.engine.solo import Solo, bound, precision
+from bushel.engine.sampling.draw import CANDIDATES
+from bushel.engine.scheduler import Policy
+from bushel.engine.solo_run import SoloRun, bound, precision
 from bushel.models import Model
-from bushel.models.lanes import cuts_matter
-from bushel.models.vision import VisionModel
+from bushel.models.known_families import cuts_matter
+from bushel.models.vision.vision_model import VisionModel
 
 TOKENS = 24  # of a reply
 # Prompts around a window of so many tokens still take seconds; a wider one is not crossed.
@@ -198,7 +198,7 @@ class _Check:
         """Log-probabilities [V] that a row alone finds before each of these tokens."""
         known, found = self._alone.get(id(prompt), ([], []))
         if known[: len(tokens)] != tokens:
-            solo = Solo(self.model, self.model.embed(prompt))
+            solo = SoloRun(self.model, self.model.embed(prompt))
             found = [np.array(solo.run(token)) for token in (None, *tokens[:-1])]
             self._alone[id(prompt)] = tokens, found
         return found[: len(tokens)]

@@ -29,13 +29,15 @@ from bushel.core.options import EngineOptions, Order
 from bushel.core.params import choices, resolve
 from bushel.engine.build import build, rows_of
 from bushel.engine.engine import Engine
-from bushel.engine.reply import Reply
+from bushel.text.detokenizer import OutputProcessor
 
 
 class Handle:
     """A submitted request; `output` grows while it runs."""
 
-    def __init__(self, llm: LLM, request_id: str, output: Output, replies: Sequence[Reply] = ()):
+    def __init__(
+        self, llm: LLM, request_id: str, output: Output, replies: Sequence[OutputProcessor] = ()
+    ):
         self.id = request_id
         self._llm = llm
         self._output = output
@@ -250,7 +252,7 @@ class LLM:
         count = choices(params)
         first = resolve(params, model.defaults, vocab=model.vocab, end_ids=model.tokenizer.end_ids)
         prompt = prepare(model.host, request)
-        first = replace(first, guide=prompt.guide)
+        first = replace(first, constraint=prompt.constraint)
         return Request(request_id, prompt, rows_of(first, count), salt_of(request))
 
     def _handle(self, engine: Engine, ready: Request, params: SamplingParams) -> Handle:
@@ -263,7 +265,7 @@ class LLM:
         ]
         output = Output(kept, Usage(prompt_tokens=len(ready.prompt.ids)))
         decode = engine.model.tokenizer.decode
-        replies = [Reply(decode, decoding) for decoding in ready.choices]
+        replies = [OutputProcessor(decode, decoding) for decoding in ready.choices]
         handle = self._handles[ready.id] = Handle(self, ready.id, output, replies)
         return handle
 

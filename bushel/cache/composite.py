@@ -7,8 +7,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from bushel.cache.layer import Layer, LayerKind, LayerSnapshot
-from bushel.core.memory import Piece
+from bushel.cache.layer_kind import Layer, LayerKind, LayerSnapshot
+from bushel.core.footprint import Piece
 
 
 class Composite(LayerKind):

@@ -5,9 +5,9 @@ One row alone can use it. Nothing writes into its arrays, so copies share them.
 
 from __future__ import annotations
 
-from bushel.cache.layer import Layer, LayerSnapshot
+from bushel.cache.layer_kind import Layer, LayerSnapshot
 from bushel.cache.opaque import Opaque
-from bushel.core.memory import Piece
+from bushel.core.footprint import Piece
 
 
 class Fixed(Opaque):

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from bushel.cache.composite import Composite
 from bushel.cache.fixed import Fixed
-from bushel.cache.kv import KV
-from bushel.cache.layer import Layer, LayerKind
+from bushel.cache.kv_cache import KV
+from bushel.cache.layer_kind import Layer, LayerKind
 from bushel.cache.opaque import Opaque
-from bushel.cache.quantized import Quantized
+from bushel.cache.quantized_kv import Quantized
 from bushel.cache.recurrent import Recurrent
 from bushel.cache.window import Window
 

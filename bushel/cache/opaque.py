@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from bushel.cache.layer import Layer, LayerKind, LayerSnapshot
+from bushel.cache.layer_kind import Layer, LayerKind, LayerSnapshot
 
 
 class Opaque(LayerKind):

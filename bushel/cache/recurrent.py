@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
 
-from bushel.cache.layer import Layer, LayerKind, LayerSnapshot, owned
-from bushel.core.memory import Piece
+from bushel.cache.layer_kind import Layer, LayerKind, LayerSnapshot, owned
+from bushel.core.footprint import Piece
 
 
 class Recurrent(LayerKind):

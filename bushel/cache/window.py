@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from bushel.cache.keys import Keys
-from bushel.cache.layer import Layer, LayerSnapshot, owned
+from bushel.cache.kv_layer import KVLayer
+from bushel.cache.layer_kind import Layer, LayerSnapshot, owned
 
 
-class Window(Keys):
+class Window(KVLayer):
     name = "window"
 
     def merge(self, singles: Sequence[Layer]) -> Layer:

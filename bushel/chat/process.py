@@ -15,38 +15,38 @@ import signal
 import sys
 from pathlib import Path
 
-from bushel.chat.manner import style_of
-from bushel.chat.probe import abilities_of
+from bushel.chat.format_detection import reply_format_of
 from bushel.chat.prompt import PLAIN, prepare
-from bushel.chat.room import require_countable
+from bushel.chat.prompt_length import require_countable
+from bushel.chat.template.template_probe import abilities_of
 from bushel.core import BushelError, Prepared
-from bushel.core.link import Link
-from bushel.core.options import Facts, Manner
+from bushel.core.child_link import Link
+from bushel.core.options import ChatOptions, ModelInfo
 from bushel.core.wire import (
     TOO_MUCH,
     Check,
     Decode,
+    DecodedText,
     Encode,
     Failed,
     Made,
-    Message,
     Open,
     Opened,
     Prepare,
     Refused,
-    Text,
     ToWorker,
+    WireMessage,
     pack,
 )
-from bushel.engine.grammar import prove, vocabulary, warm
 from bushel.models.load import open_host
 from bushel.models.preparer import Preparer
+from bushel.text.grammar_compiler import prove, vocabulary, warm
 
 log = logging.getLogger(__name__)
 
 
-def facts_of(host: Preparer, manner: Manner = PLAIN) -> Facts:
-    return Facts(
+def model_info_of(host: Preparer, chat_options: ChatOptions = PLAIN) -> ModelInfo:
+    return ModelInfo(
         name=host.name,
         path=str(host.path),
         vocab=host.vocab,
@@ -55,28 +55,30 @@ def facts_of(host: Preparer, manner: Manner = PLAIN) -> Facts:
         defaults=host.defaults,
         tokenizer=host.tokenizer.as_json(),
         template_options=host.tokenizer.options,
-        style=style_of(host, manner),
+        reply_format=reply_format_of(host, chat_options),
     )
 
 
 def answer(
     host: Preparer, opened: Open, message: Prepare | Encode | Decode | Check
-) -> tuple[Message, list[memoryview]]:
+) -> tuple[WireMessage, list[memoryview]]:
     """What to send back; never raises for anything a request may hold (B48)."""
     try:
         if isinstance(message, Decode):
-            return Text(message.id, host.tokenizer.decode(message.ids)), []
+            return DecodedText(message.id, host.tokenizer.decode(message.ids)), []
         if isinstance(message, Check):
             prove(vocabulary(host.tokenizer, host.vocab), message.grammar)
-            return Text(message.id, ""), []
+            return DecodedText(message.id, ""), []
         if isinstance(message, Encode):
             require_countable(host, message.text, "prompt")
             special = message.add_special_tokens
             ids = host.tokenizer.encode(message.text, add_special_tokens=special)
             return Made(message.id, tuple(ids), {}), []
-        made: Prepared = prepare(host, message.request, opened.rules, manner=opened.manner)
+        made: Prepared = prepare(
+            host, message.request, opened.rules, chat_options=opened.chat_options
+        )
         tensors, tail = pack(made.tensors)
-        found = made.media, made.borders, made.guide, made.opened
+        found = made.media, made.borders, made.constraint, made.opened
         return Made(message.id, made.ids, tensors, *found), tail
     except MemoryError:
         return Refused(message.id, TOO_MUCH, "preparation_failed"), []
@@ -106,14 +108,14 @@ def main(descriptor: int) -> int:
     assert isinstance(first, Open)
     try:
         host = open_host(first.model, trust_remote_code=first.trust_remote_code)
-        facts = facts_of(host, first.manner)
+        model_info = model_info_of(host, first.chat_options)
         abilities_of(host.tokenizer)  # before the first request waits for it
         warm(host.tokenizer, host.vocab)
     except BushelError as error:
         link.send(Failed(str(error)))
         return 2
     _bound_memory(first.rules.memory)
-    link.send(Opened(facts))
+    link.send(Opened(model_info))
     while True:
         message, _ = link.wait()
         if not isinstance(message, Open):

@@ -12,25 +12,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bushel.chat.borders import Talk, find_borders
-from bushel.chat.grammar import guide_of
-from bushel.chat.guard import Guard
-from bushel.chat.headers import without_headers
-from bushel.chat.inline import inlined, with_writer, writer_of
-from bushel.chat.manner import style_of
-from bushel.chat.media import OWN, Intake
-from bushel.chat.normal import normalise, pictures_of, require_places, tools_for
-from bushel.chat.probe import abilities_of
-from bushel.chat.reply.pick import opened
-from bushel.chat.room import require_room
-from bushel.chat.turns import Reading
-from bushel.core import ContextLengthError, Prepared, RequestError, Style
-from bushel.core.options import Manner
+from bushel.chat.client_headers import without_headers
+from bushel.chat.control_tokens import ControlTokens
+from bushel.chat.format_detection import reply_format_of
+from bushel.chat.media.decode import OWN, Intake
+from bushel.chat.parse_messages import ParsedMessages
+from bushel.chat.prompt_length import require_room
+from bushel.chat.reply.pick_format import opened
+from bushel.chat.reuse_borders import TemplateCall, find_borders
+from bushel.chat.structured_output import constraint_of
+from bushel.chat.template.inline_calls import inlined, with_writer, writer_of
+from bushel.chat.template.normalise import normalise, pictures_of, require_places, tools_for
+from bushel.chat.template.template_probe import abilities_of
+from bushel.core import ContextLengthError, Prepared, ReplyFormat, RequestError
+from bushel.core.options import ChatOptions
 from bushel.core.params import MAX_SALT
 from bushel.core.wire import MediaRules
 from bushel.models import Preparer
 
-PLAIN = Manner()
+PLAIN = ChatOptions()
 _FORMS = ("prompt_token_ids", "prompt", "messages")
 # Options of the rendering itself: every template may be asked for them.
 _SWITCHES = ("add_generation_prompt", "continue_final_message")
@@ -43,7 +43,7 @@ def prepare(
     request: Mapping[str, Any],
     rules: MediaRules = OWN,
     *,
-    manner: Manner = PLAIN,
+    chat_options: ChatOptions = PLAIN,
 ) -> Prepared:
     """Raises RequestError for anything that cannot be served as it was sent (B48).
 
@@ -56,11 +56,11 @@ def prepare(
     if len(given) != 1:
         raise RequestError(f"A request needs exactly one of {', '.join(_FORMS)}.")
     if given[0] == "messages":
-        prepared = _from_messages(host, request, rules, manner)
+        prepared = _from_messages(host, request, rules, chat_options)
     else:
         prepared = (_from_ids if given[0] == "prompt_token_ids" else _from_text)(host, request)
-        guide = guide_of(Style(), request, opened=False, host=host)
-        prepared = replace(prepared, guide=guide)
+        constraint = constraint_of(ReplyFormat(), request, opened=False, host=host)
+        prepared = replace(prepared, constraint=constraint)
     if not prepared.ids:
         raise RequestError("The prompt is empty: it needs at least one token.", param=given[0])
     if host.context is not None and len(prepared.ids) >= host.context:
@@ -98,62 +98,65 @@ def _from_text(host: Preparer, request: Mapping[str, Any]) -> Prepared:
 
 
 def _from_messages(
-    host: Preparer, request: Mapping[str, Any], rules: MediaRules, manner: Manner
+    host: Preparer, request: Mapping[str, Any], rules: MediaRules, chat_options: ChatOptions
 ) -> Prepared:
-    said = read(host, request, rules, manner)
+    said = read(host, request, rules, chat_options)
     if said.media and not host.sees:
         host.prepare("", said.media)  # which says so
     text = said.talk.render()
     require_room(host, text.replace(said.mark, "") if said.mark else text, "messages")
     prepared = host.prepare(text, said.media, said.mark)
-    style = style_of(host, manner)
-    thinks = opened(style, text)
+    reply_format = reply_format_of(host, chat_options)
+    thinks = opened(reply_format, text)
     return replace(
         prepared,
         borders=find_borders(host, said.talk, text, prepared, said.mark),
         opened=thinks,
-        guide=guide_of(style, request, opened=thinks, host=host),
+        constraint=constraint_of(reply_format, request, opened=thinks, host=host),
     )
 
 
 @dataclass(frozen=True)
-class Said:
+class RenderablePrompt:
     """A conversation that is ready to be rendered."""
 
-    talk: Talk
+    talk: TemplateCall
     media: list[Any]  # in the order of their places
     mark: str  # inside control strings that clients wrote
 
 
 def read(
-    host: Preparer, request: Mapping[str, Any], rules: MediaRules = OWN, manner: Manner = PLAIN
-) -> Said:
+    host: Preparer,
+    request: Mapping[str, Any],
+    rules: MediaRules = OWN,
+    chat_options: ChatOptions = PLAIN,
+) -> RenderablePrompt:
     can = abilities_of(host.tokenizer)
     options = _options(host, request)  # before any media is fetched
     tools = _tools(request.get("tools"))
     media = Intake(rules)
-    reading = Reading(request["messages"], tools, media)
+    reading = ParsedMessages(request["messages"], tools, media)
     write = writer_of(host.tokenizer, can)
     can = can if write is None else with_writer(can, write)
     try:
         require_places(reading.turns, tools, can)
     except RequestError as error:
         raise _with_complaint(error, host, reading.turns, tools) from None
-    turns = reading.turns if manner.keep_headers else without_headers(reading.turns)
+    turns = reading.turns if chat_options.keep_headers else without_headers(reading.turns)
     called = any(turn.get("tool_calls") or turn["role"] == "tool" for turn in turns)
     told = tools_for(tools, reading.referred, can, called=called)
 
     def normal(turns: Sequence[Any]) -> list[Any]:
-        return normalise(turns, can, hoist=manner.hoist, tools=bool(told))
+        return normalise(turns, can, hoist=chat_options.hoist, tools=bool(told))
 
     written = normal(turns)
-    guard = Guard((written, told, options), host.tokenizer.controls)
+    guard = ControlTokens((written, told, options), host.tokenizer.controls)
 
     def final(turns: Sequence[Any]) -> list[Any]:
         marked: list[Any] = guard.apply(normal(turns))
         return marked if write is None else inlined(marked, write)
 
-    talk = Talk(
+    talk = TemplateCall(
         host.tokenizer,
         turns,
         guard.apply(told),
@@ -161,7 +164,7 @@ def read(
         write=final,
         read=reading.numbers.restored,
     )
-    return Said(talk, [media.items[at] for at in pictures_of(written)], guard.mark)
+    return RenderablePrompt(talk, [media.items[at] for at in pictures_of(written)], guard.mark)
 
 
 def _with_complaint(

@@ -1,6 +1,7 @@
 """The nouns everything else speaks. Imports nothing of Bushel outside this package."""
 
-from bushel.core.delta import CallBegin, CallEnd, CallPart, Delta, Text, Thought
+from bushel.core.constraint import Constraint, ThinkingBudget
+from bushel.core.delta import CallBegin, CallEnd, CallPart, Delta, TextDelta, ThoughtDelta
 from bushel.core.errors import (
     BushelError,
     ContextLengthError,
@@ -8,42 +9,41 @@ from bushel.core.errors import (
     ModelError,
     RequestError,
     ThreadError,
-    told,
+    public_message,
 )
-from bushel.core.guide import Budget, Guide
 from bushel.core.output import Choice, Event, FinishReason, Output, TokenLogprob, Usage
 from bushel.core.params import Decoding, GenerationDefaults, SamplingParams
+from bushel.core.reply_format import ReplyFormat
 from bushel.core.request import Borders, Media, Prepared, Request
-from bushel.core.style import Style
 
 __all__ = [
     "Borders",
-    "Budget",
     "BushelError",
     "CallBegin",
     "CallEnd",
     "CallPart",
     "Choice",
+    "Constraint",
     "ContextLengthError",
     "Decoding",
     "Delta",
     "Event",
     "FinishReason",
     "GenerationDefaults",
-    "Guide",
     "IntegrityError",
     "Media",
     "ModelError",
     "Output",
     "Prepared",
+    "ReplyFormat",
     "Request",
     "RequestError",
     "SamplingParams",
-    "Style",
-    "Text",
-    "Thought",
+    "TextDelta",
+    "ThinkingBudget",
+    "ThoughtDelta",
     "ThreadError",
     "TokenLogprob",
     "Usage",
-    "told",
+    "public_message",
 ]

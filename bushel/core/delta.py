@@ -8,11 +8,11 @@ from __future__ import annotations
 import msgspec
 
 
-class Text(msgspec.Struct, frozen=True, tag=True):
+class TextDelta(msgspec.Struct, frozen=True, tag=True):
     text: str
 
 
-class Thought(msgspec.Struct, frozen=True, tag=True):
+class ThoughtDelta(msgspec.Struct, frozen=True, tag=True):
     text: str
 
 
@@ -41,4 +41,4 @@ class CallEnd(msgspec.Struct, frozen=True, tag=True):
     complete: bool
 
 
-Delta = Text | Thought | CallBegin | CallPart | CallEnd
+Delta = TextDelta | ThoughtDelta | CallBegin | CallPart | CallEnd

@@ -7,7 +7,7 @@ _ADDRESS = re.compile(r"(?: at)? 0x[0-9a-fA-F]{4,}")
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/'\"]+/)+")
 
 
-def told(error: Exception) -> str:
+def public_message(error: Exception) -> str:
     """What a library said, in one line that may be shown to anyone: no addresses, no folders."""
     words = " ".join(str(error).split()) or type(error).__name__
     words = _FOLDERS.sub("", _ADDRESS.sub("", words))

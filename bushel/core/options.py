@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from bushel.core.params import GenerationDefaults
-from bushel.core.style import Style
+from bushel.core.reply_format import ReplyFormat
 
 Order = Literal["arrival", "shortest"]
 MOST_DISK = 20 * 10**9  # bytes of prefixes on disk, unless someone says otherwise
@@ -48,7 +48,7 @@ class EngineOptions:
 
 
 @dataclass(frozen=True)
-class Manner:
+class ChatOptions:
     """How conversations are written for a model, and how its replies are read.
 
     keep_headers: leave what clients put before their system prompts. hoist: system messages in the
@@ -63,7 +63,7 @@ class Manner:
 
 
 @dataclass(frozen=True)
-class Facts:
+class ModelInfo:
     """What must be known of a model to check a request and to write its reply."""
 
     name: str
@@ -74,4 +74,4 @@ class Facts:
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
     tokenizer: str | None = None  # as JSON of the tokenizers library, where it has that form
     template_options: frozenset[str] = frozenset()  # that the chat template reads
-    style: Style = field(default_factory=Style)
+    reply_format: ReplyFormat = field(default_factory=ReplyFormat)

@@ -31,7 +31,7 @@ class Event(NamedTuple):
     """What one step added to one choice of one request.
 
     Every choice ends with exactly one event that has a finish reason. The engine speaks ids;
-    the last three are added by whoever receives the event. `text` (`engine.reply.Reply`) never
+    the last three are added by whoever receives the event. `text` (`text.detokenizer`) never
     contains end tokens, nor anything of a matched stop string; `stop` is that string. `deltas`
     are what the text says, where it is read for that (`chat.reply`).
     """

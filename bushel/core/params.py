@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bushel.core.constraint import Constraint
 from bushel.core.errors import RequestError
-from bushel.core.guide import Guide
 
 # mlx-lm's own `generate_step` stops here when nobody says otherwise.
 DEFAULT_MAX_TOKENS = 256
@@ -96,8 +96,10 @@ class Decoding:
     stops: tuple[str, ...]
     logprobs: int | None
     prompt_logprobs: int | None
-    guide: Guide | None = None
-    markers: tuple[tuple[int, str], ...] = ()  # special tokens that are text (`Style.markers`)
+    constraint: Constraint | None = None
+    markers: tuple[
+        tuple[int, str], ...
+    ] = ()  # special tokens that are text (`ReplyFormat.markers`)
 
     @property
     def penalised(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bushel.core.guide import Guide
+from bushel.core.constraint import Constraint
 from bushel.core.params import Decoding
 
 
@@ -45,7 +45,7 @@ class Prepared:
     tensors: Mapping[str, Any] = field(default_factory=dict)
     media: tuple[Media, ...] = ()  # in order
     borders: Borders = Borders()
-    guide: Guide | None = None  # what the reply is held to
+    constraint: Constraint | None = None  # what the reply is held to
     opened: bool = False  # it ends inside a thinking block
 
     @property

@@ -17,9 +17,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import numpy as np
 
+from bushel.core.constraint import Constraint
 from bushel.core.errors import BushelError, RequestError
-from bushel.core.guide import Guide
-from bushel.core.options import EngineOptions, Facts, Manner
+from bushel.core.options import ChatOptions, EngineOptions, ModelInfo
 from bushel.core.output import Event
 from bushel.core.params import Decoding
 from bushel.core.request import Borders, Media
@@ -31,20 +31,20 @@ _MOST_BYTES = 8 << 30
 _LARGE_TAIL = 1 << 20
 
 
-class Message(msgspec.Struct, frozen=True, tag=True):
+class WireMessage(msgspec.Struct, frozen=True, tag=True):
     """A head, known to its receiver by the name of its class."""
 
 
 # -- front to engine -----------------------------------------------------------------------
 
 
-class Start(Message, frozen=True):
+class Start(WireMessage, frozen=True):
     """The first message to an engine."""
 
     options: EngineOptions
 
 
-class Submit(Message, frozen=True):
+class Submit(WireMessage, frozen=True):
     """A request; its tensors are in the tail (`pack`)."""
 
     id: str
@@ -59,19 +59,19 @@ class Submit(Message, frozen=True):
     group: str = ""
 
 
-class Abort(Message, frozen=True):
+class Abort(WireMessage, frozen=True):
     id: str
 
 
-class AskStatus(Message, frozen=True):
+class AskStatus(WireMessage, frozen=True):
     pass
 
 
-class ClearCache(Message, frozen=True):
+class ClearCache(WireMessage, frozen=True):
     """Forget what earlier prompts have computed. The answer is `Cleared`."""
 
 
-class Stop(Message, frozen=True):
+class Stop(WireMessage, frozen=True):
     """End in good order, now."""
 
 
@@ -80,40 +80,40 @@ ToEngine = Start | Submit | Abort | AskStatus | ClearCache | Stop
 # -- engine to front -----------------------------------------------------------------------
 
 
-class Progress(Message, frozen=True):
+class Progress(WireMessage, frozen=True):
     """What a starting child is busy with, for a person to read."""
 
     text: str
 
 
-class Failed(Message, frozen=True):
+class Failed(WireMessage, frozen=True):
     """The child cannot do what it was started for, and a new one could not either."""
 
     reason: str
 
 
-class Said(Message, frozen=True):
+class LogLine(WireMessage, frozen=True):
     """A line for the log, which the front writes."""
 
     level: int
     text: str
 
 
-class Pulse(Message, frozen=True):
+class Pulse(WireMessage, frozen=True):
     """Every second, of every child: it is alive, whatever it is doing."""
 
 
-class Ready(Message, frozen=True):
+class Ready(WireMessage, frozen=True):
     """The model is loaded; `status` as in `Status`."""
 
     status: dict[str, Any]
 
 
-class Accepted(Message, frozen=True):
+class Accepted(WireMessage, frozen=True):
     id: str
 
 
-class Refused(Message, frozen=True):
+class Refused(WireMessage, frozen=True):
     """`internal`: the fault is ours, not the request's."""
 
     id: str
@@ -140,14 +140,14 @@ class Started(msgspec.Struct, frozen=True, array_like=True):
     reason: str = ""  # the same in a word: see `cache.prefix.REASONS`
 
 
-class Stepped(Message, frozen=True):
+class Stepped(WireMessage, frozen=True):
     """Everything that one step of the engine added."""
 
     events: list[Event]
     started: list[Started] = []
 
 
-class Beat(Message, frozen=True):
+class Beat(WireMessage, frozen=True):
     """Every second, whatever the engine's thread is doing.
 
     busy: seconds in the present step; patience: how many of them are no reason to worry.
@@ -159,11 +159,11 @@ class Beat(Message, frozen=True):
     status: dict[str, Any]
 
 
-class Status(Message, frozen=True):
+class Status(WireMessage, frozen=True):
     status: dict[str, Any]
 
 
-class Cleared(Message, frozen=True):
+class Cleared(WireMessage, frozen=True):
     """One for each `ClearCache`, in their order; `status` is that behind it."""
 
     status: dict[str, Any]
@@ -172,7 +172,7 @@ class Cleared(Message, frozen=True):
 FromEngine = (
     Progress
     | Failed
-    | Said
+    | LogLine
     | Pulse
     | Ready
     | Accepted
@@ -201,35 +201,35 @@ class MediaRules(msgspec.Struct, frozen=True):
     memory: int = 2 << 30  # bytes that preparing one request may take
 
 
-class Open(Message, frozen=True):
+class Open(WireMessage, frozen=True):
     """The first message to a preparing worker."""
 
     model: str
     trust_remote_code: bool
     rules: MediaRules
-    manner: Manner = Manner()
+    chat_options: ChatOptions = ChatOptions()
 
 
-class Prepare(Message, frozen=True):
+class Prepare(WireMessage, frozen=True):
     """`request` is what `chat.prepare` takes."""
 
     id: str
     request: dict[str, Any]
 
 
-class Encode(Message, frozen=True):
+class Encode(WireMessage, frozen=True):
     id: str
     text: str
     add_special_tokens: bool = True
 
 
-class Decode(Message, frozen=True):
+class Decode(WireMessage, frozen=True):
     id: str
     ids: tuple[int, ...]
 
 
-class Check(Message, frozen=True):
-    """Does this grammar (`core.guide`) compile? The answer is an empty `Text`, or `Refused`."""
+class Check(WireMessage, frozen=True):
+    """Does this grammar (`Constraint`) compile? An empty `DecodedText` says so, or `Refused`."""
 
     id: str
     grammar: str
@@ -238,11 +238,11 @@ class Check(Message, frozen=True):
 ToWorker = Open | Prepare | Encode | Decode | Check
 
 
-class Opened(Message, frozen=True):
-    facts: Facts
+class Opened(WireMessage, frozen=True):
+    model_info: ModelInfo
 
 
-class Made(Message, frozen=True):
+class Made(WireMessage, frozen=True):
     """A prepared prompt; its tensors are in the tail. Also the ids of an `Encode`.
 
     opened: it ends inside a thinking block.
@@ -253,11 +253,11 @@ class Made(Message, frozen=True):
     tensors: dict[str, Any]
     media: tuple[Media, ...] = ()
     borders: Borders = Borders()
-    guide: Guide | None = None
+    constraint: Constraint | None = None
     opened: bool = False
 
 
-class Text(Message, frozen=True):
+class DecodedText(WireMessage, frozen=True):
     id: str
     text: str
 
@@ -268,12 +268,12 @@ TOO_MUCH = (
     "worker could take."
 )
 
-FromWorker = Progress | Failed | Said | Pulse | Opened | Made | Text | Refused
+FromWorker = Progress | Failed | LogLine | Pulse | Opened | Made | DecodedText | Refused
 
 # -- bytes ---------------------------------------------------------------------------------
 
 
-class _Tensor(msgspec.Struct, frozen=True, tag="tensor"):
+class _WireTensor(msgspec.Struct, frozen=True, tag="tensor"):
     dtype: str
     shape: tuple[int, ...]
     start: int  # in the tail
@@ -290,7 +290,7 @@ def pack(tensors: Mapping[str, Any]) -> tuple[dict[str, Any], list[memoryview]]:
         if isinstance(value, np.ndarray):
             array = np.ascontiguousarray(value)
             tail.append(array.reshape(-1).view(np.uint8).data)
-            found = _Tensor(array.dtype.str, value.shape, at, array.nbytes)
+            found = _WireTensor(array.dtype.str, value.shape, at, array.nbytes)
             at += array.nbytes
             return msgspec.to_builtins(found)
         if isinstance(value, np.generic):
@@ -307,7 +307,7 @@ def unpack(tensors: Mapping[str, Any], tail: memoryview) -> dict[str, Any]:
 
     def whole(value: Any) -> Any:
         if isinstance(value, dict):
-            found = msgspec.convert(value, _Tensor)
+            found = msgspec.convert(value, _WireTensor)
             piece = tail[found.start : found.start + found.size]
             return np.frombuffer(piece, dtype=np.dtype(found.dtype)).reshape(found.shape)
         if isinstance(value, list):
@@ -320,7 +320,9 @@ def unpack(tensors: Mapping[str, Any], tail: memoryview) -> dict[str, Any]:
 _encoder = msgspec.msgpack.Encoder()
 
 
-def encode(message: Message, tail: Sequence[bytes | memoryview] = ()) -> list[bytes | memoryview]:
+def encode(
+    message: WireMessage, tail: Sequence[bytes | memoryview] = ()
+) -> list[bytes | memoryview]:
     """The pieces to send, in order."""
     head = _encoder.encode(message)
     size = sum(len(piece) for piece in tail)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bushel.core import ModelError, Request, RequestError
-from bushel.core.memory import Memory
+from bushel.core.footprint import Memory
 
 # Rows for which there has to be memory, of a request's choices: one that decodes, and the state of
 # the prompt that the others will begin with. They decode as memory allows.

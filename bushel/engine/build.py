@@ -11,21 +11,21 @@ from typing import get_args
 
 import mlx.core as mx
 
-from bushel.cache.prefix import Prefixes, cannot_restore
+from bushel.cache.prefix import PrefixCache, cannot_restore
 from bushel.cache.prefix.disk import Disk
 from bushel.core import BushelError, Decoding
-from bushel.core.memory import Memory
+from bushel.core.checkpoint import fingerprint
+from bushel.core.footprint import Memory
 from bushel.core.options import EngineOptions, Order, disk_room
-from bushel.engine import measure
-from bushel.engine.draw import derived_seed
+from bushel.engine import footprint
+from bushel.engine.batching_check import require_kv_bits, single_because
 from bushel.engine.engine import Engine
-from bushel.engine.probe import require_kv_bits, single_because
-from bushel.engine.schedule import Policy
+from bushel.engine.sampling.draw import derived_seed
+from bushel.engine.scheduler import Policy
 from bushel.models import Model, load
-from bushel.models.checkpoint import fingerprint
-from bushel.models.lanes import cuts_matter
+from bushel.models.known_families import cuts_matter
 
-# Of what is free beside the weights; rows that need it get it all the same (`Prefixes.fit`).
+# Of what is free beside the weights; rows that need it get it all the same (`PrefixCache.fit`).
 _CACHE_SHARE = 0.5
 
 
@@ -50,9 +50,9 @@ def build(options: EngineOptions, progress: Callable[[str], None] = _nothing) ->
         loaded.single = single_because(loaded)
     progress("measuring memory")
     limit = options.memory_limit
-    limit = measure.memory_limit(options.beside) if limit is None else limit
+    limit = footprint.memory_limit(options.beside) if limit is None else limit
     spare = limit // 20 if options.headroom is None else options.headroom
-    memory = Memory(measure.footprint(loaded), limit - spare, measure.buffer_limit())
+    memory = Memory(footprint.footprint(loaded), limit - spare, footprint.buffer_limit())
     policy = Policy(
         max_batch=options.max_batch,
         prefill_chunk=options.prefill_chunk,
@@ -71,7 +71,9 @@ def build(options: EngineOptions, progress: Callable[[str], None] = _nothing) ->
     )
 
 
-def _prefixes(model: Model, options: EngineOptions, memory: Memory) -> tuple[str, Prefixes | None]:
+def _prefixes(
+    model: Model, options: EngineOptions, memory: Memory
+) -> tuple[str, PrefixCache | None]:
     """What keeps computed prefixes; or nothing, and why."""
     if not options.prefix_cache:
         return "it is switched off", None
@@ -82,7 +84,7 @@ def _prefixes(model: Model, options: EngineOptions, memory: Memory) -> tuple[str
         return why, None
     free = memory.limit - memory.footprint.weights
     limit = int(free * _CACHE_SHARE) if options.cache_memory is None else options.cache_memory
-    return "", Prefixes(
+    return "", PrefixCache(
         model.make_state,
         sample,
         limit,

@@ -19,22 +19,22 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 
 from bushel.cache import unbatchable
-from bushel.cache.prefix import Prefixes, key_of
+from bushel.cache.prefix import PrefixCache, key_of
 from bushel.core import BushelError, Event, Request
-from bushel.core.memory import Memory
+from bushel.core.footprint import Memory
 from bushel.core.wire import Started
-from bushel.engine import measure
+from bushel.engine import footprint
 from bushel.engine.admission import Admission
-from bushel.engine.chooser import Masks
-from bushel.engine.costs import Stopwatch
-from bushel.engine.decode import LATE, DecodeBatch, Run, Step
-from bushel.engine.guides import Guides
-from bushel.engine.prefill import Prefill, Ready
-from bushel.engine.queue import Queue
-from bushel.engine.schedule import Chunk, Plan, Policy, Work, schedule
+from bushel.engine.constraints.mask_thread import MaskThread
+from bushel.engine.decode_batch import LATE, DecodeBatch, Run, Step
+from bushel.engine.prefill import Prefill, PrefilledRow
+from bushel.engine.request_queue import RequestQueue
+from bushel.engine.sampling.chooser import Masks
+from bushel.engine.scheduler import Chunk, Plan, Policy, Work, schedule
 from bushel.engine.sequence import Phase, Sequence
+from bushel.engine.step_costs import Stopwatch
 from bushel.models import Model
-from bushel.models.lanes import cuts_matter
+from bushel.models.known_families import cuts_matter
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Engine:
         policy: Policy,
         clock: Callable[[], float] = time.perf_counter,
         memory: Memory | None = None,
-        prefixes: Prefixes | None = None,
+        prefixes: PrefixCache | None = None,
         snapshot_every: int = 0,
         computes_whole: str = "it is switched off",
     ):
@@ -74,9 +74,9 @@ class Engine:
         self.work = Work()  # of the present or the last step; any thread may look
         self._snapshot_every = snapshot_every
         self._clock = clock
-        self._queue = Queue(model, self._piece)
+        self._queue = RequestQueue(model, self._piece)
         self._batch = DecodeBatch(model)
-        self.guides = Guides(model)
+        self.guides = MaskThread(model)
         self._pending: Step | None = None
         self._marker: mx.array | None = None  # evaluated when the last chunk is
         self._joint_faults = 0
@@ -397,7 +397,7 @@ class Engine:
             else:
                 self._queue.restart(sequence, now, slot=True)
 
-    def _run_alone(self, ready: Ready) -> Ready | None:
+    def _run_alone(self, ready: PrefilledRow) -> PrefilledRow | None:
         """One decode step of a sequence by itself; None if that ends it."""
         sequence, alone = ready.sequence, DecodeBatch(self.model)
         try:
@@ -413,7 +413,7 @@ class Engine:
         if sequence.done:
             self._someone_ended = True
             return None
-        return Ready(sequence, ready.prompt, ready.position + 1, alone.rows.layers)
+        return PrefilledRow(sequence, ready.prompt, ready.position + 1, alone.rows.layers)
 
     def _sequences(self) -> Iterable[Sequence]:
         yield from self._queue.sequences()
@@ -448,7 +448,7 @@ class Engine:
             "max_decode_batch": self.max_decode_batch,
             "preemptions": self.preemptions,
             "memory": {
-                **measure.in_use(),
+                **footprint.in_use(),
                 "state_bytes": self._batch.rows.nbytes,
                 "state_buffers": self._batch.rows.buffers,
                 **self.admission.status(self._lengths()),
@@ -477,7 +477,7 @@ class Engine:
             self.prefixes.check_integrity()
 
     def close(self) -> None:
-        self._queue, self._batch = Queue(self.model), DecodeBatch(self.model)
+        self._queue, self._batch = RequestQueue(self.model), DecodeBatch(self.model)
         self._pending = self._marker = None
         self.guides.close()
         if self.prefixes is not None:

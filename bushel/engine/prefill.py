@@ -19,17 +19,17 @@ import mlx.core as mx
 from llguidance import LLMatcher
 
 from bushel.cache import Snapshot, take_snapshot
-from bushel.cache.prefix import Fetch, Node, Prefixes, Reuse
+from bushel.cache.prefix import DiskFetch, Node, PrefixCache, ReusePlan
 from bushel.core import IntegrityError, RequestError, TokenLogprob
 from bushel.core.wire import Started
-from bushel.engine.cuts import FAR, Cut, plan_cuts
-from bushel.engine.sampler import logprobs_of
+from bushel.engine.sampling.sampler import logprobs_of
 from bushel.engine.sequence import Phase, Sequence
+from bushel.engine.snapshot_points import FAR, SnapshotPoint, plan_snapshot_points
 from bushel.models import Model, Prompt, State
 
 
 @dataclass(eq=False)
-class Ready:
+class PrefilledRow:
     """A sequence that can decode: its state, or a snapshot shared with its siblings."""
 
     sequence: Sequence
@@ -60,19 +60,19 @@ class Prefill:
     order: int
     last_served: float
     admitted: float = 0.0
-    prefixes: Prefixes | None = None  # where to find, and to keep, what was computed
+    prefixes: PrefixCache | None = None  # where to find, and to keep, what was computed
     every: int = 0  # tokens between two states kept of a long prompt
     piece: int = 0  # tokens of every chunk, where the answer depends on them; 0: any number
     rebuilt: bool = False  # it begins again, and was reported when it first began
     prompt: Prompt | None = None
     state: State = field(default_factory=list)
     done: int = 0  # tokens run, or restored
-    reuse: Reuse = field(default_factory=Reuse)  # what is, or could be, restored
-    fetch: Fetch | None = None  # what is read from disk for it; it waits for that
+    reuse: ReusePlan = field(default_factory=ReusePlan)  # what is, or could be, restored
+    fetch: DiskFetch | None = None  # what is read from disk for it; it waits for that
     compiling: Future[list[LLMatcher]] | None = None  # its grammar; it waits for that too
     from_disk: frozenset[Node] = frozenset()  # what was
     kept: int = 0  # tokens whose state is kept
-    cuts: tuple[Cut, ...] = ()  # ahead
+    cuts: tuple[SnapshotPoint, ...] = ()  # ahead
     prompt_logprobs: list[TokenLogprob | None] = field(default_factory=list)
 
     @property
@@ -96,7 +96,7 @@ class Prefill:
 
     def arrive(self) -> None:
         """Plan what could be restored, and begin to read what is on disk."""
-        self.look()
+        self.plan_reuse()
         if self.prefixes is not None and self._wanted_logprobs is None:
             sequence = self.sequences[0]
             self.fetch = self.prefixes.ahead(sequence.root, sequence.key, len(sequence.key) - 1)
@@ -109,17 +109,17 @@ class Prefill:
             return False
         self.prefixes.arrived(self.fetch)
         self.from_disk, self.fetch = frozenset(self.fetch.loaded), None
-        self.look()
+        self.plan_reuse()
         return True
 
-    def look(self) -> None:
+    def plan_reuse(self) -> None:
         """What could be restored now."""
         sequence = self.sequences[0]
         if self.prefixes is None:
-            self.reuse = Reuse(why="prefix reuse is off", reason="off")
+            self.reuse = ReusePlan(why="prefix reuse is off", reason="off")
         elif self._wanted_logprobs is not None:
             why = "log-probabilities of the whole prompt were asked for"
-            self.reuse = Reuse(why=why, reason="prompt_logprobs")
+            self.reuse = ReusePlan(why=why, reason="prompt_logprobs")
         else:
             self.reuse = self.prefixes.plan(sequence.root, sequence.key, len(sequence.key) - 1)
             if self.from_disk.intersection(self.reuse.nodes):
@@ -130,7 +130,7 @@ class Prefill:
         if self.prompt is not None:
             return
         sequence, prefixes = self.sequences[0], self.prefixes
-        self.look()
+        self.plan_reuse()
         prompt = self._embedded()
         if prompt.spans and prompt.spans[-1][1] == len(prompt.ids) and not self.replay:
             raise RequestError(
@@ -142,7 +142,7 @@ class Prefill:
         if prefixes is not None:
             restored = prefixes.restore(self.reuse, sequence.key, len(prompt.ids))
         if restored is None and self.reuse.position:
-            self.reuse = Reuse(why="what was kept could not be restored", reason="not_restored")
+            self.reuse = ReusePlan(why="what was kept could not be restored", reason="not_restored")
             prompt = self._embedded()
         self.prompt = prompt
         self.state = self.model.make_state() if restored is None else restored
@@ -152,7 +152,7 @@ class Prefill:
             if not self.rebuilt:
                 prefixes.count(self.reuse, len(prompt.ids))
             borders = sequence.request.prompt.borders
-            self.cuts = plan_cuts(
+            self.cuts = plan_snapshot_points(
                 len(prompt.ids), self.done, borders, self.reuse.fork, self.every, prompt.uncut
             )
             self._keep()
@@ -242,7 +242,7 @@ class Prefill:
         if self.prefixes is not None and not self.replay and self.done - self.kept >= FAR:
             self._keep_as("grid")
 
-    def finish(self) -> list[Ready]:
+    def finish(self) -> list[PrefilledRow]:
         """One row per choice that is still wanted; the first one owns the state."""
         assert self.prompt is not None
         wanted = [sequence for sequence in self.sequences if not sequence.done]
@@ -250,7 +250,7 @@ class Prefill:
         for sequence in wanted:
             sequence.phase = Phase.READY
         return [
-            Ready(sequence, self.prompt, self.done, None if at else self.state, snapshot)
+            PrefilledRow(sequence, self.prompt, self.done, None if at else self.state, snapshot)
             for at, sequence in enumerate(wanted)
         ]
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bushel.core import BushelError, Event, Prepared, Request
-from bushel.core.link import Link
+from bushel.core.child_link import Link
 from bushel.core.wire import (
     Abort,
     Accepted,

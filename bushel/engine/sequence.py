@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bushel.cache.prefix import Key, Reuse, key_of
+from bushel.cache.prefix import Key, ReusePlan, key_of
 from bushel.core import (
     BushelError,
     Decoding,
@@ -24,9 +24,9 @@ from bushel.core import (
     RequestError,
     TokenLogprob,
 )
-from bushel.engine.guide import Guided
-from bushel.engine.reply import Decode, Reply
-from bushel.engine.schedule import Row
+from bushel.engine.constraints.constraint import ConstrainedRow
+from bushel.engine.scheduler import Row
+from bushel.text.detokenizer import Decode, OutputProcessor
 
 _NOWHERE = Row(-1)
 
@@ -45,7 +45,7 @@ class Sequence:
     choice: int
     decoding: Decoding
     limit: int  # most tokens to generate, clamped to the context
-    reply: Reply | None  # only where a stop string may end it
+    reply: OutputProcessor | None  # only where a stop string may end it
     key: Key  # of its prompt
     phase: Phase = Phase.WAITING
     tokens: list[int] = field(default_factory=list)  # generated and read back
@@ -53,8 +53,8 @@ class Sequence:
     suspect: bool = False  # was in a failed step: runs alone before it may join again
     faults: int = 0
     failed: bool = False
-    reuse: Reuse = field(default_factory=Reuse)  # of its prompt
-    guided: Guided | None = None  # what it may say; there before it decodes
+    reuse: ReusePlan = field(default_factory=ReusePlan)  # of its prompt
+    guided: ConstrainedRow | None = None  # what it may say; there before it decodes
     row: Row = _NOWHERE  # as the scheduler sees it; `queue` keeps it
 
     @classmethod
@@ -70,7 +70,7 @@ class Sequence:
         room = decoding.max_tokens
         if context is not None:
             room = min(room, context - len(request.prompt.ids))
-        reply = Reply(decode, decoding) if decoding.stops else None
+        reply = OutputProcessor(decode, decoding) if decoding.stops else None
         key = key_of(request.prompt) if key is None else key
         return cls(request, choice, decoding, room, reply, key)
 

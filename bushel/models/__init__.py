@@ -1,7 +1,7 @@
 """Loaded checkpoints behind one interface (`adapter.Model`), over mlx-lm and mlx-vlm."""
 
-from bushel.models.adapter import Model, Prompt, State
 from bushel.models.load import load
+from bushel.models.model import Model, Prompt, State
 from bushel.models.preparer import Preparer
 
 __all__ = ["Model", "Preparer", "Prompt", "State", "load"]

@@ -2,7 +2,7 @@
 
 Encoded from the first token on, so that a row's state does not depend on when it came. The
 rules here go by what the state is; whether the model's attention can read such state, and
-batches of it, only a trial tells (`engine.probe`).
+batches of it, only a trial tells (`engine.batching_check`).
 """
 
 from __future__ import annotations

@@ -12,14 +12,14 @@ from typing import Any
 import mlx.core as mx
 from mlx.utils import tree_map_with_path
 
-from bushel.core import ModelError, told
-from bushel.models.adapter import Model, State
-from bushel.models.checkpoint import Checkpoint, read_checkpoint
+from bushel.core import ModelError, public_message
+from bushel.core.checkpoint import Checkpoint, read_checkpoint
 from bushel.models.kv_bits import BITS, plan_kv_bits
+from bushel.models.model import Model, State
 from bushel.models.preparer import Preparer
-from bushel.models.text import TextModel
-from bushel.models.tokenizer import Tokenizer, load_tokenizer
-from bushel.models.vision import VisionModel
+from bushel.models.text_model import TextModel
+from bushel.models.vision.vision_model import VisionModel
+from bushel.text.tokenizer import Tokenizer, load_tokenizer
 
 _DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
 
@@ -117,7 +117,9 @@ def open_host(model: str, *, trust_remote_code: bool = False) -> Preparer:
     try:
         loaded = opened()
     except Exception as error:  # as in `load`
-        raise ModelError(f"{checkpoint.path.name} cannot be loaded: {told(error)}") from error
+        raise ModelError(
+            f"{checkpoint.path.name} cannot be loaded: {public_message(error)}"
+        ) from error
     host = loaded.host
     loaded.close()
     return host
@@ -146,7 +148,7 @@ def load(
             loaded.kv_bits = plan_kv_bits(int(kv_bits), state)
         return loaded
     except Exception as error:  # a broken checkpoint can raise anything inside the libraries
-        reason = told(error)
+        reason = public_message(error)
     # Raised here, because the exception above would keep the half-loaded weights alive.
     loaded = None  # type: ignore[assignment]
     gc.collect()

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from bushel.core import GenerationDefaults, Prepared, RequestError, told
-from bushel.models.checkpoint import Checkpoint
-from bushel.models.pictures import placeholders, spans_of, to_host
-from bushel.models.places import Shape, place, settings_of
-from bushel.models.tokenizer import BREAK, Tokenizer
+from bushel.core import GenerationDefaults, Prepared, RequestError, public_message
+from bushel.core.checkpoint import Checkpoint
+from bushel.models.vision.image_spans import placeholders, spans_of, to_host
+from bushel.models.vision.placeholders import Shape, place, settings_of
+from bushel.text.tokenizer import BREAK, Tokenizer
 
 _SHAPES = 256  # of images and videos, whose number of tokens is remembered
 
@@ -39,7 +39,7 @@ class Preparer:
     def prepare(self, text: str, media: Sequence[Any], mark: str = "") -> Prepared:
         """Rendered text and decoded images, to ids and host tensors.
 
-        Control strings with `mark` inside are a client's text (`chat.guard`).
+        Control strings with `mark` inside are a client's text (`chat.control_tokens`).
         """
         if media:
             raise RequestError(
@@ -54,7 +54,7 @@ class Preparer:
         return self.tokenizer.encode_marked(text, mark, add_special_tokens=False)
 
 
-class SeeingPreparer(Preparer):
+class VisionPreparer(Preparer):
     """Of a model of mlx-vlm, through the checkpoint's own processor."""
 
     sees = True
@@ -103,7 +103,8 @@ class SeeingPreparer(Preparer):
             )
         except Exception as error:  # processors raise whatever an odd image provokes
             raise RequestError(
-                f"The model's processor refused the media: {told(error)}", code="invalid_media"
+                f"The model's processor refused the media: {public_message(error)}",
+                code="invalid_media",
             ) from error
         found = inputs.pop("input_ids")
         self._require_places(found, images, videos)

@@ -18,9 +18,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bushel.server.error_response import refusal
 from bushel.server.errors import ApiError
 from bushel.server.options import ServerOptions
-from bushel.server.refusals import refusal
 
 _OPEN = frozenset({"/health"})
 # Where some clients look whether anyone is there, by HEAD and without a key.
@@ -53,7 +53,7 @@ class Caller:
             )
 
 
-class Keys:
+class ApiKeys:
     """Every key is compared in full with what was sent, so that time tells nothing.
 
     Where no operator's key was named, a single key is one, and without any key everyone is.
@@ -218,7 +218,7 @@ class Access:
 
     def __init__(self, app: ASGIApp, options: ServerOptions):
         self._app = app
-        self._keys = Keys(options)
+        self._keys = ApiKeys(options)
         self._hosts = Hosts(options)
         self._origins = Origins(options.cors_origins)
 

@@ -9,16 +9,16 @@ from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from bushel.core.wire import Decode, Encode, Made, Prepare
-from bushel.core.wire import Text as Decoded
-from bushel.server.access import Keys, owner_of
-from bushel.server.body import JsonRoute
+from bushel.core.wire import DecodedText as Decoded
+from bushel.server.access import ApiKeys, owner_of
 from bushel.server.counting import CountJob
+from bushel.server.disconnect import Awaited
 from bushel.server.errors import ApiError, unavailable
 from bushel.server.openai.errors import documented
 from bushel.server.openai.fields import TemplateOptions, TokenId
 from bushel.server.openai.messages import Messages
 from bushel.server.openai.params import note_unknown
-from bushel.server.presence import Awaited
+from bushel.server.request_body import JsonRoute
 
 if TYPE_CHECKING:
     from bushel.server.service import Service
@@ -95,13 +95,13 @@ class DetokenizeRequest(BaseModel):
     tokens: Annotated[list[TokenId], Field(max_length=_MOST_IDS, fail_fast=True)]
 
 
-class Text(BaseModel):
+class DetokenizedText(BaseModel):
     prompt: str
 
 
 def admin_routes(service: Service) -> APIRouter:
     routes = APIRouter(route_class=JsonRoute)
-    keys = Keys(service.options)
+    keys = ApiKeys(service.options)
 
     @routes.get("/health", responses=documented(), summary="Whether requests are answered")
     async def health() -> Health:
@@ -151,7 +151,7 @@ def admin_routes(service: Service) -> APIRouter:
     return routes
 
 
-def _add_cache_routes(routes: APIRouter, service: Service, keys: Keys) -> None:
+def _add_cache_routes(routes: APIRouter, service: Service, keys: ApiKeys) -> None:
     said = "What is kept of earlier prompts"
 
     @routes.get("/v1/cache", responses=documented(), summary=said)
@@ -182,22 +182,27 @@ def _add_token_routes(routes: APIRouter, service: Service) -> None:
         async def work() -> Tokens:
             made = await service.count(job)
             assert isinstance(made, Made)
-            context = service.facts.context if service.facts else None
+            context = service.model_info.context if service.model_info else None
             return Tokens(count=len(made.ids), max_model_len=context, tokens=list(made.ids))
 
         return Awaited(work)
 
-    @routes.post("/detokenize", response_model=Text, responses=errors, summary="The text of tokens")
+    @routes.post(
+        "/detokenize",
+        response_model=DetokenizedText,
+        responses=errors,
+        summary="The text of tokens",
+    )
     async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
         note_unknown(body)
         model = service.names.resolve(body.model)
         message = Decode(request.scope["state"]["request_id"], tuple(body.tokens))
         job = CountJob(message, "detokenize", model, owner_of(request.headers))
 
-        async def work() -> Text:
+        async def work() -> DetokenizedText:
             made = await service.count(job)
             assert isinstance(made, Decoded)
-            return Text(prompt=made.text)
+            return DetokenizedText(prompt=made.text)
 
         return Awaited(work)
 

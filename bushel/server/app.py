@@ -17,13 +17,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bushel.server.access import Access
 from bushel.server.admin import admin_routes
 from bushel.server.anthropic.routes import message_routes
-from bushel.server.bodies import Bodies
+from bushel.server.body_memory import Bodies
+from bushel.server.error_response import refusal, speaks_anthropic
 from bushel.server.errors import ApiError
 from bushel.server.openai.chat import chat_routes
 from bushel.server.openai.completions import completion_routes
 from bushel.server.openai.errors import internal_error
 from bushel.server.openai.models import model_routes
-from bushel.server.refusals import refusal, speaks_anthropic
 from bushel.server.responses.routes import response_routes
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ def create_app(service: Service) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _no_route)
     app.add_middleware(Access, options=service.options)
-    app.add_middleware(Named)
+    app.add_middleware(RequestIdMiddleware)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 
 
-class Named:
+class RequestIdMiddleware:
     """Gives every request an id, and lets nothing unexpected out but that id."""
 
     def __init__(self, app: ASGIApp):

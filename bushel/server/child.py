@@ -1,7 +1,7 @@
 """A child process and the front's end of the socket pair between them.
 
 The pair has no name in any file system: nobody else can connect, and nothing is left behind.
-The child ends when the front's end closes (`core.link`).
+The child ends when the front's end closes (`core.child_link`).
 
 A child that is stopped, by a signal or a debugger, is known by two signs: it neither says
 anything nor uses the processor. One that only computes may be silent for long (it holds the
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from bushel.core import BushelError
-from bushel.core.wire import Assembler, Message, Pulse, encode
+from bushel.core.wire import Assembler, Pulse, WireMessage, encode
 from bushel.server.descriptors import reserve
 from bushel.server.log_queue import ChildOutput
 
@@ -83,7 +83,7 @@ class Child(asyncio.Protocol, Generic[M]):
         assert self._process is not None
         return self._process.pid
 
-    def send(self, message: Message, tail: Sequence[bytes | memoryview] = ()) -> None:
+    def send(self, message: WireMessage, tail: Sequence[bytes | memoryview] = ()) -> None:
         """Never blocks; to a child that is gone it does nothing."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(encode(message, tail))

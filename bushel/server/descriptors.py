@@ -25,14 +25,14 @@ _LEAST = 8  # connections, below which it is not worth to begin
 
 
 @dataclass(frozen=True)
-class Room:
+class ConnectionRoom:
     """For connections: that are served, and that are on their way out beside them."""
 
     served: int
     refused: int
 
 
-def plan(limit: int, most: int) -> Room:
+def plan(limit: int, most: int) -> ConnectionRoom:
     """Under a limit on descriptors, for so many connections at most."""
     refused = min(256, limit // 8)
     served = min(most, limit - _OWN - _RESERVE - refused)
@@ -41,7 +41,7 @@ def plan(limit: int, most: int) -> Room:
             f"This process may open {limit} files, which is too few to serve anyone. "
             f"Raise the limit (ulimit -n) to 256 or more."
         )
-    return Room(served, refused)
+    return ConnectionRoom(served, refused)
 
 
 def raise_limit(most: int) -> int:

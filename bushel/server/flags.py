@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bushel.core import BushelError, GenerationDefaults
-from bushel.core.options import MOST_DISK, EngineOptions, Manner, disk_room
+from bushel.core.options import MOST_DISK, ChatOptions, EngineOptions, disk_room
 from bushel.core.wire import MediaRules
-from bushel.server import keys, spellings
+from bushel.server import api_keys, other_servers_flags
 from bushel.server.logs import LEVELS
 from bushel.server.names import Names
 from bushel.server.options import Limits, ServerOptions
@@ -181,15 +181,16 @@ def _access_flags(group: Group) -> None:
           metavar="HOST", help=f"address to listen on (default: {ServerOptions.host})")
     _flag(group, "--port", "server.port", type=_whole(0, 65535), metavar="PORT",
           help=f"0 takes any free one (default: {ServerOptions.port})")
-    _flag(group, "--api-key", "keys", action="append", type=keys.key, metavar="KEY",
+    _flag(group, "--api-key", "keys", action="append", type=api_keys.key, metavar="KEY",
           help="a key that clients must send; may be repeated. Other users of this machine can "
-          f"see it: {keys.VARIABLE} in the environment or a file are better")
+          f"see it: {api_keys.VARIABLE} in the environment or a file are better")
     _flag(group, "--api-key-file", "key_files", action="append", metavar="FILE",
           help="a file with one key per line")
-    _flag(group, "--operator-key", "operator_keys", action="append", type=keys.key, metavar="KEY",
+    _flag(group, "--operator-key", "operator_keys", action="append", type=api_keys.key,
+          metavar="KEY",
           help="a key that may also see and cancel other keys' requests, and clear the cache; may "
-          f"be repeated, and {keys.OPERATOR_VARIABLE} in the environment is better (default: the "
-          "only key, if there is one; everyone, if there is none)")
+          f"be repeated, and {api_keys.OPERATOR_VARIABLE} in the environment is better (default: "
+          "the only key, if there is one; everyone, if there is none)")
     _flag(group, "--allowed-host", "allowed_hosts", action="append", metavar="HOST",
           type=_shaped(_HOSTS, "a host name or *"),
           help="a name that clients may call this server by, beside --host and loopback; * "
@@ -275,15 +276,16 @@ def _process_flags(group: Group) -> None:
 
 
 def _chat_flags(group: Group) -> None:
-    _flag(group, "--system-messages", "manner.hoist", type=_one_of(_SYSTEM), metavar="{fold,hoist}",
+    _flag(group, "--system-messages", "chat_options.hoist", type=_one_of(_SYSTEM),
+          metavar="{fold,hoist}",
           help="those in the middle of a conversation: fold them into the turn beside them if the "
           "template takes none there, or hoist all to the top, so that every one changes all "
           "tokens behind it (default: fold)")
-    _flag(group, "--tool-format", "manner.tools", metavar="NAME",
+    _flag(group, "--tool-format", "chat_options.tools", metavar="NAME",
           help="how the model writes calls (default: as its template tells)")
-    _flag(group, "--thinking-format", "manner.thinking", metavar="NAME",
+    _flag(group, "--thinking-format", "chat_options.thinking", metavar="NAME",
           help="how the model writes thoughts (default: as its template tells)")
-    _flag(group, "--keep-client-headers", "manner.keep_headers", action="store_true",
+    _flag(group, "--keep-client-headers", "chat_options.keep_headers", action="store_true",
           help="leave lines about the client itself, such as billing headers, in system prompts; "
           "they keep conversations from sharing what was computed")
 
@@ -353,7 +355,7 @@ def add(commands: Any) -> argparse.ArgumentParser:
         ("logs, on stderr", _log_flags),
     ):
         fill(parser.add_argument_group(title))
-    spellings.add(parser)
+    other_servers_flags.add(parser)
     return parser
 
 
@@ -396,7 +398,7 @@ def _warnings(options: ServerOptions) -> list[str]:
         else:
             found.append(
                 f"--host {options.host} WITHOUT AN API KEY: everyone who can reach this machine "
-                f"can use this server. Set {keys.VARIABLE} or --api-key-file, or listen on "
+                f"can use this server. Set {api_keys.VARIABLE} or --api-key-file, or listen on "
                 "127.0.0.1."
             )
     if "*" in options.cors_origins and not options.keys:
@@ -437,8 +439,8 @@ def _build(given: Mapping[str, Any], environment: Mapping[str, str]) -> ServerOp
         raise BushelError("--allowed-media-domains needs --allow-remote-media.")
     return ServerOptions(
         engine=EngineOptions(**engine),
-        api_keys=keys.api_keys(given, environment),
-        operator_keys=keys.operator_keys(given, environment),
+        api_keys=api_keys.api_keys(given, environment),
+        operator_keys=api_keys.operator_keys(given, environment),
         served_names=_words(given, "names", "--served-model-name"),
         aliases=tuple(given.get("aliases", ())),
         allowed_hosts=tuple(given.get("allowed_hosts", ())),
@@ -446,7 +448,7 @@ def _build(given: Mapping[str, Any], environment: Mapping[str, str]) -> ServerOp
         defaults=GenerationDefaults(**part("defaults")),
         media=MediaRules(domains=domains, **part("media")),
         limits=Limits(**part("limits")),
-        manner=Manner(**part("manner")),
+        chat_options=ChatOptions(**part("chat_options")),
         **part("server"),
     )
 

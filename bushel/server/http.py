@@ -7,7 +7,7 @@
     state    waits for             for how long, and for how much
     new      the first byte        read_seconds
     header   the header's end      read_seconds; header_bytes, _MOST_HEADERS
-    body     the body's end        read_seconds from its last byte, and a rate: see `server.body`;
+    body     the body's end        read_seconds from its last byte, and a rate (`request_body`);
                                    body_bytes, and what chunks may cost (`_framing_allowed`)
     answer   our own words         no limit: the silence is ours, and a client that leaves is seen;
                                    what it sends ahead is kept as it is, header_bytes of it
@@ -33,10 +33,10 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from bushel.server.error_response import refusal_bytes
 from bushel.server.errors import ApiError
 from bushel.server.openai.errors import error_headers
 from bushel.server.options import Limits, ServerOptions
-from bushel.server.refusals import refusal_bytes
 
 # Who is refused before its request was read has so long to take the answer, at most.
 _LINGER_SECONDS = 2.0

@@ -8,12 +8,12 @@ from typing import Any
 
 from bushel.chat.reply.reader import Reader
 from bushel.core import SamplingParams
-from bushel.core.options import Facts
+from bushel.core.options import ModelInfo
 from bushel.core.wire import Made
 
 
 @dataclass(frozen=True)
-class Job:
+class GenerationJob:
     """request: what `chat.prepare` takes: messages, prompt or prompt_token_ids, with options."""
 
     request: Mapping[str, Any]
@@ -28,10 +28,10 @@ class Job:
     salt: str = ""  # only jobs of the same salt share what was computed
     reads: bool = False  # its reply, for thoughts and calls (`core.delta`)
 
-    def reader(self, facts: Facts, made: Made) -> Callable[[], Reader] | None:
+    def reader(self, model_info: ModelInfo, made: Made) -> Callable[[], Reader] | None:
         """What makes a reader for each choice; None: nobody reads them."""
         if not self.reads:
             return None
         functions = [tool["function"] for tool in self.request.get("tools") or ()]
         offered = {it["name"]: it.get("parameters") or {} for it in functions}
-        return lambda: Reader(facts.style, offered, opened=made.opened)
+        return lambda: Reader(model_info.reply_format, offered, opened=made.opened)

@@ -24,7 +24,7 @@ import msgspec
 
 from bushel.server.log_queue import LogQueue
 from bushel.server.options import ServerOptions
-from bushel.server.record import Record
+from bushel.server.request_record import Record
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 _SHOWN_STRING, _SHOWN_PROMPT = 500, 4000  # characters; a picture is megabytes of them

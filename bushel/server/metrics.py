@@ -29,8 +29,8 @@ from prometheus_client.registry import Collector
 
 from bushel.server import logs
 from bushel.server.loop_probe import LoopProbe
-from bushel.server.record import Record
-from bushel.server.reuse import Reuse
+from bushel.server.prefix_metrics import PrefixMetrics
+from bushel.server.request_record import Record
 
 # vLLM's bounds, in seconds.
 _REQUEST = (
@@ -161,7 +161,7 @@ class Metrics:
         self._model_name = model_name
         self._registry = CollectorRegistry()
         self._gaps, self._engine = Gaps(model_name), EngineState(model_name)
-        self.reuse = Reuse(model_name)
+        self.reuse = PrefixMetrics(model_name)
         self.loop = LoopProbe(model_name)
         for collector in (self._gaps, self._engine, self.reuse, self.loop):
             self._registry.register(collector)

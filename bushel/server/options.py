@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bushel.core import GenerationDefaults
-from bushel.core.options import EngineOptions, Manner
+from bushel.core.options import ChatOptions, EngineOptions
 from bushel.core.wire import MediaRules
 
 
@@ -60,7 +60,7 @@ class ServerOptions:
     prepare_seconds: float = 60.0  # then the worker is killed
     hang_seconds: float = 30.0  # without progress
     drain_seconds: float = 30.0
-    manner: Manner = field(default_factory=Manner)
+    chat_options: ChatOptions = field(default_factory=ChatOptions)
     cache_per_key: bool = False  # requests with other API keys share nothing that was computed
     keepalive_seconds: float = 10.0  # between comments on a silent stream
     timeout: float | None = None  # of a request that names none

@@ -13,21 +13,21 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from bushel.core.options import Facts
+from bushel.core.options import ModelInfo
 from bushel.core.wire import (
     TOO_MUCH,
     Check,
     Decode,
+    DecodedText,
     Encode,
     Failed,
     FromWorker,
+    LogLine,
     Made,
     Open,
     Opened,
     Prepare,
     Refused,
-    Said,
-    Text,
 )
 from bushel.server import errors, logs
 from bushel.server.backoff import Backoff, Outage
@@ -36,7 +36,7 @@ from bushel.server.errors import ApiError
 
 log = logging.getLogger(__name__)
 
-Answer = tuple[Made | Text, memoryview]
+Answer = tuple[Made | DecodedText, memoryview]
 # For a grammar: real ones take milliseconds, the largest tool lists of agents 0.1 s.
 CHECK_SECONDS = 1.5
 # Without any sign of life, before a worker is taken for stopped. Busy machines let every process
@@ -61,7 +61,7 @@ class Pool:
     """`gate`: no job is begun while it is not set."""
 
     def __init__(self, first: Open, size: int, seconds: float, gate: asyncio.Event):
-        self.facts: asyncio.Future[Facts] = asyncio.get_running_loop().create_future()
+        self.model_info: asyncio.Future[ModelInfo] = asyncio.get_running_loop().create_future()
         self.failed: str | None = None  # why the first worker could not be started
         self._first = first
         self._size = size
@@ -89,15 +89,17 @@ class Pool:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(self._size):
                     tasks.create_task(self._keep_one())
-                    await asyncio.wait([self.facts])  # the others start when it is known to work
+                    await asyncio.wait(
+                        [self.model_info]
+                    )  # the others start when it is known to work
         finally:
             self.kill()
             await asyncio.gather(*(worker.child.close() for worker in self._workers))
 
-    async def known(self) -> Facts:
+    async def known(self) -> ModelInfo:
         """The facts, when they are known. (Whoever awaits the future itself and goes away takes
         it from everyone.)"""
-        return await asyncio.shield(self.facts)
+        return await asyncio.shield(self.model_info)
 
     async def ask(self, message: Prepare | Encode | Decode | Check) -> Answer:
         """ApiError if it is refused. Cancelling takes it out of the queue."""
@@ -112,9 +114,9 @@ class Pool:
 
     def give_up(self, error: ApiError) -> None:
         """Whoever waits gets it instead of an answer."""
-        if not self.facts.done():
-            self.facts.set_exception(error)
-            self.facts.exception()  # there may be nobody
+        if not self.model_info.done():
+            self.model_info.set_exception(error)
+            self.model_info.exception()  # there may be nobody
         while not self._jobs.empty():
             _fail(self._jobs.get_nowait(), error)
         for worker in self._workers:
@@ -163,15 +165,15 @@ class Pool:
         opened = await worker.next(None)
         if isinstance(opened, Opened):
             worker.open = True
-            if not self.facts.done():
-                self.facts.set_result(opened.facts)
+            if not self.model_info.done():
+                self.model_info.set_result(opened.model_info)
             return True
         if isinstance(opened, Failed):
             worker.why = f"could not open the checkpoint: {opened.reason}"
             if self._started == 1:  # whatever comes later may be for a while
                 self.failed = opened.reason
-                self.facts.set_exception(errors.unavailable("it cannot load the model"))
-                self.facts.exception()  # it is told elsewhere too
+                self.model_info.set_exception(errors.unavailable("it cannot load the model"))
+                self.model_info.exception()  # it is told elsewhere too
         return False
 
     async def _serve(self, worker: _Worker) -> tuple[str, bool]:
@@ -244,7 +246,7 @@ class _Worker:
         self._said: asyncio.Queue[tuple[FromWorker, memoryview]] = asyncio.Queue()
 
     def hear(self, message: FromWorker, tail: memoryview) -> None:
-        if isinstance(message, Said):
+        if isinstance(message, LogLine):
             logs.relay("worker", message.level, message.text)
         else:
             self._said.put_nowait((message, tail))
@@ -297,7 +299,7 @@ class _Worker:
 
 
 def _settle(job: _Job, said: FromWorker | None, tail: memoryview) -> None:
-    if isinstance(said, Made | Text):
+    if isinstance(said, Made | DecodedText):
         with contextlib.suppress(asyncio.InvalidStateError):
             job.answer.set_result((said, tail))
     else:

@@ -14,7 +14,7 @@ import msgspec
 import uvloop
 
 from bushel.core import BushelError
-from bushel.core.machine import beside_engine, job_memory, total_memory
+from bushel.core.machine_memory import beside_engine, job_memory, total_memory
 from bushel.server import descriptors, logs
 from bushel.server.app import create_app
 from bushel.server.http import Server, make_server
@@ -67,7 +67,7 @@ def _bound(host: str, port: int) -> socket.socket:
     return sock
 
 
-def _listener(server: Server, sock: socket.socket, room: descriptors.Room) -> Listener:
+def _listener(server: Server, sock: socket.socket, room: descriptors.ConnectionRoom) -> Listener:
     """Makes connections for a server that has no sockets of its own."""
     state = server.server_state
 
@@ -79,7 +79,7 @@ def _listener(server: Server, sock: socket.socket, room: descriptors.Room) -> Li
 
 
 async def _serve(
-    options: ServerOptions, names: Names, sock: socket.socket, room: descriptors.Room
+    options: ServerOptions, names: Names, sock: socket.socket, room: descriptors.ConnectionRoom
 ) -> int:
     service = Service(options, names, Metrics(names.main))
     server = make_server(create_app(service), options)
@@ -149,9 +149,9 @@ class _Ending:
 async def _greet(service: Service, port: int) -> None:
     log.info("%s is being loaded; it answers 503 on /health until then", service.names.main)
     with contextlib.suppress(Exception):
-        facts = await service.pool.known()
+        model_info = await service.pool.known()
         await service.ready.wait()
         service.metrics.loop.start()
         status = service.supervisor.status
         options, names = service.options, service.names.all
-        logs.announce(logs.banner(options, names, status, context=facts.context, port=port))
+        logs.announce(logs.banner(options, names, status, context=model_info.context, port=port))

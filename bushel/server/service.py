@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from bushel.core import Event, GenerationDefaults, RequestError, SamplingParams
-from bushel.core.options import Facts
+from bushel.core.options import ModelInfo
 from bushel.core.params import choices, resolve
 from bushel.core.wire import (
     Abort,
@@ -35,6 +35,7 @@ from bushel.core.wire import (
     Beat,
     Cleared,
     Decode,
+    DecodedText,
     FromEngine,
     Made,
     Open,
@@ -43,24 +44,23 @@ from bushel.core.wire import (
     Status,
     Stepped,
     Submit,
-    Text,
 )
 from bushel.server import errors, logs
 from bushel.server.access import Caller
 from bushel.server.backoff import Outage, worst
 from bushel.server.counting import Counting, CountJob, check_ids
+from bushel.server.engine_queries import EngineQueries
 from bushel.server.errors import ApiError
-from bushel.server.job import Job
+from bushel.server.job import GenerationJob
 from bushel.server.metrics import Metrics
 from bushel.server.names import Names
 from bushel.server.options import ServerOptions
 from bushel.server.pool import Pool
-from bushel.server.proofs import Proofs
-from bushel.server.questions import Questions
-from bushel.server.record import Record
+from bushel.server.proven_grammars import ProvenGrammars
+from bushel.server.request_record import Record
 from bushel.server.supervisor import Supervisor
 from bushel.server.ticket import Live, Ticket
-from bushel.server.vocabulary import Vocabulary
+from bushel.text.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class Service:
         self.supervisor = Supervisor(options.engine, self, options.hang_seconds)
         engine = options.engine
         self.pool = Pool(
-            Open(engine.model, engine.trust_remote_code, options.media, options.manner),
+            Open(engine.model, engine.trust_remote_code, options.media, options.chat_options),
             options.workers,
             options.prepare_seconds,
             self._roomy,
@@ -95,9 +95,9 @@ class Service:
         self._records: dict[str, Record] = {}  # of everything that is not finished
         self._live: dict[str, Live] = {}  # what has been submitted, in order
         self._recent: deque[Record] = deque(maxlen=_RECENT)
-        self._questions = Questions(self.supervisor.send)
+        self._questions = EngineQueries(self.supervisor.send)
         self._calls = itertools.count()
-        self._proofs = Proofs(self.pool)
+        self._proofs = ProvenGrammars(self.pool)
 
     async def run(self) -> None:
         """Until cancelled, or until it is known that the model cannot be served."""
@@ -117,7 +117,9 @@ class Service:
     async def _run_engine(self) -> None:
         model = self.options.engine.model
         if not model.startswith("bushel:") and not Path(model).expanduser().exists():
-            await asyncio.wait([self.pool.facts])  # a worker fetches it; two would show it twice
+            await asyncio.wait(
+                [self.pool.model_info]
+            )  # a worker fetches it; two would show it twice
         if self.pool.failed is None:
             await self.supervisor.run()
 
@@ -132,15 +134,15 @@ class Service:
 
     async def _learn(self) -> None:
         with contextlib.suppress(ApiError):  # who waits for the facts is told
-            facts = await self.pool.known()
-            self._vocabulary = await asyncio.to_thread(Vocabulary, facts)
+            model_info = await self.pool.known()
+            self._vocabulary = await asyncio.to_thread(Vocabulary, model_info)
 
     # -- what the APIs ask for ---------------------------------------------------------------
 
     @property
-    def facts(self) -> Facts | None:
-        done = self.pool.facts.done() and self.pool.facts.exception() is None
-        return self.pool.facts.result() if done else None
+    def model_info(self) -> ModelInfo | None:
+        done = self.pool.model_info.done() and self.pool.model_info.exception() is None
+        return self.pool.model_info.result() if done else None
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -148,7 +150,7 @@ class Service:
             raise errors.unavailable("its tokenizer is being loaded")
         return self._vocabulary
 
-    async def open(self, job: Job) -> Ticket:
+    async def open(self, job: GenerationJob) -> Ticket:
         """When this returns, the engine has accepted the request."""
         count = _checked(choices, job.params)
         named = uuid.uuid4().hex, job.api, job.model, job.stream, count, time.monotonic()
@@ -157,7 +159,7 @@ class Service:
         async with self._on_its_way(record, seconds):
             return await self._open(job, record, seconds)
 
-    async def count(self, job: CountJob) -> Made | Text:
+    async def count(self, job: CountJob) -> Made | DecodedText:
         """Admitted, recorded and given up like any other request (B47)."""
         named = job.message.id, job.api, job.model, False, 0, time.monotonic()
         record = self._admit(Record(*named, job.owner))
@@ -167,7 +169,7 @@ class Service:
             made, _ = await self._counting.ask(job.owner, job.message)
             if record.cancelled:
                 raise errors.cancelled()
-            assert isinstance(made, Made | Text)
+            assert isinstance(made, Made | DecodedText)
             asked = made if isinstance(made, Made) else job.message
             record.prompt_tokens = len(asked.ids)  # type: ignore[union-attr]
             self._end(record, None)
@@ -176,7 +178,7 @@ class Service:
     async def decode(self, ids: Sequence[int]) -> str:
         """Of a request that is on its way."""
         made, _ = await self.pool.ask(Decode(f"call-{next(self._calls)}", tuple(ids)))
-        assert isinstance(made, Text)
+        assert isinstance(made, DecodedText)
         return made.text
 
     @property
@@ -295,15 +297,15 @@ class Service:
             self._end(record, None, status=499)
             raise
 
-    async def _open(self, job: Job, record: Record, seconds: float | None) -> Ticket:
-        facts = await self.pool.known()
-        defaults = _overlaid(facts.defaults, self.options.defaults)
+    async def _open(self, job: GenerationJob, record: Record, seconds: float | None) -> Ticket:
+        model_info = await self.pool.known()
+        defaults = _overlaid(model_info.defaults, self.options.defaults)
         decoding = _checked(
             lambda params: resolve(
                 params,
                 defaults,
-                vocab=facts.vocab,
-                end_ids=facts.end_ids,
+                vocab=model_info.vocab,
+                end_ids=model_info.end_ids,
                 max_tokens=job.reply_tokens,
             ),
             job.params,
@@ -314,12 +316,16 @@ class Service:
         assert isinstance(made, Made)
         if record.cancelled:
             raise errors.cancelled()
-        if job.reads and made.guide is not None and made.guide.grammar is not None:
+        if job.reads and made.constraint is not None and made.constraint.grammar is not None:
             shaped = job.request.get("shape") is not None
-            await self._proofs.prove(made.guide.grammar, "response_format" if shaped else "tools")
+            await self._proofs.prove(
+                made.constraint.grammar, "response_format" if shaped else "tools"
+            )
         record.prompt_tokens, record.phase = len(made.ids), "queued"
         if job.reads:
-            decoding = replace(decoding, guide=made.guide, markers=facts.style.markers)
+            decoding = replace(
+                decoding, constraint=made.constraint, markers=model_info.reply_format.markers
+            )
         submit = Submit(
             id=record.id,
             ids=made.ids,
@@ -347,7 +353,7 @@ class Service:
             left = max(0.0, record.arrived + seconds - time.monotonic())
             loop = asyncio.get_running_loop()
             live.deadline = loop.call_later(left, self._abort, live, errors.timed_out(seconds))
-        return Ticket(live, self._vocabulary.decode, self._leave, job.reader(facts, made))
+        return Ticket(live, self._vocabulary.decode, self._leave, job.reader(model_info, made))
 
     def _leave(self, live: Live) -> None:
         """Its API reads no more of it."""

@@ -35,7 +35,7 @@ async def body(send: Send, payload: bytes, *, more: bool = True) -> None:
     await send({"type": "http.response.body", "body": payload, "more_body": more})
 
 
-class Silence:
+class KeepaliveTimer:
     """Interrupts its task when that has waited for so many seconds.
 
     As `asyncio.timeout` does, but with one timer per period and not one per wait: where a token
@@ -91,7 +91,7 @@ async def relay(
     `batches` must not mind when waiting for its next one is cancelled and begun again, which
     an async generator does: it must be an object with a `__anext__` of its own.
     """
-    silence = Silence(seconds)
+    silence = KeepaliveTimer(seconds)
     try:
         while True:
             payload = await silence.wait(batches)

@@ -19,12 +19,12 @@ from bushel.core.wire import (
     Beat,
     Failed,
     FromEngine,
-    Message,
+    LogLine,
     Progress,
     Ready,
-    Said,
     Start,
     Stop,
+    WireMessage,
 )
 from bushel.server import logs
 from bushel.server.backoff import Backoff, Outage
@@ -84,7 +84,7 @@ class Supervisor:
             return Outage(f"it has given no sign of life for {silent:.0f} s")
         return None
 
-    def send(self, message: Message, tail: memoryview | None = None) -> None:
+    def send(self, message: WireMessage, tail: memoryview | None = None) -> None:
         if self._child is not None:
             self._child.send(message, [] if tail is None else [tail])
 
@@ -150,7 +150,7 @@ class Supervisor:
         if isinstance(message, Progress):
             self.reason = f"it is {message.text}"
             log.info("engine: %s", message.text)
-        elif isinstance(message, Said):
+        elif isinstance(message, LogLine):
             logs.relay("engine", message.level, message.text)
         elif isinstance(message, Failed):
             log.error("engine: %s", message.reason)

@@ -13,9 +13,9 @@ from typing import TypeVar
 from bushel.chat.reply.reader import Reader
 from bushel.core import Decoding, Event
 from bushel.core.wire import Submit
-from bushel.engine.reply import Decode, Reply
 from bushel.server.errors import ApiError
-from bushel.server.record import Record
+from bushel.server.request_record import Record
+from bushel.text.detokenizer import Decode, OutputProcessor
 
 # Tokens that are turned into text, and then into chunks, before others get their turn: 9 ms where
 # each comes with the 20 likeliest, 1 ms without.
@@ -143,7 +143,7 @@ class Ticket:
         self._live = live
         self._leave = leave
         decoding: Decoding = live.submit.decoding
-        self._replies = [Reply(decode, decoding) for _ in range(live.submit.choices)]
+        self._replies = [OutputProcessor(decode, decoding) for _ in range(live.submit.choices)]
         self._readers = None if read is None else [read() for _ in self._replies]
         self._cut = False  # more is there than the last turn took
 

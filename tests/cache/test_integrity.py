@@ -6,7 +6,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from bushel.cache import Rows
+from bushel.cache import BatchState
 from bushel.core import IntegrityError, Prepared
 from bushel.models import load
 from tests.families import checkpoint_dir
@@ -14,9 +14,9 @@ from tests.families import checkpoint_dir
 LENGTHS = (21, 9, 30)
 
 
-def rows(name: str) -> Rows:
+def rows(name: str) -> BatchState:
     model = load(str(checkpoint_dir(name)))
-    batch = Rows(model.make_state)
+    batch = BatchState(model.make_state)
     for length in LENGTHS:
         prompt = model.embed(Prepared(tuple(range(40, 40 + length))))
         state = model.make_state()
@@ -25,7 +25,7 @@ def rows(name: str) -> Rows:
     return batch
 
 
-def first(batch: Rows, kind: str) -> Any:
+def first(batch: BatchState, kind: str) -> Any:
     """The first layer of a class, looking inside composites."""
     for layer in batch.layers:
         for part in getattr(layer, "caches", (layer,)):

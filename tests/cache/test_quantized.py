@@ -11,8 +11,8 @@ import mlx_vlm.models.cache as vlm_cache
 import numpy as np
 import pytest
 
-from bushel.cache import Rows, kind_of, take_snapshot
-from bushel.cache.quantized import QuantizedBatch
+from bushel.cache import BatchState, kind_of, take_snapshot
+from bushel.cache.quantized_kv import QuantizedBatch
 from bushel.core import IntegrityError, Prepared
 from bushel.models import Model, load
 
@@ -57,14 +57,14 @@ def fresh(library: Any, bits: int) -> list[Any]:
     return [library.QuantizedKVCache(group_size=GROUP, bits=bits)]
 
 
-def joined(library: Any, bits: int) -> Rows:
-    rows = Rows(lambda: fresh(library, bits))
+def joined(library: Any, bits: int) -> BatchState:
+    rows = BatchState(lambda: fresh(library, bits))
     for seed, length in enumerate(LENGTHS):
         rows.join([single(library, bits, length, seed)], length)
     return rows
 
 
-def step(rows: Rows, seed: int, dtype: mx.Dtype = mx.float32) -> None:
+def step(rows: BatchState, seed: int, dtype: mx.Dtype = mx.float32) -> None:
     """One more token for every row; row i's is the same whoever else is there."""
     pairs = [tokens(1, 100 * seed + row) for row in range(len(rows))]
     keys, values = (mx.concatenate(list(parts)) for parts in zip(*pairs, strict=True))
@@ -166,7 +166,7 @@ def test_a_batch_takes_the_share_of_its_bits(bits: int, share: float) -> None:
     """Half and a quarter of bfloat16, and one sixteenth of it for the scales of groups of 32."""
 
     def batch(layer: Callable[[], Any]) -> int:
-        rows = Rows(lambda: [layer()])
+        rows = BatchState(lambda: [layer()])
         for seed, length in enumerate((256, 100)):
             state = layer()
             state.update_and_fetch(*(it.astype(mx.bfloat16) for it in tokens(length, seed)))

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bushel import LLM, SamplingParams
-from bushel.cache import room
-from bushel.core.memory import STEP
+from bushel.cache import kv_padding
+from bushel.core.footprint import STEP
 from tests.families import checkpoint_dir
 from tests.llm.asking import prompt
 
@@ -15,18 +15,18 @@ PARAMS = SamplingParams(max_tokens=96, ignore_eos=True, temperature=0, logprobs=
 
 @given(st.integers(1, 40_000))
 def test_there_is_a_free_place_and_never_more_than_a_step_of_them(position: int) -> None:
-    room_for, until = room.room_for(position), room.enough_until(position)
+    room_for, until = kv_padding.padded_length(position), kv_padding.fits_until(position)
     assert position < room_for <= position + STEP
     assert position < until <= room_for
-    assert (room_for % STEP == 0) == (position >= room.LONG)
+    assert (room_for % STEP == 0) == (position >= kv_padding.LONG)
     # It is the same for every length in between, so that how a row got here does not matter.
-    assert {room.room_for(at) for at in (position, until - 1)} == {room_for}
+    assert {kv_padding.padded_length(at) for at in (position, until - 1)} == {room_for}
 
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "CUDA", True)
-    monkeypatch.setattr(room, "LONG", 600)
+    monkeypatch.setattr(kv_padding, "CUDA", True)
+    monkeypatch.setattr(kv_padding, "LONG", 600)
 
 
 Seen = tuple[dict[int, int], list[object]]
@@ -56,19 +56,19 @@ def untouched() -> Seen:
 
 
 # There the room decides which of two attention kernels runs, and they round differently.
-elsewhere = pytest.mark.skipif(room.CUDA, reason="compares with what happens without CUDA")
+elsewhere = pytest.mark.skipif(kv_padding.CUDA, reason="compares with what happens without CUDA")
 
 
 @elsewhere
 def test_room_follows_from_the_length_and_changes_no_reply(untouched: Seen, cuda: None) -> None:
     found, replies = seen()
     assert replies == untouched[1]
-    assert found == {position: room.room_for(position) for position in found}
+    assert found == {position: kv_padding.padded_length(position) for position in found}
     assert {255, 256} < found.keys()
-    assert {True, False} == {at >= room.LONG for at in found}
+    assert {True, False} == {at >= kv_padding.LONG for at in found}
 
 
 @elsewhere
 def test_control_by_itself_it_does_not(untouched: Seen) -> None:
     found, _ = untouched
-    assert found != {position: room.room_for(position) for position in found}
+    assert found != {position: kv_padding.padded_length(position) for position in found}

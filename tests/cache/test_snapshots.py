@@ -10,11 +10,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from bushel.cache import Rows, Snapshot, kind_of, take_snapshot
-from bushel.cache.layer import LayerSnapshot
+from bushel.cache import BatchState, Snapshot, kind_of, take_snapshot
+from bushel.cache.layer_kind import LayerSnapshot
 from bushel.core import Prepared
 from bushel.models import Model, Prompt, load
-from bushel.models.adapter import State
+from bushel.models.model import State
 
 from ..families import checkpoint_dir
 from ..families.checkpoint import CORPUS, FIRST_SPECIAL, VOCAB
@@ -179,7 +179,7 @@ def test_a_row_returns_from_a_batch_as_it_was(
     if model.name in VISION and VISION[model.name].single:
         pytest.skip("its rows share no batch")
     for row in range(size):
-        rows = Rows(model.make_state)
+        rows = BatchState(model.make_state)
         for it in alone[:size]:
             rows.join(it.state.restore(model.make_state()), len(it.prompt.ids))
         for at, logits in enumerate(run_together(model, rows, REPLY[:steps])):
@@ -196,7 +196,7 @@ def test_a_row_returns_from_a_batch_as_it_was(
         assert moved(track.decode(REPLY[steps:]), alone[row].logits[steps:]) < BOUND
 
 
-def run_together(model: Model, rows: Rows, tokens: Sequence[int]) -> np.ndarray:
+def run_together(model: Model, rows: BatchState, tokens: Sequence[int]) -> np.ndarray:
     """Every row runs the same tokens; logits [steps, rows, VOCAB]."""
     found = []
     for token in tokens:

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from bushel.core.checkpoint import read_checkpoint
 from bushel.models import Preparer
-from bushel.models.checkpoint import read_checkpoint
-from bushel.models.tokenizer import load_tokenizer
+from bushel.text.tokenizer import load_tokenizer
 from tests.families.checkpoint import VOCAB
 from tests.models.altered import copied, set_template
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast
 
+from bushel.core.checkpoint import read_checkpoint
 from bushel.models import Preparer
-from bushel.models.checkpoint import read_checkpoint
-from bushel.models.tokenizer import Tokenizer
+from bushel.text.tokenizer import Tokenizer
 from tests import corpus
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import VOCAB, chatml

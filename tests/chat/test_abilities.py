@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from bushel.chat.manner import style_of
-from bushel.chat.probe import UNKNOWN, _Probe, abilities_of
-from bushel.chat.template import Abilities, Effort, Switch
-from bushel.core.options import Manner
+from bushel.chat.format_detection import reply_format_of
+from bushel.chat.template.abilities import Abilities, Effort, Switch
+from bushel.chat.template.template_probe import UNKNOWN, _Probe, abilities_of
+from bushel.core.options import ChatOptions
 from bushel.models.load import open_host
-from bushel.models.tokenizer import Tokenizer
+from bushel.text.tokenizer import Tokenizer
 from tests.chat.hosts import host as host_of
 from tests.chat.templates import ALL, MADE, OWN, REAL, templated
 
@@ -175,5 +175,5 @@ def test_of_several_forms_in_a_template_the_one_it_writes_counts() -> None:
     """B25. The tiny model's template has two, and writes JSON unless it is told otherwise."""
     host = open_host("bushel:tiny", trust_remote_code=False)
     assert "<function=" in host.tokenizer.template
-    assert style_of(host, Manner()).tools == "hermes"
-    assert style_of(host, Manner(tools="xml")).tools == "xml"
+    assert reply_format_of(host, ChatOptions()).tools == "hermes"
+    assert reply_format_of(host, ChatOptions(tools="xml")).tools == "xml"

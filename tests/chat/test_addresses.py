@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bushel.chat.address import is_public
+from bushel.chat.media.public_address import is_public
 
 NOT_PUBLIC_V4 = [
     "0.0.0.0/8",

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bushel.chat.probe import abilities_of
 from bushel.chat.prompt import prepare
+from bushel.chat.template.template_probe import abilities_of
 from bushel.core import Prepared, RequestError
 from bushel.models import Preparer
 from tests.chat.talks import SYSTEM, TOOLS, common, round_of

@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken
 
-from bushel.chat.borders import Ruler, agreeing
 from bushel.chat.prompt import prepare, read
+from bushel.chat.reuse_borders import BorderFinder, agreeing
 from bushel.core import Borders, Prepared, RequestError
+from bushel.core.checkpoint import read_checkpoint
 from bushel.models import Preparer
-from bushel.models.checkpoint import read_checkpoint
 from bushel.models.load import open_host
-from bushel.models.tokenizer import Tokenizer
+from bushel.text.tokenizer import Tokenizer
 from tests.chat.hosts import host as host_of
 from tests.chat.talks import QUESTION, SYSTEM, TOOLS, bordered, common, round_of, shown
 from tests.chat.templates import ALL, OWN, templated
@@ -133,7 +133,7 @@ def measured(host: Preparer, request: dict[str, Any]) -> Iterator[tuple[int, int
     said = read(host, request)
     talk, text = said.talk, said.talk.render()
     prompt = host.prepare(text, [], said.mark)
-    ruler = Ruler(host, text, prompt.ids, said.mark)
+    ruler = BorderFinder(host, text, prompt.ids, said.mark)
     for other in (talk.other_user(), talk.next_round(), talk.next_question(), talk.unanswered()):
         if other is not None:
             kept = ruler.kept(other)
@@ -184,9 +184,11 @@ def test_borders_of_real_templates_too(name: str, request: dict[str, Any]) -> No
 def test_control_a_border_one_token_too_long_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     request = {"messages": [SYSTEM, QUESTION, *round_of("Hm.")], "tools": TOOLS}
     check("thinking", request)
-    right = Ruler._anchor
+    right = BorderFinder._anchor
     monkeypatch.setattr(
-        Ruler, "_anchor", lambda self, same: (right(self, same)[0], *_later(right(self, same)))
+        BorderFinder,
+        "_anchor",
+        lambda self, same: (right(self, same)[0], *_later(right(self, same))),
     )
     with pytest.raises(AssertionError):
         check("thinking", request)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bushel.chat.borders import _outside
+from bushel.chat.reuse_borders import _outside
 from bushel.core import Media
 from bushel.models.load import open_host
 from tests.chat.talks import QUESTION, SYSTEM, bordered, common, shown

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bushel.chat.fetch import MOST_REDIRECTS, Fetcher, look_up
-from bushel.chat.source import Unfit
+from bushel.chat.media.fetch import MOST_REDIRECTS, Fetcher, look_up
+from bushel.chat.media.media_source import UnusableMedia
 from tests.chat.site import Say, Site, answer, open_site, redirect, trusting
 
 BODY = b"a picture" * 1000
@@ -47,7 +47,7 @@ def opened(**more: Any) -> Fetcher:
 
 
 def refusal(fetcher: Fetcher, url: str, seconds: float = SECONDS) -> str:
-    with pytest.raises(Unfit) as caught:
+    with pytest.raises(UnusableMedia) as caught:
         fetcher.fetch(url, seconds)
     said = str(caught.value)
     for secret in ("127.0.0.1", "0x", "Errno", "/a.png"):

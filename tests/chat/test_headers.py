@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from bushel.chat.headers import KNOWN, without_headers
+from bushel.chat.client_headers import KNOWN, without_headers
 from bushel.chat.prompt import prepare
-from bushel.core.options import Manner
+from bushel.core.options import ChatOptions
 from bushel.models import Preparer
 from tests.chat.templates import templated
 
@@ -23,7 +23,9 @@ def system(*texts: str, role: str = "system") -> dict[str, Any]:
 
 
 def ids(host: Preparer, *turns: Any, keep: bool = False) -> tuple[int, ...]:
-    return prepare(host, {"messages": [*turns, QUESTION]}, manner=Manner(keep_headers=keep)).ids
+    return prepare(
+        host, {"messages": [*turns, QUESTION]}, chat_options=ChatOptions(keep_headers=keep)
+    ).ids
 
 
 @pytest.fixture(scope="module")

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from mlx_vlm.utils import load_image
 from PIL import Image, UnidentifiedImageError
 
-from bushel.chat import media
-from bushel.chat.fetch import Fetcher
-from bushel.chat.media import OWN, Intake, open_image, open_video
-from bushel.chat.source import Unfit
+from bushel.chat.media import decode
+from bushel.chat.media.decode import OWN, Intake, open_image, open_video
+from bushel.chat.media.fetch import Fetcher
+from bushel.chat.media.media_source import UnusableMedia
 from bushel.core import RequestError
 from bushel.core.wire import MediaRules
 from tests.chat.files import FORMATS, SMALL_ROWS, chunk, encoded, film, moving, png
@@ -249,9 +249,9 @@ def test_a_video_that_takes_too_long_to_read_is_refused(tmp_path: Path, form: st
     size = (16, 16)
     data = moving("GIF", 30, size) if form == "GIF" else film(tmp_path / "a.mp4", 30, size)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(media, "_MOST_DECODED", 29)
+        patch.setattr(decode, "_MOST_DECODED", 29)
         assert "too long" in refusal(url(data), "video_url", rules(most_pixels=256))
-        patch.setattr(media, "_MOST_DECODED", 30)
+        patch.setattr(decode, "_MOST_DECODED", 30)
         assert len(taken(url(data), "video_url", rules(most_pixels=256))) == 4
 
 
@@ -298,8 +298,8 @@ def test_broken_films_are_not_spoken_of_in_the_log(tmp_path: Path) -> None:
         (tmp_path / f"{at}.film").write_bytes(it)
     script = f"""
 import pathlib, sys
-from bushel.chat.media import open_video
-from bushel.chat.source import Unfit
+from bushel.chat.media.decode import open_video
+from bushel.chat.media.media_source import Unfit
 print("begin", file=sys.stderr)
 for file in sorted(pathlib.Path({str(tmp_path)!r}).glob("*.film")):
     try:
@@ -320,7 +320,7 @@ def test_a_film_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     folder = tmp_path / "scratch"
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
-    frames = media._film_frames(data, SERVER)
+    frames = decode._film_frames(data, SERVER)
     next(frames)
     assert list(folder.iterdir()) == []
     frames.close()
@@ -370,7 +370,7 @@ def test_texts_in_a_picture_do_not_fill_the_memory() -> None:
         chunk(b"iCCP", b"a\0\0" + large),
     ):
         bomb = png(8, 8, SMALL_ROWS, [extra])
-        with contextlib.suppress(Unfit):  # refused, or the text left out
+        with contextlib.suppress(UnusableMedia):  # refused, or the text left out
             found = open_image(bomb, SERVER)
             assert sum(len(str(it)) for it in found.info.values()) < 1 << 20
     many = [chunk(b"zTXt", b"a%d\0\0" % at + zlib.compress(bytes(1 << 20), 9)) for at in range(70)]
@@ -393,7 +393,7 @@ def test_any_damage_is_survived(form: str, damage: list[tuple[float, int]], read
     data = bytearray(encoded(picture(LARGE), form))
     for where, byte in damage:
         data[int(where * (len(data) - 1))] = byte
-    with contextlib.suppress(Unfit):
+    with contextlib.suppress(UnusableMedia):
         found = read(bytes(data), rules(most_pixels=1 << 20))
         for frame in found if isinstance(found, list) else [found]:
             assert frame.mode == "RGB"
@@ -414,7 +414,7 @@ def site() -> Iterator[Site]:
 @pytest.fixture
 def reachable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loopback is public."""
-    monkeypatch.setattr(media, "Fetcher", partial(Fetcher, allowed="127.0.0.1".__eq__))
+    monkeypatch.setattr(decode, "Fetcher", partial(Fetcher, allowed="127.0.0.1".__eq__))
 
 
 REMOTE = rules(remote=True)

@@ -11,21 +11,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bushel.chat.inline import _granite, _kimi
-from bushel.chat.media import OWN as OPEN
-from bushel.chat.media import Intake
-from bushel.chat.normal import normalise, pictures_of, tools_for
-from bushel.chat.probe import UNKNOWN, abilities_of
+from bushel.chat.media.decode import OWN as OPEN
+from bushel.chat.media.decode import Intake
+from bushel.chat.parse_messages import ParsedMessages, joined
 from bushel.chat.prompt import PLAIN, prepare, read
-from bushel.chat.turns import Reading, joined
-from bushel.chat.written import nine
+from bushel.chat.template.inline_calls import _granite, _kimi
+from bushel.chat.template.normalise import normalise, pictures_of, tools_for
+from bushel.chat.template.template_probe import UNKNOWN, abilities_of
+from bushel.chat.template.to_template import nine
 from bushel.core import RequestError
-from bushel.core.options import Manner
+from bushel.core.options import ChatOptions
 from tests.chat.talks import TOOLS, common
 from tests.chat.templates import MADE, templated
 from tests.families.images import SMALL, picture
 
-HOIST = Manner(hoist=True)
+HOIST = ChatOptions(hoist=True)
 TAKES_ALL = UNKNOWN
 
 
@@ -61,8 +61,8 @@ def see(seed: int = 0) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": picture(SMALL, seed)}}
 
 
-def shown(name: str, *turns: Any, manner: Manner = PLAIN, **more: Any) -> str:
-    found = read(templated(name), {"messages": list(turns), **more}, manner=manner)
+def shown(name: str, *turns: Any, chat_options: ChatOptions = PLAIN, **more: Any) -> str:
+    found = read(templated(name), {"messages": list(turns), **more}, chat_options=chat_options)
     return found.talk.render()
 
 
@@ -153,7 +153,7 @@ def test_a_later_system_message_is_folded_into_the_turn_beside_it() -> None:
 @pytest.mark.parametrize("name", sorted(MADE))
 def test_hoisting_puts_all_system_messages_at_the_top(name: str) -> None:
     turns = [system("s0"), user("u0"), reply("a0"), system("s1"), user("u1")]
-    assert in_order(shown(name, *turns, manner=HOIST), "s0", "s1", "u0", "a0", "u1")
+    assert in_order(shown(name, *turns, chat_options=HOIST), "s0", "s1", "u0", "a0", "u1")
 
 
 def test_a_system_message_behind_results_makes_nobody_forget() -> None:
@@ -219,7 +219,7 @@ def test_merging_and_folding_keep_every_part_in_order(
         for role, said in talk
     ]
     media = Intake(OPEN)
-    turns = Reading(messages, [], media).turns
+    turns = ParsedMessages(messages, [], media).turns
     can = abilities_of(templated(name).tokenizer)
     found = normalise(turns, can)
     assert said_in(found) == said_in(turns)
@@ -404,7 +404,7 @@ def test_ids_do_not_collide() -> None:
 def test_results_without_ids_belong_to_the_calls_in_turn() -> None:
     turns = [user("?"), calls(call({"city": "c0"}, "a"), call({"city": "c1"}, "b")),
              result("r0", None), result("r1", None)]  # fmt: skip
-    found = normalise(Reading(turns, [], Intake(OPEN)).turns, TAKES_ALL)
+    found = normalise(ParsedMessages(turns, [], Intake(OPEN)).turns, TAKES_ALL)
     assert [it.get("tool_call_id") for it in found[2:]] == ["a", "b"]
     assert [it.get("name") for it in found[2:]] == ["get_weather"] * 2
 
@@ -498,7 +498,7 @@ def test_pictures_in_results_move_behind_them_otherwise() -> None:
         user("u1"),
     ]
     media = Intake(OPEN)
-    found = normalise(Reading(turns, [], media).turns, can)
+    found = normalise(ParsedMessages(turns, [], media).turns, can)
     assert [it["role"] for it in found] == ["user", "assistant", "tool", "tool", "user"]
     assert [it["content"] for it in found[2:4]] == ["r0", "r1"]
     assert [it["type"] for it in found[4]["content"]] == ["image", "image", "text"]

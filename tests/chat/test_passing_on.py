@@ -9,7 +9,7 @@ import pytest
 from bushel.chat.process import answer
 from bushel.chat.prompt import prepare, salt_of
 from bushel.core import Borders, Media, Prepared, Request, RequestError
-from bushel.core.options import Facts, Manner
+from bushel.core.options import ChatOptions, ModelInfo
 from bushel.core.params import SamplingParams, resolve
 from bushel.core.wire import (
     Accepted,
@@ -69,7 +69,7 @@ def test_a_worker_keeps_headers_if_it_is_told_to(keep: bool) -> None:
     host = templated("plain")
     request = {"messages": [system(HEADER, PROMPT), QUESTION]}
     made, _ = answer(
-        host, Open("", False, MediaRules(), Manner(keep_headers=keep)), Prepare("a", request)
+        host, Open("", False, MediaRules(), ChatOptions(keep_headers=keep)), Prepare("a", request)
     )
     assert isinstance(made, Made)
     assert ("cc_version" in host.tokenizer.decode(made.ids)) == keep
@@ -122,9 +122,9 @@ def test_the_front_passes_all_of_it_on() -> None:
 
     async def work() -> Any:
         nonlocal front
-        given = options(manner=Manner(keep_headers=True))
+        given = options(chat_options=ChatOptions(keep_headers=True))
         front = real.Service(given, Names.of("test/model", (), ()), Metrics("test"))
-        front.pool.facts.set_result(Facts("test/model", "", 9, 99, frozenset()))
+        front.pool.model_info.set_result(ModelInfo("test/model", "", 9, 99, frozenset()))
         front.pool.ask = made  # type: ignore[method-assign]
         front.supervisor = Supervisor()  # type: ignore[assignment]
         front._vocabulary = SimpleNamespace(decode=None)  # type: ignore[assignment]
@@ -136,7 +136,7 @@ def test_the_front_passes_all_of_it_on() -> None:
     run(work())
     submit = sent[0]
     assert (submit.media, submit.borders, submit.salt) == (MEDIA, BORDERS, "mine")
-    assert front.pool._first.manner.keep_headers
+    assert front.pool._first.chat_options.keep_headers
 
 
 # -- salts ------------------------------------------------------------------------------------
@@ -202,10 +202,13 @@ def test_flags() -> None:
     parser = argparse.ArgumentParser()
     flags.add(parser.add_subparsers())
     plain, _ = flags.options(parser.parse_args(["serve"]), {})
-    assert (plain.manner, plain.cache_per_key) == (Manner(), False)
+    assert (plain.chat_options, plain.cache_per_key) == (ChatOptions(), False)
     given = ["--keep-client-headers", "--cache-per-key", "--system-messages", "hoist"]
     given += ["--tool-format", "hermes", "--thinking-format", "think"]
     said, _ = flags.options(parser.parse_args(["serve", *given]), {})
-    assert (said.manner, said.cache_per_key) == (Manner(True, True, "hermes", "think"), True)
+    assert (said.chat_options, said.cache_per_key) == (
+        ChatOptions(True, True, "hermes", "think"),
+        True,
+    )
     again, _ = flags.options(parser.parse_args(["serve", "--system-messages=fold"]), {})
-    assert again.manner == Manner()
+    assert again.chat_options == ChatOptions()

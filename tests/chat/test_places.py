@@ -14,9 +14,9 @@ from PIL import Image
 from bushel.chat.prompt import prepare
 from bushel.core import Media, Prepared
 from bushel.models.load import open_host
-from bushel.models.pictures import spans_of
-from bushel.models.places import digest_of, place, settings_of
-from bushel.models.preparer import SeeingPreparer
+from bushel.models.preparer import VisionPreparer
+from bushel.models.vision.image_spans import spans_of
+from bushel.models.vision.placeholders import digest_of, place, settings_of
 from tests.families import checkpoint_dir
 from tests.families.images import LARGE, MEDIUM, SMALL, picture
 from tests.families.vision import VISION
@@ -29,13 +29,13 @@ SEVERAL = sorted(name for name, family in VISION.items() if family.most_images >
 
 
 @cache
-def seeing(name: str) -> SeeingPreparer:
+def seeing(name: str) -> VisionPreparer:
     host = open_host(str(checkpoint_dir(name)))
-    assert isinstance(host, SeeingPreparer)
+    assert isinstance(host, VisionPreparer)
     return host
 
 
-def places(host: SeeingPreparer, prompt: Prepared) -> list[int]:
+def places(host: VisionPreparer, prompt: Prepared) -> list[int]:
     runs = spans_of(host._config, prompt)
     return [at for low, high in runs for at in range(low, high)]
 
@@ -93,7 +93,7 @@ def test_settings_of_the_processor_count(tmp_path: Path) -> None:
     file = folder / "preprocessor_config.json"
     file.write_text(file.read_text().replace("0.5", "0.4"))
     other = open_host(str(folder))
-    assert isinstance(other, SeeingPreparer)
+    assert isinstance(other, VisionPreparer)
     host = seeing("qwen3_5_vl")
     assert settings_of(host.processor) != settings_of(other.processor)
     request = chat(image(picture()))
@@ -105,7 +105,7 @@ def test_digests_are_the_same_in_every_process() -> None:
     names = ("qwen3_5_vl", "smolvlm", "minicpmv4_6")
     code = (
         "import sys; from bushel.models.load import open_host\n"
-        "from bushel.models.places import settings_of\n"
+        "from bushel.models.vision.placeholders import settings_of\n"
         "for path in sys.argv[1:]: print(settings_of(open_host(path).processor))"
     )
     paths = [str(checkpoint_dir(name)) for name in names]
@@ -122,7 +122,7 @@ def test_videos_have_places_too(name: str, tmp_path: Path) -> None:
         folder, template.replace("<|image_pad|>", "<|video_pad|>").replace("image", "video")
     )
     host = open_host(str(folder))
-    assert isinstance(host, SeeingPreparer)
+    assert isinstance(host, VisionPreparer)
     first, second = (
         {"type": "video_url", "video_url": {"url": gif_url(count)}} for count in (4, 6)
     )
@@ -173,7 +173,7 @@ def test_tokens_are_dealt_out_by_what_images_of_that_size_take() -> None:
 
 def test_blank_images_are_processed_once_per_size(monkeypatch: pytest.MonkeyPatch) -> None:
     host = open_host(str(checkpoint_dir("smolvlm")))
-    assert isinstance(host, SeeingPreparer)
+    assert isinstance(host, VisionPreparer)
     runs: list[int] = []
     process = host._process
 

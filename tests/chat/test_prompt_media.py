@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bushel.chat import media
-from bushel.chat.fetch import Fetcher
+from bushel.chat.media import decode
+from bushel.chat.media.fetch import Fetcher
 from bushel.chat.prompt import prepare
 from bushel.core import RequestError
 from bushel.core.wire import MediaRules
@@ -36,7 +36,7 @@ def seeing() -> Iterator[Preparer]:
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """A site on this machine, which counts as public."""
-    monkeypatch.setattr(media, "Fetcher", partial(Fetcher, allowed="127.0.0.1".__eq__))
+    monkeypatch.setattr(decode, "Fetcher", partial(Fetcher, allowed="127.0.0.1".__eq__))
     with open_site() as site:
         site.pages["/a.png"] = answer(encoded(picture(MEDIUM)))
         yield site

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from bushel.chat import room
-from bushel.chat.room import require_countable, require_room, tokens_at_least
+from bushel.chat import prompt_length
+from bushel.chat.prompt_length import require_countable, require_room, tokens_at_least
 from bushel.core import RequestError
 from bushel.models import Preparer
 from bushel.models.load import open_host
@@ -26,7 +26,7 @@ def _host() -> Preparer:
 @pytest.fixture
 def host(_host: Preparer, monkeypatch: pytest.MonkeyPatch) -> Preparer:
     """Its context is short, and so are pieces."""
-    monkeypatch.setattr(room, "_PIECE", 1 << 12)
+    monkeypatch.setattr(prompt_length, "_PIECE", 1 << 12)
     return _host
 
 

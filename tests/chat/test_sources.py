@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bushel.chat.source import Unfit, from_data, from_file
+from bushel.chat.media.media_source import UnusableMedia, from_data, from_file
 
 MOST = 10_000
 BYTES = bytes(range(256)) * 3 + b"\xfb\xff"  # its base64 has + and /
@@ -47,7 +47,7 @@ def test_a_data_url_is_read_as_clients_write_it(form: str) -> None:
      "data:image/png;base64,AAAA=AAA", "data:image/png;base64,é", "data:image/png;base64,\ud800"],
 )  # fmt: skip
 def test_a_broken_data_url_is_refused(url: str) -> None:
-    with pytest.raises(Unfit):
+    with pytest.raises(UnusableMedia):
         from_data(url, MOST)
 
 
@@ -73,11 +73,11 @@ def test_the_limit_is_of_the_bytes_and_is_known_before_they_are_decoded() -> Non
             if fits:
                 assert len(from_data(url, MOST)) == size
             else:
-                with pytest.raises(Unfit, match="larger"):
+                with pytest.raises(UnusableMedia, match="larger"):
                     from_data(url, MOST)
-    with pytest.raises(Unfit, match="larger"):  # nobody looks whether it could be decoded
+    with pytest.raises(UnusableMedia, match="larger"):  # nobody looks whether it could be decoded
         from_data("data:;base64," + "@" * 5 * MOST, MOST)
-    with pytest.raises(Unfit, match="larger"):  # nor how little is left of it
+    with pytest.raises(UnusableMedia, match="larger"):  # nor how little is left of it
         from_data("data:;base64," + "%20" * 3 * MOST, MOST)
 
 
@@ -125,7 +125,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_nothing_else_is_read(folder: Path, name: str) -> None:
-    with pytest.raises(Unfit) as caught:
+    with pytest.raises(UnusableMedia) as caught:
         from_file(name.format(folder), str(folder), MOST)
     assert str(folder) not in str(caught.value)
     assert "secret" not in str(caught.value)
@@ -141,7 +141,7 @@ def test_without_a_folder_no_file_is_opened(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    with pytest.raises(Unfit, match="not opened"):
+    with pytest.raises(UnusableMedia, match="not opened"):
         from_file(name.format(folder), None, MOST)
 
 
@@ -150,7 +150,7 @@ def test_a_folder_that_is_a_link_is_the_folder_it_leads_to(folder: Path) -> None
     link.symlink_to(folder)
     assert from_file(f"{link}/a.png", str(link), MOST) == BYTES
     assert from_file(f"{folder}/a.png", str(link), MOST) == BYTES
-    with pytest.raises(Unfit):
+    with pytest.raises(UnusableMedia):
         from_file(f"{link}/../secret", str(link), MOST)
 
 
@@ -163,10 +163,10 @@ def test_scripts_name_their_files_from_where_they_run(
 
 def test_a_large_file_is_not_read(folder: Path) -> None:
     (folder / "large").write_bytes(bytes(MOST + 1))
-    with pytest.raises(Unfit, match="larger"):
+    with pytest.raises(UnusableMedia, match="larger"):
         from_file("large", str(folder), MOST)
     os.truncate(folder / "large", 1 << 40)  # it would not fit in memory
-    with pytest.raises(Unfit, match="larger"):
+    with pytest.raises(UnusableMedia, match="larger"):
         from_file("large", str(folder), MOST)
     os.truncate(folder / "large", MOST)
     assert len(from_file("large", str(folder), MOST)) == MOST

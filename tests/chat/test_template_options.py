@@ -8,9 +8,9 @@ from jinja2 import Environment
 
 from bushel.chat.prompt import prepare
 from bushel.core import RequestError
+from bushel.core.checkpoint import read_checkpoint
 from bushel.models import Preparer
-from bushel.models.checkpoint import read_checkpoint
-from bushel.models.tokenizer import Tokenizer, load_tokenizer
+from bushel.text.tokenizer import Tokenizer, load_tokenizer
 from tests.chat.hosts import host
 from tests.families.checkpoint import chatml
 from tests.llm.asking import chat

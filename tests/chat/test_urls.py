@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bushel.chat.address import is_public
-from bushel.chat.fetch import Target, in_domains, look_up, parse
-from bushel.chat.source import Unfit
+from bushel.chat.media.fetch import Target, in_domains, look_up, parse
+from bushel.chat.media.media_source import UnusableMedia
+from bushel.chat.media.public_address import is_public
 
 
 @pytest.mark.parametrize(
@@ -80,12 +80,12 @@ def test_ordinary_urls_are_understood(url: str, target: Target) -> None:
     ],
 )
 def test_what_could_be_read_in_two_ways_is_refused(url: str) -> None:
-    with pytest.raises(Unfit):
+    with pytest.raises(UnusableMedia):
         parse(url)
 
 
 def test_who_sends_a_password_is_told_that_it_is_not_used() -> None:
-    with pytest.raises(Unfit, match="password"):
+    with pytest.raises(UnusableMedia, match="password"):
         parse("https://user:pass@example.com/")
 
 
@@ -125,7 +125,7 @@ def reached(host: str) -> list[str]:
     try:
         target = parse(f"http://{host}/a.png")
         found = look_up(target.host, target.port)
-    except (Unfit, OSError):
+    except (UnusableMedia, OSError):
         return []
     return found if all(is_public(it) for it in found) else []
 
@@ -153,7 +153,7 @@ def test_control_a_public_address_is_reached() -> None:
 def test_any_text_is_understood_or_refused(text: str) -> None:
     try:
         target = parse("http://" + text)
-    except Unfit:
+    except UnusableMedia:
         return
     assert parse(target.url) == target  # nobody who reads it again sees another goal
     assert target.path.isascii()

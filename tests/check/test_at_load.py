@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bushel import LLM, Output
-from bushel.engine import probe
-from bushel.models import lanes
+from bushel.engine import batching_check
+from bushel.models import known_families
 from tests.families import checkpoint_dir
 from tests.families.text import TEXT
 from tests.families.vision import VISION
@@ -79,8 +79,10 @@ def test_a_mistake_beyond_the_end_of_a_window_is_found(
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The models that were tried in a batch."""
     models: list[Any] = []
-    original = probe.batching_fault
-    monkeypatch.setattr(probe, "batching_fault", lambda it: models.append(it) or original(it))
+    original = batching_check.batching_fault
+    monkeypatch.setattr(
+        batching_check, "batching_fault", lambda it: models.append(it) or original(it)
+    )
     return models
 
 
@@ -113,5 +115,5 @@ def test_what_is_said_to_be_exact_has_a_checkpoint_that_shows_it(
         types = {MODEL_REMAPPING.get(it, it) for it in types}
     modules = {import_module(f"{library}.models.{it}").Model.__module__ for it in types}
     shown = {module.rpartition(".")[2] for module in modules}
-    assert lanes._EXACT[library] <= shown
-    assert not lanes._EXACT[library] & lanes._FAMILIES.keys()
+    assert known_families._EXACT[library] <= shown
+    assert not known_families._EXACT[library] & known_families._FAMILIES.keys()

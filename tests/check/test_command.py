@@ -9,10 +9,10 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from bushel.cache.kv import KV
+from bushel.cache.kv_cache import KV
 from bushel.cache.recurrent import Recurrent
 from bushel.cli import main
-from bushel.models.text import TextModel
+from bushel.models.text_model import TextModel
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import chatml
 from tests.models.altered import copied, set_template

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from bushel.core.memory import Memory
-from bushel.engine.schedule import Costs, Job, Plan, Policy, Row, Served, State, schedule
+from bushel.core.footprint import Memory
+from bushel.engine.scheduler import Costs, PendingPrompt, Plan, Policy, Row, Served, State, schedule
 
 Schedule = Callable[[State, Policy], Plan]
 _MOST_STEPS = 10_000
@@ -72,10 +72,10 @@ class _Prompt:
     done: int = 0
     overdue_before: int | None = None
 
-    def job(self, id: int) -> Job:
+    def job(self, id: int) -> PendingPrompt:
         it, row = self.arrival, self.rows[0].row
         length = it.prompt + it.reply
-        return Job(
+        return PendingPrompt(
             id, self.remaining, self.last_served, self.order, self.done, length, len(self.rows),
             row.owner, row.group, self.admitted, row.yields, self.begun,
         )  # fmt: skip

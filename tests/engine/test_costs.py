@@ -2,8 +2,8 @@
 
 import pytest
 
-from bushel.engine.costs import Stopwatch
-from bushel.engine.schedule import Costs, Job, Policy, Row, State, schedule
+from bushel.engine.scheduler import Costs, PendingPrompt, Policy, Row, State, schedule
+from bushel.engine.step_costs import Stopwatch
 
 RUNNING = (Row(1),)
 
@@ -47,13 +47,13 @@ def test_one_slow_decode_step_is_forgotten_while_prompts_keep_coming() -> None:
     watch = stalled_once()
     for _ in range(100):
         watch.step(0.12, decode=True, tokens=100)
-    prompt = Job(0, 5000, 0.0, 0)
+    prompt = PendingPrompt(0, 5000, 0.0, 0)
     chunk = schedule(State(0.0, RUNNING, (), (prompt,), (), watch.costs), Policy()).chunks[0]
     assert chunk.tokens > Policy().least_chunk
 
 
 def test_planning_survives_any_cost() -> None:
-    prompt = Job(0, 5000, 0.0, 0)
+    prompt = PendingPrompt(0, 5000, 0.0, 0)
     for seconds in (1e-300, 1e-308, 5e-324):
         plan = schedule(State(0.0, RUNNING, (), (prompt,), (), Costs(10.0, seconds)), Policy())
         assert plan.chunks[0].tokens == Policy().least_chunk
@@ -84,7 +84,7 @@ def test_a_prompt_costs_something_beside_its_tokens() -> None:
 def test_many_short_prompts_are_spread_over_steps() -> None:
     """B61: together they would take eight times as long as their tokens tell."""
     costs = charged((1, 500), (5, 60), (2, 300), (8, 80))
-    prompts = tuple(Job(at, 10, 0.0, at) for at in range(8))
+    prompts = tuple(PendingPrompt(at, 10, 0.0, at) for at in range(8))
     plan = schedule(State(0.0, RUNNING, (), prompts, (), costs), Policy(token_gap=0.5))
     assert len(plan.chunks) == 4
     alone = schedule(State(0.0, (), (), prompts, (), costs), Policy(token_gap=0.5))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bushel.core import GenerationDefaults, SamplingParams
 from bushel.core.params import resolve
-from bushel.engine import draw
+from bushel.engine.sampling import draw
 
 from .reference import Settings, allowed, decoding, distribution, excess
 

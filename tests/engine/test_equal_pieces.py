@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from bushel import LLM, SamplingParams
-from bushel.core.memory import Memory
-from bushel.engine.decode import DecodeBatch
+from bushel.core.footprint import Memory
+from bushel.engine.decode_batch import DecodeBatch
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import VOCAB
 from tests.parity.run import BOUND, loaded

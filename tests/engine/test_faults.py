@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from bushel import LLM, Output, SamplingParams
-from bushel.engine.reply import Reply
-from bushel.engine.sampler import Sampled, Sampler
-from bushel.models.vision import VisionModel
+from bushel.engine.sampling.sampler import Sampled, Sampler
+from bushel.models.vision.vision_model import VisionModel
+from bushel.text.detokenizer import OutputProcessor
 from tests.engine.pool import GUILTY_SEED, GUILTY_STOP, guilty, innocent
 from tests.families import checkpoint_dir
 
@@ -112,7 +112,9 @@ def test_sampling_that_starts_to_raise_late_leaves_the_tokens_before_it(
 def test_stop_handling_that_raises_ends_only_its_row(
     llm: LLM, clean: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    raising(monkeypatch, Reply, "add", lambda reply, *_: GUILTY_STOP in reply._stops._stops)
+    raising(
+        monkeypatch, OutputProcessor, "add", lambda reply, *_: GUILTY_STOP in reply._stops._stops
+    )
     check(serve(llm, guilty()), clean, "planted in add")
 
 

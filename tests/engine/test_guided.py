@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from bushel import LLM, SamplingParams
-from bushel.engine import grammar as grammars
-from bushel.engine.decode import DecodeBatch, Step
+from bushel.engine.decode_batch import DecodeBatch, Step
+from bushel.text import grammar_compiler as grammars
 from tests.engine.guides import (
     PERSON,
     Pair,

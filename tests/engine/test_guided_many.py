@@ -15,11 +15,11 @@ import jsonschema_rs
 import pytest
 
 from bushel import LLM, SamplingParams
-from bushel.chat.grammar import guide_of
-from bushel.chat.manner import style_of
+from bushel.chat.format_detection import reply_format_of
 from bushel.chat.prompt import PLAIN
 from bushel.chat.reply.reader import Reader
-from bushel.core import CallBegin, CallEnd, CallPart, Style, Text
+from bushel.chat.structured_output import constraint_of
+from bushel.core import CallBegin, CallEnd, CallPart, ReplyFormat, TextDelta
 from tests.engine.guides import Pair, alone, talk, together, valid
 
 COUNT = int(os.environ.get("BUSHEL_GUIDED", "24"))
@@ -101,18 +101,18 @@ def test_every_reply_is_what_its_schema_wants(llm: LLM) -> None:
 @pytest.mark.parametrize("form", ["hermes", "xml"])
 def test_every_call_has_the_arguments_that_its_tool_wants(llm: LLM, form: str) -> None:
     host = llm._own_engine().model.host
-    style: Style = replace(style_of(host, PLAIN), tools=form)
+    reply_format: ReplyFormat = replace(reply_format_of(host, PLAIN), tools=form)
     rng = random.Random(2)
     for batch in range(0, COUNT // 2, 16):
         schemas = {f"tool_{at}": arguments(rng) for at in range(min(16, COUNT // 2 - batch))}
-        outs = _called(llm, style, schemas, batch)
+        outs = _called(llm, reply_format, schemas, batch)
         for out, name in zip(outs, schemas, strict=True):
-            calls = _calls(style, schemas, out.text)
+            calls = _calls(reply_format, schemas, out.text)
             assert [call[0] for call in calls] == [name], out.text
             jsonschema_rs.validate(schemas[name], json.loads(calls[0][1]))
 
 
-def _called(llm: LLM, style: Style, schemas: dict[str, Any], seed: int) -> list[Any]:
+def _called(llm: LLM, reply_format: ReplyFormat, schemas: dict[str, Any], seed: int) -> list[Any]:
     """One forced call of each tool, in one batch, of random weights' worth of sense."""
     tools = [
         {"type": "function", "function": {"name": name, "parameters": it, "strict": True}}
@@ -123,7 +123,9 @@ def _called(llm: LLM, style: Style, schemas: dict[str, Any], seed: int) -> list[
         for at, name in enumerate(schemas)
     ]
     handles = [
-        _submit(llm, style, request, SamplingParams(max_tokens=LONGEST, temperature=1.5, seed=at))
+        _submit(
+            llm, reply_format, request, SamplingParams(max_tokens=LONGEST, temperature=1.5, seed=at)
+        )
         for request, at in asked
     ]
     while not all(handle.done for handle in handles):
@@ -133,22 +135,26 @@ def _called(llm: LLM, style: Style, schemas: dict[str, Any], seed: int) -> list[
     return [handle.output for handle in handles]
 
 
-def _submit(llm: LLM, style: Style, request: dict[str, Any], params: SamplingParams) -> Any:
+def _submit(
+    llm: LLM, reply_format: ReplyFormat, request: dict[str, Any], params: SamplingParams
+) -> Any:
     """As `LLM.submit`, for a model of another style, and without the tools in its prompt."""
     engine = llm._own_engine()
     name = request["tool_choice"]["name"]
     ready = llm._prepare(engine, f"call-{name}", talk(f"Call {name}."), params)
-    guide = guide_of(style, request, opened=False, host=engine.model.host)
-    ready = replace(ready, choices=tuple(replace(it, guide=guide) for it in ready.choices))
+    constraint = constraint_of(reply_format, request, opened=False, host=engine.model.host)
+    ready = replace(
+        ready, choices=tuple(replace(it, constraint=constraint) for it in ready.choices)
+    )
     handle = llm._handle(engine, ready, params)
     engine.submit(ready)
     return handle
 
 
-def _calls(style: Style, offered: dict[str, Any], text: str) -> list[tuple[str, str]]:
-    reader = Reader(style, offered)
+def _calls(reply_format: ReplyFormat, offered: dict[str, Any], text: str) -> list[tuple[str, str]]:
+    reader = Reader(reply_format, offered)
     deltas = reader.feed(text) + reader.finish()
-    assert not [it for it in deltas if isinstance(it, Text)], text
+    assert not [it for it in deltas if isinstance(it, TextDelta)], text
     assert all(it.complete for it in deltas if isinstance(it, CallEnd)), text
     names = [it.name for it in deltas if isinstance(it, CallBegin)]
     parts = [it for it in deltas if isinstance(it, CallPart)]

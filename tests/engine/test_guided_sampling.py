@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from bushel.core import Decoding
-from bushel.engine import draw, kernel
-from bushel.engine.chooser import Masks
-from bushel.engine.grouped import Grouped
-from bushel.engine.sampler import Sampler, listed
+from bushel.engine.sampling import cuda, draw
+from bushel.engine.sampling.chooser import Masks
+from bushel.engine.sampling.sampler import Sampler, listed
+from bushel.engine.sampling.vectorised import VectorisedChooser
 from tests.engine.reference import Settings, decoding
 from tests.engine.test_kernel import (  # noqa: F401
     DTYPES,
@@ -22,7 +22,7 @@ from tests.engine.test_kernel import (  # noqa: F401
 )
 
 WIDTH = 600
-CHOOSERS = {"grouped": Grouped, "one launch": kernel.OneLaunch}
+CHOOSERS = {"grouped": VectorisedChooser, "one launch": cuda.KernelChooser}
 
 
 def rows() -> list[Decoding]:

@@ -7,23 +7,23 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bushel.core import Budget
-from bushel.engine.thoughts import Thoughts
+from bushel.core import ThinkingBudget
+from bushel.engine.constraints.thinking_budget import ThinkingProgress
 from tests.engine.reference import decoding
 
 WORDS = ["<think>", "</think>", "a", " b", "\n", "</", "think>", "\ufffd", ""]
 MARK = len(WORDS)  # a special token: text by its marker alone
 CLOSE = (4, 1)
-BUDGET = Budget(3, False, "<think>", "</think>", CLOSE, ((MARK, "</think>"),))
+BUDGET = ThinkingBudget(3, False, "<think>", "</think>", CLOSE, ((MARK, "</think>"),))
 
 
 def decode(ids: object) -> str:
     return "".join(WORDS[token] for token in ids if token != MARK)  # type: ignore[attr-defined]
 
 
-def run(budget: Budget, tokens: list[int]) -> tuple[list[int], Thoughts]:
+def run(budget: ThinkingBudget, tokens: list[int]) -> tuple[list[int], ThinkingProgress]:
     """Tokens that the row says: its own, or what is forced."""
-    thoughts = Thoughts(budget, decode, decoding())
+    thoughts = ThinkingProgress(budget, decode, decoding())
     said = []
     for token in tokens:
         forced = thoughts.forced

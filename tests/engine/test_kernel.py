@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from bushel.core import Decoding
-from bushel.engine import draw, kernel
-from bushel.engine.chooser import Turn
-from bushel.engine.sampler import listed
+from bushel.engine.sampling import cuda, draw
+from bushel.engine.sampling.chooser import SamplingStep
+from bushel.engine.sampling.sampler import listed
 
 from .reference import ENDS, Settings, allowed, decoding, distribution, penalised
 
@@ -37,7 +37,7 @@ BOTH = [(width, DTYPES[(at + n) % 3]) for at, width in enumerate(WIDTHS) for n i
 
 @pytest.fixture(scope="module", autouse=True)
 def _on_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    if kernel.AVAILABLE:
+    if cuda.AVAILABLE:
         yield
         return
     compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
@@ -45,9 +45,9 @@ def _on_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     folder = tmp_path_factory.mktemp("kernel")
 
     @cache
-    def built(dtype: mx.Dtype, vocab: int, uses: kernel.Uses) -> Callable[..., Any]:
-        functions, body = kernel.source(mx.float32, vocab, uses, THREADS)
-        _, low = kernel._TYPES[dtype]
+    def built(dtype: mx.Dtype, vocab: int, uses: cuda.Uses) -> Callable[..., Any]:
+        functions, body = cuda.source(mx.float32, vocab, uses, THREADS)
+        _, low = cuda._TYPES[dtype]
         functions = functions.replace("#define LOW_BITS 0", f"#define LOW_BITS {low}")
         text = (HERE / "block.cpp").read_text().replace("FUNCTIONS\n", functions)
         name = folder / f"k{len(list(folder.iterdir()))}"
@@ -58,12 +58,12 @@ def _on_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         return called(ctypes.CDLL(str(library)).choose, uses)
 
     patch = pytest.MonkeyPatch()
-    patch.setattr(kernel, "_kernel", built)
+    patch.setattr(cuda, "_kernel", built)
     yield
     patch.undo()
 
 
-def called(choose: Any, uses: kernel.Uses) -> Callable[..., Any]:
+def called(choose: Any, uses: cuda.Uses) -> Callable[..., Any]:
     """Called as `mx.fast.cuda_kernel` would be."""
 
     def run(*, inputs: list[mx.array], output_shapes: list[Any], **_: Any) -> list[mx.array]:
@@ -112,8 +112,8 @@ def row_of(it: Settings, width: int, seed: int = 0) -> Decoding:
     )
 
 
-def chooser_of(rows: Sequence[Decoding], width: int) -> kernel.OneLaunch:
-    chooser = kernel.OneLaunch(width)
+def chooser_of(rows: Sequence[Decoding], width: int) -> cuda.KernelChooser:
+    chooser = cuda.KernelChooser(width)
     for row in rows:
         chooser.join(row, [1], [])
     return chooser
@@ -121,7 +121,7 @@ def chooser_of(rows: Sequence[Decoding], width: int) -> kernel.OneLaunch:
 
 def chosen(rows: Sequence[Decoding], logits: mx.array, positions: Sequence[int]) -> list[int]:
     inputs = mx.ones((len(rows), 1), dtype=mx.uint32)
-    turn = Turn(inputs, [0] * len(rows), positions)
+    turn = SamplingStep(inputs, [0] * len(rows), positions)
     return listed(chooser_of(rows, logits.shape[-1]).tokens(logits[:, None], turn))
 
 
@@ -140,7 +140,7 @@ def drawn(it: Settings, logits: mx.array, draws: int = DRAWS) -> np.ndarray:
     """How often each token comes up for logits [V] when u goes evenly from 0 to 1."""
     width = logits.shape[-1]
     rows = [row_of(it, width)] * draws
-    turn = Turn(mx.ones((draws, 1), dtype=mx.uint32), [0] * draws, evenly(draws))
+    turn = SamplingStep(mx.ones((draws, 1), dtype=mx.uint32), [0] * draws, evenly(draws))
     tokens = chooser_of(rows, width).tokens(mx.broadcast_to(logits, (draws, 1, width)), turn)
     return np.bincount(listed(tokens), minlength=width)
 
@@ -208,7 +208,7 @@ def test_penalties_and_bias_follow_what_was_said() -> None:
         frequency_penalty=0.6, min_tokens=3,
     )  # fmt: skip
     plain = decoding(width, temperature=0.0)
-    chooser = kernel.OneLaunch(width)
+    chooser = cuda.KernelChooser(width)
     chooser.join(plain, prompt, [])
     chooser.join(row, prompt, [])
     banned = np.zeros((2, width), np.float32)
@@ -218,7 +218,7 @@ def test_penalties_and_bias_follow_what_was_said() -> None:
         x = logits_of(width, mx.float32, at % 3)
         inputs = mx.array([[1], [reply[-1] if reply else prompt[-1]]], dtype=mx.uint32)
         bias = mx.array(banned) if at < 3 else None
-        turn = Turn(inputs, [at, at], [at + 3, at + 3], bias)
+        turn = SamplingStep(inputs, [at, at], [at + 3, at + 3], bias)
         first, second = listed(chooser.tokens(mx.stack([x[None], x[None]]), turn))
         chooser.check_integrity()
         exact = np.array(x)
@@ -227,7 +227,7 @@ def test_penalties_and_bias_follow_what_was_said() -> None:
         assert second == wanted
         reply.append(wanted)
         if at == 15:  # come back in the middle of the reply
-            chooser = kernel.OneLaunch(width)
+            chooser = cuda.KernelChooser(width)
             chooser.join(row, prompt, reply)
             chooser.join(plain, prompt, [])
             chooser.leave([1, 0])
@@ -246,6 +246,6 @@ def test_its_uniform_numbers_are_those_of_draw() -> None:
         if at == 5:  # one goes back, as after a fault
             positions[2] = 2
         here = [position + at for position in positions]
-        tokens = np.array(listed(chooser.tokens(x, Turn(inputs, [at] * len(rows), here))))
+        tokens = np.array(listed(chooser.tokens(x, SamplingStep(inputs, [at] * len(rows), here))))
         u = draw.uniforms(seeds, here, 1)[0, :, 0, 0]
         assert np.abs(tokens + 0.5 - u * count).max() < 0.501

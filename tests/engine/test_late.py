@@ -10,9 +10,9 @@ import pytest
 
 from bushel import LLM, SamplingParams
 from bushel.engine import engine
-from bushel.engine.decode import DecodeBatch, Run, Step
+from bushel.engine.constraints.mask_thread import MaskThread
+from bushel.engine.decode_batch import DecodeBatch, Run, Step
 from bushel.engine.engine import Engine
-from bushel.engine.guides import Guides
 from tests.families import checkpoint_dir
 from tests.llm.asking import assert_same, prompt
 
@@ -64,20 +64,20 @@ def test_it_waits_for_the_next_step_unless_a_prompt_would_run_before_it(
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of every step that another thread reads, whether it had begun."""
-    began, evaluate, start = list[mx.array](), mx.async_eval, Guides.start
+    began, evaluate, start = list[mx.array](), mx.async_eval, MaskThread.start
     found = list[bool]()
 
     def spy(*arrays: mx.array) -> None:
         began.extend(arrays)
         evaluate(*arrays)
 
-    def spy_start(self: Guides, batch: DecodeBatch, before: Step | None) -> None:
+    def spy_start(self: MaskThread, batch: DecodeBatch, before: Step | None) -> None:
         if before is not None and before.twin is not None:
             found.append(any(it is before.twin for it in began))
         start(self, batch, before)
 
     monkeypatch.setattr(mx, "async_eval", spy)
-    monkeypatch.setattr(Guides, "start", spy_start)
+    monkeypatch.setattr(MaskThread, "start", spy_start)
     return found
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from bushel import LLM, Output, SamplingParams
-from bushel.cache.rows import Rows, Snapshot
+from bushel.cache.batch_state import BatchState, Snapshot
 from bushel.core import Prepared, Request
 from bushel.engine.build import rows_of
 from bushel.engine.engine import Engine
-from bushel.engine.sampler import Sampled
-from bushel.engine.schedule import Plan
+from bushel.engine.sampling.sampler import Sampled
+from bushel.engine.scheduler import Plan
 from tests.engine.guides import Pair, shaped, talk, thinking, together
 from tests.engine.pool import innocent
 from tests.families import checkpoint_dir
@@ -128,9 +128,9 @@ def test_a_reply_that_makes_way_while_its_last_step_is_lost_loses_no_token(
 def test_control_a_row_that_goes_on_with_another_ones_state_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    snapshot = Rows.snapshot
+    snapshot = BatchState.snapshot
 
-    def anothers(rows: Rows, row: int) -> Snapshot:
+    def anothers(rows: BatchState, row: int) -> Snapshot:
         wrong = snapshot(rows, (row + 1) % len(rows))
         return replace(wrong, position=rows.positions[row])
 
@@ -138,7 +138,7 @@ def test_control_a_row_that_goes_on_with_another_ones_state_is_noticed(
     with LLM(str(checkpoint_dir("llama"))) as llm:
         clean = served(llm, pairs)
         making_way(monkeypatch, drop=False)
-        monkeypatch.setattr(Rows, "snapshot", anothers)
+        monkeypatch.setattr(BatchState, "snapshot", anothers)
         outs = together(llm, pairs)
     assert [out.token_ids for out in outs] != [out.token_ids for out in clean]
 

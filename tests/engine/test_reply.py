@@ -23,12 +23,12 @@ from bushel.core import (
     Request,
     SamplingParams,
 )
+from bushel.core.checkpoint import Checkpoint
 from bushel.core.params import resolve
-from bushel.engine.reply import Detokenizer, Reply, StopMatcher
 from bushel.engine.sequence import Sequence as Row
 from bushel.llm import Handle
-from bushel.models.checkpoint import Checkpoint
-from bushel.models.tokenizer import Tokenizer
+from bushel.text.detokenizer import Detokenizer, OutputProcessor, StopMatcher
+from bushel.text.tokenizer import Tokenizer
 from tests.families.checkpoint import IM_END, SPECIAL, VOCAB, write_tokenizer
 
 BROKEN = "\ufffd"
@@ -296,7 +296,11 @@ def test_a_reply_stops_across_token_borders(
 ) -> None:
     """B20, B22"""
     ids = tokenizer.encode(said, add_special_tokens=False)
-    reply, shown, stopped = Reply(tokenizer.decode, decoding(tokenizer, stop=stops)), "", False
+    reply, shown, stopped = (
+        OutputProcessor(tokenizer.decode, decoding(tokenizer, stop=stops)),
+        "",
+        False,
+    )
     for token in ids:
         stopped = reply.add(token)
         shown += reply.take()
@@ -317,7 +321,9 @@ class Asked:
         request = Request("r", Prepared((1, 2, 3)), (it,))
         self.sequence = Row.start(request, 0, tokenizer.decode, None)
         nobody: Any = None
-        self.handle = Handle(nobody, "r", Output([Choice()]), [Reply(tokenizer.decode, it)])
+        self.handle = Handle(
+            nobody, "r", Output([Choice()]), [OutputProcessor(tokenizer.decode, it)]
+        )
 
     def take(self, event: Event) -> str:
         """What the caller is shown of an event."""

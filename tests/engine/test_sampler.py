@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bushel.core import Decoding, IntegrityError, TokenLogprob
-from bushel.engine import draw, grouped
-from bushel.engine.grouped import Grouped
-from bushel.engine.penalties import Penalties
-from bushel.engine.sampler import Sampled, Sampler
+from bushel.engine.sampling import draw, vectorised
+from bushel.engine.sampling.penalties import Penalties
+from bushel.engine.sampling.sampler import Sampled, Sampler
+from bushel.engine.sampling.vectorised import VectorisedChooser
 
 from .reference import ENDS, VOCAB, Settings, allowed, decoding, penalised
 
@@ -189,7 +189,7 @@ def test_a_row_gets_the_same_top_logprobs_whatever_its_neighbours_ask_for() -> N
 
 
 def penalties_of(sampler: Sampler) -> Penalties:
-    assert isinstance(sampler.chooser, Grouped)
+    assert isinstance(sampler.chooser, VectorisedChooser)
     return sampler.chooser.penalties
 
 
@@ -248,8 +248,8 @@ def unlike_alone() -> int:
     sampler = Sampler(VOCAB)
     for row in rows:
         sampler.join(row.decoding, row.prompt, [])
-    assert isinstance(sampler.chooser, Grouped)
-    assert len(sampler.chooser._groups) == len({grouped._company(it) for it in MIXED}) >= 3
+    assert isinstance(sampler.chooser, VectorisedChooser)
+    assert len(sampler.chooser._groups) == len({vectorised._company(it) for it in MIXED}) >= 3
     return sum(here != alone(row) for row, here in zip(rows, sample(sampler, rows), strict=True))
 
 
@@ -261,13 +261,13 @@ def test_control_a_setting_taken_from_a_neighbour_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every row of a group gets the settings of the group's first row."""
-    settings_of = grouped._settings
+    settings_of = vectorised._settings
 
     def wrong(route: draw.Route, rows: list[Decoding]) -> tuple[mx.array | None, ...]:
         own = settings_of(route, rows)
         return tuple(None if it is None else mx.broadcast_to(it[:1], it.shape) for it in own)
 
-    monkeypatch.setattr(grouped, "_settings", wrong)
+    monkeypatch.setattr(vectorised, "_settings", wrong)
     assert unlike_alone() > 0
 
 

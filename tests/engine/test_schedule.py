@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bushel.core import memory
-from bushel.engine import schedule as module
+from bushel.core import footprint
+from bushel.engine import scheduler as module
 from bushel.engine.engine import _GO_ON
-from bushel.engine.schedule import Chunk, Costs, Job, Plan, Policy, Row, State, schedule
+from bushel.engine.scheduler import Chunk, Costs, PendingPrompt, Plan, Policy, Row, State, schedule
 
 from .simulate import Arrival, Schedule, Trace, simulate
 
@@ -34,7 +34,7 @@ def states() -> Iterator[State]:
     """Every combination of up to three prompts with any number of rows; 155,556 states."""
     shapes = [
         tuple(
-            Job(at, remaining, NOW - age, at, group=str(at))
+            PendingPrompt(at, remaining, NOW - age, at, group=str(at))
             for at, (remaining, age) in enumerate(jobs)
         )
         for count in range(4)
@@ -94,7 +94,7 @@ def broken_promise(state: State, plan: Plan) -> str | None:
     return next((name for name, kept in promises.items() if not kept), None)
 
 
-def urgency(job: Job) -> tuple[int, float]:
+def urgency(job: PendingPrompt) -> tuple[int, float]:
     overdue = NOW - job.last_served >= POLICY.start_wait
     return (0, job.last_served) if overdue else (1, job.order)
 
@@ -118,7 +118,7 @@ def no_age(state: State, policy: Policy) -> Plan:
 
 
 def shortest_first(state: State, policy: Policy) -> Plan:
-    def shortest(jobs: tuple[Job, ...]) -> tuple[Job, ...]:
+    def shortest(jobs: tuple[PendingPrompt, ...]) -> tuple[PendingPrompt, ...]:
         return tuple(replace(job, order=job.remaining) for job in jobs)
 
     listed = replace(state, prefilling=shortest(state.prefilling), waiting=shortest(state.waiting))
@@ -301,14 +301,14 @@ def test_planning_needs_neither_mlx_nor_the_rest_of_bushel() -> None:
     assert done.stdout.strip() == "7", done.stderr
 
 
-@pytest.mark.parametrize("part", [module, memory])
+@pytest.mark.parametrize("part", [module, footprint])
 def test_planning_reads_no_clock_and_rolls_no_dice(part: ModuleType) -> None:
     tree = ast.parse(Path(str(part.__file__)).read_text())
     plain = {
         name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
     }
     origins = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    ours = {"bushel.core.memory", "bushel.core.options"}
+    ours = {"bushel.core.footprint", "bushel.core.options"}
     plain_data = {"collections", "collections.abc", "dataclasses", "heapq", "typing"}
     allowed = {"__future__", *plain_data, *ours}
     assert plain | origins <= allowed

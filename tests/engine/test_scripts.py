@@ -9,9 +9,9 @@ import mlx.core as mx
 import pytest
 
 from bushel import LLM, Handle, SamplingParams
-from bushel.cache.rows import Rows
+from bushel.cache.batch_state import BatchState
 from bushel.engine import engine
-from bushel.engine.costs import Stopwatch
+from bushel.engine.step_costs import Stopwatch
 from tests.engine.pool import Pair, ids, innocent, look
 from tests.families import checkpoint_dir
 from tests.families.images import LARGE, SMALL
@@ -124,14 +124,14 @@ def test_scripts_notice_a_row_that_is_dropped_in_the_wrong_place(
     llm: LLM, alone: list[list[list[int]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: leaving keeps the right number of rows, but the wrong ones."""
-    leave = Rows.leave
+    leave = BatchState.leave
 
-    def wrong(rows: Rows, keep: list[int]) -> None:
+    def wrong(rows: BatchState, keep: list[int]) -> None:
         count = len(rows)
         right = [rows.positions[row] for row in keep]
         leave(rows, [count - 1 - row for row in reversed(keep)] if len(keep) > 1 else keep)
         rows.positions = right
 
-    monkeypatch.setattr(Rows, "leave", wrong)
+    monkeypatch.setattr(BatchState, "leave", wrong)
     monkeypatch.setattr(LLM, "check_integrity", lambda _: None)
     assert any(mismatches(play(llm, seed), alone) for seed in range(60))

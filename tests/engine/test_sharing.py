@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bushel.core.memory import Footprint, Memory, Piece
-from bushel.engine.schedule import Costs, Job, Plan, Policy, Row, Served, State, schedule
+from bushel.core.footprint import Footprint, Memory, Piece
+from bushel.engine.scheduler import Costs, PendingPrompt, Plan, Policy, Row, Served, State, schedule
 
 from .simulate import Arrival, Schedule, Trace, simulate
 from .test_schedule import measured, policies
@@ -26,7 +26,7 @@ def known_to_nobody(state: State, policy: Policy) -> Plan:
     def same(them: tuple[Row, ...]) -> tuple[Row, ...]:
         return tuple(it._replace(owner="", group="") for it in them)
 
-    def jobs(them: tuple[Job, ...]) -> tuple[Job, ...]:
+    def jobs(them: tuple[PendingPrompt, ...]) -> tuple[PendingPrompt, ...]:
         return tuple(replace(it, owner="", group="") for it in them)
 
     lists = {"running": same(state.running), "ready": same(state.ready)}

@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 from bushel import LLM, SamplingParams
-from bushel.core.memory import Footprint
+from bushel.core.footprint import Footprint
 from bushel.models import Model
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import VOCAB
@@ -38,7 +38,7 @@ def opened(family: str, **options: Any) -> LLM:
     """An engine of its own over weights that others use, too."""
     with (
         patch("bushel.engine.build.load", loaded),
-        patch("bushel.engine.measure.footprint", measured),
+        patch("bushel.engine.footprint.footprint", measured),
     ):
         return LLM(str(checkpoint_dir(family)), **options)
 

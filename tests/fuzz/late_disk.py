@@ -9,7 +9,7 @@ import random
 import time
 from typing import Any
 
-from bushel.cache.prefix.disk import Disk, Reading
+from bushel.cache.prefix.disk import Disk, PendingRead
 from bushel.cache.prefix.disk.folder import Folder
 
 
@@ -28,14 +28,14 @@ class LateDisk(Disk):
         folder.__class__ = SlowFolder
         folder.milliseconds = slow  # type: ignore[attr-defined]
         self._rng, self._delays = rng, delays
-        self._late: list[tuple[int, Reading, Reading]] = []
+        self._late: list[tuple[int, PendingRead, PendingRead]] = []
         self._now = 0
 
-    def read(self, name: str) -> Reading:
+    def read(self, name: str) -> PendingRead:
         real = super().read(name)
         while not real.done:
             super().wait(0.1)
-        reading = Reading(name)
+        reading = PendingRead(name)
         self._late.append((self._now + self._rng.choice(self._delays), reading, real))
         self._deliver()
         return reading

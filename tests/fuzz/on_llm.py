@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from bushel import LLM, BushelError, Handle
 from bushel.engine import engine as engine_module
-from bushel.engine.costs import Stopwatch
+from bushel.engine.step_costs import Stopwatch
 from tests.fuzz.alone import Alone, cuts_matter, footprint_of, opened, state_bytes
 from tests.fuzz.answers import answer_of, compare
 from tests.fuzz.counts import Outcome

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from bushel import LLM
-from bushel.chat.guard import _MARKS
+from bushel.chat.control_tokens import _MARKS
 from bushel.chat.prompt import prepare
 from bushel.models import Preparer
 from tests.llm.asking import chat, image, text

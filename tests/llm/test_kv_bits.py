@@ -22,7 +22,7 @@ from mlx_lm.models.cache import KVCache
 from mlx_vlm.models.qwen3_5 import gated_delta, language
 
 from bushel import LLM, ModelError
-from bushel.cache.quantized import QuantizedBatch
+from bushel.cache.quantized_kv import QuantizedBatch
 from tests.families import checkpoint_dir
 from tests.families.family import EVERY
 from tests.families.wide import known, wide_dir
@@ -231,7 +231,7 @@ def make(mistake: Callable[[QuantizedBatch], None], patch: pytest.MonkeyPatch) -
         mistake(self)
 
     patch.setattr(QuantizedBatch, "_place", wrong)
-    patch.setattr("bushel.cache.quantized.Quantized.check", lambda *_: None)
+    patch.setattr("bushel.cache.quantized_kv.Quantized.check", lambda *_: None)
 
 
 @pytest.mark.parametrize(("family", "mistake"), MISTAKES)

@@ -16,7 +16,7 @@ from mlx_vlm.utils import prepare_inputs
 from PIL import Image
 
 from bushel import LLM, SamplingParams
-from bushel.chat.media import OWN, open_video
+from bushel.chat.media.decode import OWN, open_video
 from tests.families.images import MEDIUM, picture
 from tests.models.altered import copied, set_template
 

@@ -7,9 +7,9 @@ import mlx.core as mx
 import pytest
 
 from bushel import LLM, ModelError, SamplingParams
-from bushel.core.memory import Memory
-from bushel.engine.measure import footprint
-from bushel.engine.schedule import Job, Policy, State, schedule
+from bushel.core.footprint import Memory
+from bushel.engine.footprint import footprint
+from bushel.engine.scheduler import PendingPrompt, Policy, State, schedule
 from tests.families import checkpoint_dir
 from tests.llm.asking import ids, prompt
 
@@ -134,15 +134,17 @@ def test_status_tells_what_is_promised() -> None:
 # -- the order of waiting ------------------------------------------------------------------
 
 
-def waiting(*lengths: int, ages: tuple[float, ...] = ()) -> tuple[Job, ...]:
+def waiting(*lengths: int, ages: tuple[float, ...] = ()) -> tuple[PendingPrompt, ...]:
     ages = ages or (0.0,) * len(lengths)
     return tuple(
-        Job(at, length - 1, 100.0 - age, at, 0, length)
+        PendingPrompt(at, length - 1, 100.0 - age, at, 0, length)
         for at, (length, age) in enumerate(zip(lengths, ages, strict=True))
     )
 
 
-def admitted(jobs: tuple[Job, ...], policy: Policy, memory: Memory | None = None) -> list[int]:
+def admitted(
+    jobs: tuple[PendingPrompt, ...], policy: Policy, memory: Memory | None = None
+) -> list[int]:
     return list(schedule(State(100.0, (), (), (), jobs, memory=memory), policy).admit)
 
 
@@ -176,7 +178,7 @@ def test_a_heavy_context_makes_chunks_smaller() -> None:
     policy = Policy(prefill_chunk=512)
     held = SIZES.weights + SIZES.state(1, 60_000) + SIZES.per_row
     room = Memory(SIZES, held + 100 * MB, FOREVER)
-    early, late = (Job(0, 500, 0.0, 0, done, 60_000) for done in (0, 59_000))
+    early, late = (PendingPrompt(0, 500, 0.0, 0, done, 60_000) for done in (0, 59_000))
     sizes = [
         schedule(State(100.0, (), (), (job,), memory=room.with_rows(1, 60_000)), policy)
         .chunks[0]

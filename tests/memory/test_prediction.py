@@ -1,4 +1,4 @@
-"""The closed form of `core.memory`, by itself and against what the allocator saw."""
+"""The closed form of `core.footprint`, by itself and against what the allocator saw."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bushel import LLM, SamplingParams
-from bushel.core.memory import STEP, Footprint, Memory, Piece, alike
-from bushel.engine.measure import footprint
+from bushel.core.footprint import STEP, Footprint, Memory, Piece, alike
+from bushel.engine.footprint import footprint
 from bushel.models import load
 from tests.families import checkpoint_dir
 from tests.llm.asking import prompt

@@ -12,7 +12,7 @@ from PIL import Image
 
 from bushel.core import Prepared
 from bushel.models import load
-from bushel.models.vision import VisionModel
+from bushel.models.vision.vision_model import VisionModel
 from tests.families import checkpoint_dir
 from tests.families.vision import VISION
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
-from bushel.cache.kv import KV
+from bushel.cache.kv_cache import KV
 
 BOTH = pytest.mark.parametrize("library", [lm_cache, vlm_cache], ids=["mlx_lm", "mlx_vlm"])
 HEADS, WIDTH = 2, 4

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from bushel.core import Prepared
-from bushel.models import Prompt, vision
-from bushel.models.recall import Recall
-from bushel.models.records import difference, distance
-from bushel.models.vision import VisionModel
+from bushel.models import Prompt
+from bushel.models.vision import vision_model
+from bushel.models.vision.feature_cache import FeatureCache
+from bushel.models.vision.feature_records import difference, distance
+from bushel.models.vision.vision_model import VisionModel
 from tests.families.family import EVERY
 from tests.families.images import LARGE, MEDIUM, SMALL, picture
 from tests.families.solo_vision import POSITION_STATE
@@ -49,7 +50,7 @@ def family(request: pytest.FixtureRequest) -> Iterator[VisionModel]:
 @pytest.fixture
 def model(family: VisionModel) -> VisionModel:
     """As it is after loading: nothing is proven."""
-    family.recall = Recall(family)
+    family.recall = FeatureCache(family)
     return family
 
 
@@ -118,13 +119,13 @@ def test_images_before_the_start_are_not_looked_at(
     whole = prompt(model, "Hello ", M, " What is in the picture, and what is it for?")
     start = whole.media[-1].end + 5
     sent: list[Any] = []
-    original = vision._to_device
+    original = vision_model._to_device
 
     def spy(value: Any) -> Any:
         sent.append(value)
         return original(value)
 
-    monkeypatch.setattr(vision, "_to_device", spy)
+    monkeypatch.setattr(vision_model, "_to_device", spy)
     found, calls = embed(model, whole, start, Shelf() if features else None)
     monkeypatch.undo()
     if model.name not in UNSPLICED:

@@ -15,8 +15,8 @@ from mlx_vlm.models import hunyuan_vl
 from mlx_vlm.models.hunyuan_vl.processing_hunyuan_vl import HunYuanVLImageProcessor
 
 from bushel.core import Prepared
-from bushel.models.positions import Positions
-from bushel.models.vision import VisionModel
+from bushel.models.vision.mrope import MRopePositions
+from bushel.models.vision.vision_model import VisionModel
 from tests.families.checkpoint import VOCAB, randomise
 from tests.families.images import MEDIUM, picture
 from tests.families.solo_vision import forget_positions
@@ -121,7 +121,7 @@ def test_images_cut_like_text_would_be_at_wrong_positions(
     model: VisionModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control."""
-    monkeypatch.setattr(Positions, "whole", lambda *_: 0)
+    monkeypatch.setattr(MRopePositions, "whole", lambda *_: 0)
     assert worst(model) > 100 * BOUND
 
 
@@ -129,7 +129,7 @@ def test_positions_left_on_the_model_would_be_taken_for_the_next_prompt(
     model: VisionModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: they do not even fit its length."""
-    monkeypatch.setattr(Positions, "forget", lambda *_: None)
+    monkeypatch.setattr(MRopePositions, "forget", lambda *_: None)
     with pytest.raises(ValueError, match="reshape"):
         worst(model)
 

@@ -15,8 +15,8 @@ from mlx.utils import tree_flatten
 
 from bushel import LLM, ModelError, SamplingParams
 from bushel.models import Model, load
-from bushel.models.text import TextModel
-from bushel.models.vision import VisionModel
+from bushel.models.text_model import TextModel
+from bushel.models.vision.vision_model import VisionModel
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import END_OF_TEXT, IM_END, SPECIAL
 from tests.families.images import MEDIUM, picture

@@ -12,7 +12,7 @@ from PIL import Image
 
 from bushel import LLM, SamplingParams
 from bushel.core import RequestError
-from bushel.models.vision import VisionModel
+from bushel.models.vision.vision_model import VisionModel
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import VOCAB
 from tests.families.images import LARGE, MEDIUM, SMALL, picture
@@ -112,7 +112,7 @@ def test_embeddings_that_do_not_fit_their_prompt_are_refused(
 ) -> None:
     """As llava_next's: its images take more places than its prompt has for them."""
     model = parts(llm)
-    embed = model.look
+    embed = model.encode_images
 
     def longer(*said: Any) -> dict[str, Any]:
         found = embed(*said)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bushel.core import Media, Prepared
-from bushel.models.apart import tensors_of_each
-from bushel.models.records import difference
-from bushel.models.vision import VisionModel
+from bushel.models.vision.feature_records import difference
+from bushel.models.vision.split_images import tensors_of_each
+from bushel.models.vision.vision_model import VisionModel
 from tests.families.images import LARGE, MEDIUM, SMALL, picture
 
 from .sight import Shelf, loaded, prompt, watched

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from bushel.core import ModelError
-from bushel.models.time_limit import time_limit
+from bushel.text.time_limit import time_limit
 
 
 def endless() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from mlx_lm.utils import load_model
 
 from bushel import LLM, SamplingParams
-from bushel.engine.measure import footprint
+from bushel.engine.footprint import footprint
 
 from ..families.solo import solo_text
 from ..families.wide import wide_dir

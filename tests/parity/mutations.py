@@ -12,15 +12,16 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
+from bushel.cache.batch_state import BatchState
 from bushel.cache.composite import Composite
-from bushel.cache.kv import KV
-from bushel.cache.layer import LayerKind, LayerSnapshot
+from bushel.cache.kv_cache import KV
+from bushel.cache.layer_kind import LayerKind, LayerSnapshot
 from bushel.cache.recurrent import Recurrent
-from bushel.cache.rows import Rows
 from bushel.cache.window import Window
-from bushel.engine.decode import DecodeBatch
-from bushel.models import cross, text, vision
-from bushel.models.vision import VisionModel
+from bushel.engine.decode_batch import DecodeBatch
+from bushel.models import text_model
+from bushel.models.vision import cross_attention, vision_model
+from bushel.models.vision.vision_model import VisionModel
 
 Patch = pytest.MonkeyPatch
 Kind = type[LayerKind]
@@ -213,14 +214,14 @@ def tokens_of_other_rows(patch: Patch) -> None:
 
 def first_rows_kept(patch: Patch) -> None:
     """However many rows stay, they find the state of the first ones."""
-    original = Rows.leave
+    original = BatchState.leave
 
-    def leave(self: Rows, keep: Sequence[int]) -> None:
+    def leave(self: BatchState, keep: Sequence[int]) -> None:
         positions = [self.positions[row] for row in keep]
         original(self, range(len(keep)))
         self.positions = positions
 
-    patch.setattr(Rows, "leave", leave)
+    patch.setattr(BatchState, "leave", leave)
 
 
 def shifts_of_other_rows(patch: Patch) -> None:
@@ -240,7 +241,7 @@ def shifts_of_other_rows(patch: Patch) -> None:
 
 def lane_forgotten(patch: Patch) -> None:
     """Rows share a batch though it is known that they cannot, and nobody tries."""
-    patch.setattr(text, "single_because", lambda network: None)
+    patch.setattr(text_model, "single_because", lambda network: None)
     patch.setattr("bushel.engine.build.single_because", lambda model: None)
 
 
@@ -313,7 +314,7 @@ def column_extras_from_the_start(patch: Patch) -> None:
 
     def prefill(self: VisionModel, prompt: Any, start: int, end: int, state: Any) -> Any:
         extras = {
-            key: mx.roll(value, start, axis=1) if key in vision._BY_COLUMN else value
+            key: mx.roll(value, start, axis=1) if key in vision_model._BY_COLUMN else value
             for key, value in prompt.extras.items()
         }
         return original(self, dataclasses.replace(prompt, extras=extras), start, end, state)
@@ -338,7 +339,7 @@ def pictures_forgotten(patch: Patch) -> None:
     original = VisionModel.forward
 
     def forward(self: VisionModel, tokens: mx.array, positions: Sequence[int], state: Any) -> Any:
-        cross.hold(state, ())
+        cross_attention.hold(state, ())
         return original(self, tokens, positions, state)
 
     patch.setattr(VisionModel, "forward", forward)
@@ -346,13 +347,13 @@ def pictures_forgotten(patch: Patch) -> None:
 
 def picture_masks_forgotten(patch: Patch) -> None:
     """Every prompt token sees every picture, whole."""
-    original = cross.said
+    original = cross_attention.as_kwargs
 
     def said(state: Any, start: int, end: int) -> dict[str, mx.array]:
         found = original(state, start, end)
         return {name: value for name, value in found.items() if "mask" not in name}
 
-    patch.setattr(cross, "said", said)
+    patch.setattr(cross_attention, "said", said)
 
 
 # Families whose attention has rotary positions; jamba, nemotron_h and kimi_linear have none.

@@ -13,11 +13,11 @@ import numpy as np
 
 from bushel import LLM, SamplingParams
 from bushel.core import Choice, FinishReason, Prepared
-from bushel.core.memory import Footprint
-from bushel.engine.measure import footprint
+from bushel.core.footprint import Footprint
+from bushel.engine.footprint import footprint
 from bushel.llm import Handle
 from bushel.models import Model, Prompt, load
-from bushel.models.vision import VisionModel
+from bushel.models.vision.vision_model import VisionModel
 
 from ..families.checkpoint import VOCAB
 from ..families.solo_vision import POSITION_STATE
@@ -165,7 +165,7 @@ class Run:
         with ExitStack() as shared:
             if not subject.double:
                 shared.enter_context(patch("bushel.engine.build.load", loaded))
-                shared.enter_context(patch("bushel.engine.measure.footprint", measured))
+                shared.enter_context(patch("bushel.engine.footprint.footprint", measured))
             self.llm = LLM(subject.path, prefill_chunk=chunk, prefix_cache=reuse)
         self.sent: list[Sent] = []
         self.faults: list[str] = []

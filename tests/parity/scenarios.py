@@ -6,7 +6,7 @@ A scenario that did not bring about what it is named after reports that as a fau
 from collections.abc import Callable
 from functools import partial
 
-from bushel.engine.reply import Decode
+from bushel.text.detokenizer import Decode
 
 from ..families import text, vision
 from ..families.text import TEXT

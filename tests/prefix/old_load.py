@@ -9,18 +9,18 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from bushel.cache.prefix import prefixes
+from bushel.cache.prefix import prefix_cache
+from bushel.cache.prefix.disk_tier import DiskFetch, DiskTier
+from bushel.cache.prefix.kv_segment import KVSegment, SegmentLayout
 from bushel.cache.prefix.node import Edge, Node
-from bushel.cache.prefix.prefixes import Prefixes
-from bushel.cache.prefix.slab import Layout, Slab
-from bushel.cache.prefix.tier import Fetch, Tier
-from bushel.cache.prefix.tree import Tree, Walk
+from bushel.cache.prefix.prefix_cache import PrefixCache
+from bushel.cache.prefix.radix_tree import RadixTree, TreeWalk
 from bushel.core import IntegrityError
 
-_fetch = Tier.fetch
+_fetch = DiskTier.fetch
 
 
-def _load(tree: Tree, node: Node, edge: Edge) -> bool:
+def _load(tree: RadixTree, node: Node, edge: Edge) -> bool:
     if not node.somewhere:
         return False
     with tree._standing_on(node.line()) as stays:
@@ -28,22 +28,22 @@ def _load(tree: Tree, node: Node, edge: Edge) -> bool:
         return tree._load(node, lambda *_: edge)
 
 
-def _remember(tier: Tier, root: str, key: Any, nodes: Sequence[Node]) -> Fetch | None:
+def _remember(tier: DiskTier, root: str, key: Any, nodes: Sequence[Node]) -> DiskFetch | None:
     fetch: Any = _fetch(tier, root, key, nodes)
     if fetch is not None:
         fetch.nodes = tuple(nodes)
     return fetch
 
 
-def _take(tier: Tier, fetch: Any) -> None:
+def _take(tier: DiskTier, fetch: Any) -> None:
     if not tier._tree.has(fetch.nodes[-1]):
         return
     for node in fetch.nodes:
         if node.edge is not None:
             continue
         reading = fetch.edges.get(node.file.name) if node.file is not None else None
-        slab = tier._slab(node, reading) if reading is not None else None
-        if slab is None or not tier._tree.load(node, slab):
+        segment = tier._segment(node, reading) if reading is not None else None
+        if segment is None or not tier._tree.load(node, segment):
             break
         fetch.loaded.add(node)
     if fetch.snapshot is not None:
@@ -51,7 +51,7 @@ def _take(tier: Tier, fetch: Any) -> None:
     tier._tree.unload_idle(fetch.nodes)
 
 
-def _position(self: Prefixes, walk: Walk, most: int, *, files: bool = False) -> int:
+def _position(self: PrefixCache, walk: TreeWalk, most: int, *, files: bool = False) -> int:
     last = min(walk.matched, most)
     if not files:
         loaded = (node.end for node in walk.nodes if node.edge is not None)
@@ -66,12 +66,12 @@ def _position(self: Prefixes, walk: Walk, most: int, *, files: bool = False) -> 
     return next(resting, 0)
 
 
-def _slabs(nodes: Sequence[Node]) -> list[Slab]:
-    return [node.edge for node in nodes if isinstance(node.edge, Slab)]
+def _segments(nodes: Sequence[Node]) -> list[KVSegment]:
+    return [node.edge for node in nodes if isinstance(node.edge, KVSegment)]
 
 
-def _enough(layout: Layout, slabs: Sequence[Slab], key: Any) -> None:
-    if sum(len(slab.key) for slab in slabs) < len(key):
+def _enough(layout: SegmentLayout, segments: Sequence[KVSegment], key: Any) -> None:
+    if sum(len(segment.key) for segment in segments) < len(key):
         raise IntegrityError("tokens are not there")
 
 
@@ -79,12 +79,12 @@ def _enough(layout: Layout, slabs: Sequence[Slab], key: Any) -> None:
 def put_back() -> Iterator[None]:
     with ExitStack() as stack:
         for owner, name, old in (
-            (Tree, "load", _load),
-            (Tier, "fetch", _remember),
-            (Tier, "take", _take),
-            (Prefixes, "_position", _position),
-            (prefixes, "_slabs", _slabs),
-            (Layout, "_check_joined", _enough),
+            (RadixTree, "load", _load),
+            (DiskTier, "fetch", _remember),
+            (DiskTier, "take", _take),
+            (PrefixCache, "_position", _position),
+            (prefix_cache, "_slabs", _segments),
+            (SegmentLayout, "_check_joined", _enough),
         ):
             stack.enter_context(patch.object(owner, name, old))
         yield

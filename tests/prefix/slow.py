@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bushel.cache.prefix.budget import Budget
+from bushel.cache.prefix.memory_budget import MemoryBudget
 from bushel.cache.prefix.node import Node
-from bushel.cache.prefix.tree import Tree
+from bushel.cache.prefix.radix_tree import RadixTree
 
 Tokens = tuple[int, ...]
 Place = tuple[str, Tokens]
@@ -44,12 +44,12 @@ class Run:
     """An edge that knows its own tokens, and how full memory is when it is cut in two."""
 
     tokens: Tokens
-    budget: Budget
+    budget: MemoryBudget
     nbytes: int = 0
     buffers: int = 2
 
     @classmethod
-    def of(cls, tokens: Iterable[int], budget: Budget) -> Run:
+    def of(cls, tokens: Iterable[int], budget: MemoryBudget) -> Run:
         held = tuple(tokens)
         return cls(held, budget, TOKEN * len(held))
 
@@ -72,7 +72,7 @@ class State:
     buffers: int = 1
 
 
-def root_nodes(tree: Tree) -> Iterator[tuple[str, Node]]:
+def root_nodes(tree: RadixTree) -> Iterator[tuple[str, Node]]:
     for root in list(tree._roots):
         for node in tree._roots[root].below():
             if node.parent is not None:
@@ -121,7 +121,7 @@ class Slow:
                     del self.rests[before]
 
 
-def check(tree: Tree, budget: Budget, slow: Slow, needs_snapshots: bool) -> None:
+def check(tree: RadixTree, budget: MemoryBudget, slow: Slow, needs_snapshots: bool) -> None:
     """Everything that has to hold between two calls."""
     tree.check_integrity()
     held = [it for node in tree.nodes() for it in (node.edge, node.snapshot) if it is not None]
@@ -145,7 +145,7 @@ def check(tree: Tree, budget: Budget, slow: Slow, needs_snapshots: bool) -> None
         assert resting == slow.rests
 
 
-def in_memory(tree: Tree) -> set[Place]:
+def in_memory(tree: RadixTree) -> set[Place]:
     return {
         (root, tokens_to(node)[: node.start + count])
         for root, node in root_nodes(tree)
@@ -154,7 +154,7 @@ def in_memory(tree: Tree) -> set[Place]:
     }
 
 
-def reach(tree: Tree, root: str, tokens: Tokens) -> int:
+def reach(tree: RadixTree, root: str, tokens: Tokens) -> int:
     """How much of a key the tree has, in memory or on disk, by looking at every node."""
     found = (common(tokens, tokens_to(node)) for where, node in root_nodes(tree) if where == root)
     return max(found, default=0)

@@ -6,15 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from bushel.cache.prefix import budget as module
-from bushel.cache.prefix.budget import Budget
+from bushel.cache.prefix import memory_budget as module
+from bushel.cache.prefix.memory_budget import MemoryBudget
 from bushel.core import IntegrityError
 
 
 class Sort:
     """Things of one byte and one buffer each, and the order in which they went."""
 
-    def __init__(self, budget: Budget):
+    def __init__(self, budget: MemoryBudget):
         self.budget = budget
         self.stays: set[int] = set()
         self.gone: list[int] = []
@@ -37,7 +37,7 @@ class Sort:
 
 
 def test_the_oldest_of_all_sorts_goes_first() -> None:
-    budget = Budget(4, 100)
+    budget = MemoryBudget(4, 100)
     one, other = Sort(budget), Sort(budget)
     for item in (1, 2):
         one.put(item)
@@ -51,7 +51,7 @@ def test_the_oldest_of_all_sorts_goes_first() -> None:
 
 @pytest.mark.parametrize(("limit", "buffers"), [(3, 100), (100, 3)])
 def test_neither_limit_is_passed(limit: int, buffers: int) -> None:
-    budget = Budget(limit, buffers)
+    budget = MemoryBudget(limit, buffers)
     sort = Sort(budget)
     for item in range(10):
         assert sort.put(item)
@@ -62,7 +62,7 @@ def test_neither_limit_is_passed(limit: int, buffers: int) -> None:
 
 
 def test_what_can_never_fit_drops_nothing() -> None:
-    budget = Budget(3, 3)
+    budget = MemoryBudget(3, 3)
     sort = Sort(budget)
     sort.put(0)
     assert not budget.make_room(4, 1)
@@ -71,7 +71,7 @@ def test_what_can_never_fit_drops_nothing() -> None:
 
 
 def test_what_may_not_go_is_passed_over_and_goes_later() -> None:
-    budget = Budget(3, 3)
+    budget = MemoryBudget(3, 3)
     sort = Sort(budget)
     for item in range(3):
         sort.put(item)
@@ -86,15 +86,15 @@ def test_what_may_not_go_is_passed_over_and_goes_later() -> None:
 
 
 def test_taking_without_room_is_an_error() -> None:
-    budget = Budget(1, 1)
+    budget = MemoryBudget(1, 1)
     with pytest.raises(IntegrityError):
         budget.take(2, 1)
     with pytest.raises(IntegrityError):
-        Budget(1, 1).check(1)
+        MemoryBudget(1, 1).check(1)
 
 
 def test_a_thing_dropped_and_made_again_is_as_young_as_its_second_making() -> None:
-    budget = Budget(2, 2)
+    budget = MemoryBudget(2, 2)
     sort = Sort(budget)
     for item in (1, 2, 3, 1):
         sort.put(item)
@@ -121,7 +121,7 @@ def test_uses_and_evictions_take_a_few_heap_operations_however_many_there_are(
 
     def per_act(count: int, acts: int = 20_000) -> float:
         nonlocal moved
-        rng, budget = random.Random(count), Budget(count, count)
+        rng, budget = random.Random(count), MemoryBudget(count, count)
         sort = Sort(budget)
         for item in range(count):
             sort.put(item)

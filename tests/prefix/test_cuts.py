@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bushel.core import Borders
-from bushel.engine.cuts import FAR, plan_cuts
+from bushel.engine.snapshot_points import FAR, plan_snapshot_points
 
 NEAR = 16
 
@@ -31,7 +31,7 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def sane(plan: dict[str, Any]) -> None:
-    cuts = plan_cuts(**plan)
+    cuts = plan_snapshot_points(**plan)
     length, restored, borders = plan["length"], plan["restored"], plan["borders"]
     last, positions = length - 1, [cut.position for cut in cuts]
     assert positions == sorted(positions)
@@ -61,7 +61,7 @@ def sane(plan: dict[str, Any]) -> None:
 
 def complete(plan: dict[str, Any]) -> None:
     """Every border that can be cut at is served by a state at, or closely before, it."""
-    cuts = plan_cuts(**plan)
+    cuts = plan_snapshot_points(**plan)
     for sort in ("system", "user", "history"):
         border = getattr(plan["borders"], sort)
         inside = any(low < border < high for low, high in plan["uncut"])
@@ -90,7 +90,7 @@ def test_all_plans_of_short_prompts() -> None:
 
 
 def test_a_turn_is_cut_where_the_next_one_may_part_from_it() -> None:
-    cuts = plan_cuts(300, 0, Borders(100, 200, 290), 0, 0)
+    cuts = plan_snapshot_points(300, 0, Borders(100, 200, 290), 0, 0)
     assert [(it.position, it.sort) for it in cuts] == [
         (100, "system"),
         (200, "user"),
@@ -100,25 +100,25 @@ def test_a_turn_is_cut_where_the_next_one_may_part_from_it() -> None:
 
 
 def test_borders_close_to_each_other_share_one_cut() -> None:
-    cuts = plan_cuts(300, 0, Borders(100, 100 + NEAR - 1, 290), 0, 0)
+    cuts = plan_snapshot_points(300, 0, Borders(100, 100 + NEAR - 1, 290), 0, 0)
     assert [it.position for it in cuts] == [100, 100, 290, 299]
-    cuts = plan_cuts(300, 0, Borders(100, 100 + NEAR, 290), 0, 0)
+    cuts = plan_snapshot_points(300, 0, Borders(100, 100 + NEAR, 290), 0, 0)
     assert [it.position for it in cuts] == [100, 100 + NEAR, 290, 299]
 
 
 def test_what_was_restored_serves_as_the_border_it_is_at() -> None:
-    cuts = plan_cuts(300, 200, Borders(100, 200, 290), 0, 0)
+    cuts = plan_snapshot_points(300, 200, Borders(100, 200, 290), 0, 0)
     assert [(it.position, it.sort) for it in cuts] == [
         (200, "user"),
         (290, "history"),
         (299, "prompt"),
     ]
-    assert [it.sort for it in plan_cuts(300, 299, Borders(), 0, 0)] == ["prompt"]
+    assert [it.sort for it in plan_snapshot_points(300, 299, Borders(), 0, 0)] == ["prompt"]
 
 
 def test_forks_and_the_grid_give_way() -> None:
     def of(sort: str, fork: int = 0, every: int = 0) -> list[int]:
-        cuts = plan_cuts(400, 10, Borders(system=100), fork, every)
+        cuts = plan_snapshot_points(400, 10, Borders(system=100), fork, every)
         return [it.position for it in cuts if it.sort == sort]
 
     assert of("fork", 100 + FAR) == [100 + FAR]
@@ -130,5 +130,7 @@ def test_forks_and_the_grid_give_way() -> None:
 
 
 def test_nothing_is_cut_inside_an_image() -> None:
-    cuts = plan_cuts(300, 0, Borders(100, 200, 290), 150, 64, [(90, 110), (140, 160), (180, 299)])
+    cuts = plan_snapshot_points(
+        300, 0, Borders(100, 200, 290), 150, 64, [(90, 110), (140, 160), (180, 299)]
+    )
     assert [(it.position, it.sort) for it in cuts] == [(64, "grid"), (128, "grid"), (299, "prompt")]

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from bushel.cache.prefix.budget import Budget
+from bushel.cache.prefix.memory_budget import MemoryBudget
 from bushel.cache.prefix.node import Node
-from bushel.cache.prefix.tree import Tree
+from bushel.cache.prefix.radix_tree import RadixTree
 from tests.prefix.slow import SNAPSHOT, TOKEN, Run, State, key
 
 
-def kept(tree: Tree, budget: Budget, *tokens: int, root: str = "") -> Node | None:
+def kept(tree: RadixTree, budget: MemoryBudget, *tokens: int, root: str = "") -> Node | None:
     return tree.insert(
         root, key(tokens), lambda start, end: Run.of(tokens[start:end], budget), node_there=True
     )
@@ -23,8 +23,8 @@ def kept(tree: Tree, budget: Budget, *tokens: int, root: str = "") -> Node | Non
 
 def test_what_was_used_last_goes_last() -> None:
     rng = random.Random(1)
-    budget = Budget(50 * TOKEN, 1000)
-    tree = Tree(budget, needs_snapshots=False)
+    budget = MemoryBudget(50 * TOKEN, 1000)
+    tree = RadixTree(budget, needs_snapshots=False)
     nodes = {first: kept(tree, budget, first) for first in range(50)}
     order = rng.choices(range(50), k=200)
     for first in order:
@@ -37,8 +37,8 @@ def test_what_was_used_last_goes_last() -> None:
 
 
 def test_what_others_stand_on_stays_however_old_it_is() -> None:
-    budget = Budget(6 * TOKEN, 1000)
-    tree = Tree(budget, needs_snapshots=False)
+    budget = MemoryBudget(6 * TOKEN, 1000)
+    tree = RadixTree(budget, needs_snapshots=False)
     kept(tree, budget, 1, 2)
     leaf = kept(tree, budget, 1, 2, 3, 4)
     kept(tree, budget, 7, 8)
@@ -49,8 +49,8 @@ def test_what_others_stand_on_stays_however_old_it_is() -> None:
 
 
 def test_a_prompt_too_long_to_be_kept_costs_the_others_nothing() -> None:
-    budget = Budget(6 * TOKEN, 1000)
-    tree = Tree(budget, needs_snapshots=False)
+    budget = MemoryBudget(6 * TOKEN, 1000)
+    tree = RadixTree(budget, needs_snapshots=False)
     kept(tree, budget, 1, 2)
     kept(tree, budget, 5, 6, 7)
     assert kept(tree, budget, 5, 6, 7, 0, 0, 0, 0) is None
@@ -59,8 +59,8 @@ def test_a_prompt_too_long_to_be_kept_costs_the_others_nothing() -> None:
 
 def test_a_long_prompt_s_own_old_states_make_room_for_its_last_one() -> None:
     """Of two states of one prompt the later serves an identical one."""
-    budget = Budget(8 * TOKEN + SNAPSHOT, 1000)
-    tree = Tree(budget, needs_snapshots=True)
+    budget = MemoryBudget(8 * TOKEN + SNAPSHOT, 1000)
+    tree = RadixTree(budget, needs_snapshots=True)
     for end in (4, 8):
         node = kept(tree, budget, *range(end))
         assert node is not None
@@ -69,8 +69,8 @@ def test_a_long_prompt_s_own_old_states_make_room_for_its_last_one() -> None:
 
 
 def test_ten_turns_leave_four_snapshots_besides_grid_and_fork() -> None:
-    budget = Budget(1 << 30, 1 << 20)
-    tree = Tree(budget, needs_snapshots=True)
+    budget = MemoryBudget(1 << 30, 1 << 20)
+    tree = RadixTree(budget, needs_snapshots=True)
     rng = random.Random(2)
     talk: list[int] = rng.choices(range(9), k=40)
     sizes = []
@@ -97,8 +97,8 @@ def test_ten_turns_leave_four_snapshots_besides_grid_and_fork() -> None:
 
 
 def test_a_short_prompt_asked_in_turn_with_a_longer_one_is_kept_from_its_second_time_on() -> None:
-    budget = Budget(1 << 30, 1 << 20)
-    tree = Tree(budget, needs_snapshots=True)
+    budget = MemoryBudget(1 << 30, 1 << 20)
+    tree = RadixTree(budget, needs_snapshots=True)
     short, long = (1, 2, 3), (1, 2, 3, 4, 5)
     found = []
     for tokens in (short, long) * 3:
@@ -141,8 +141,8 @@ def test_letting_go_of_one_costs_the_same_among_ten_and_ten_thousand(
 ) -> None:
     def cost(count: int) -> int:
         each = TOKEN + (SNAPSHOT if needs else 0)
-        budget = Budget(count * each, 1 << 20)
-        tree = Tree(budget, needs)
+        budget = MemoryBudget(count * each, 1 << 20)
+        tree = RadixTree(budget, needs)
 
         def one(at: int) -> None:
             node = kept(tree, budget, at, root=str(at) if roots else "")

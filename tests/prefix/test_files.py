@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bushel.cache.prefix.disk.form import VERSION
+from bushel.cache.prefix.disk.file_format import VERSION
 from tests.families.text import TEXT
 
 from .serve import EVERY, Serving, families, words

@@ -8,7 +8,7 @@ from PIL import Image
 from bushel.cache.prefix import key_of
 from bushel.chat.prompt import prepare
 from bushel.core import Media, Prepared
-from bushel.models.vision import VisionModel
+from bushel.models.vision.vision_model import VisionModel
 from tests.families.checkpoint import CORPUS
 from tests.families.images import LARGE, MEDIUM, SMALL, picture
 from tests.families.vision import EXEMPLARS, VISION

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from mlx_lm.models.cache import KVCache
 
-from bushel.cache.prefix.slab import Layout, Slab
+from bushel.cache.prefix.kv_segment import KVSegment, SegmentLayout
 from bushel.core import IntegrityError
 
 KEY = np.arange(100, 112)
@@ -21,48 +21,48 @@ def state(length: int) -> list[KVCache]:
     return [layer]
 
 
-LAYOUT = Layout.of(state(1))
+LAYOUT = SegmentLayout.of(state(1))
 
 
-def slabs(*ends: int) -> list[Slab]:
+def segments(*ends: int) -> list[KVSegment]:
     full, starts = state(len(KEY)), (0, *ends)
     pairs = zip(starts, ends, strict=False)
     return [LAYOUT.cut(full, 0, KEY, start, end) for start, end in pairs]
 
 
-def hole() -> Iterator[tuple[list[Slab], np.ndarray]]:
+def hole() -> Iterator[tuple[list[KVSegment], np.ndarray]]:
     """Of a line that was split, parts are missing."""
     for gone in range(3):
-        yield [it for at, it in enumerate(slabs(3, 7, 12)) if at != gone], KEY
-    yield slabs(3, 7, 12)[1:], KEY[:9]  # enough tokens, but not from the beginning
+        yield [it for at, it in enumerate(segments(3, 7, 12)) if at != gone], KEY
+    yield segments(3, 7, 12)[1:], KEY[:9]  # enough tokens, but not from the beginning
     yield [], KEY
 
 
-def overlap() -> Iterator[tuple[list[Slab], np.ndarray]]:
-    first, second, third = slabs(3, 7, 12)
+def overlap() -> Iterator[tuple[list[KVSegment], np.ndarray]]:
+    first, second, third = segments(3, 7, 12)
     yield [first, first, second, third], KEY
-    yield [*slabs(7), second, third], KEY
-    yield [first, second, third, *slabs(12)], KEY
+    yield [*segments(7), second, third], KEY
+    yield [first, second, third, *segments(12)], KEY
 
 
-def others() -> Iterator[tuple[list[Slab], np.ndarray]]:
+def others() -> Iterator[tuple[list[KVSegment], np.ndarray]]:
     """The tokens are another prompt's."""
     for at in range(len(KEY)):
         other = KEY.copy()
         other[at] += 1
-        yield slabs(3, 7, 12), other
+        yield segments(3, 7, 12), other
 
 
-def short() -> Iterator[tuple[list[Slab], np.ndarray]]:
+def short() -> Iterator[tuple[list[KVSegment], np.ndarray]]:
     """Arrays of fewer tokens than the slab says."""
-    first, second, third = slabs(3, 7, 12)
+    first, second, third = segments(3, 7, 12)
     fewer = tuple(array[:, :, :-1] for array in second.arrays)
     yield [first, replace(second, arrays=fewer), third], KEY
 
 
 @pytest.mark.parametrize("wrong", [hole, overlap, others, short])
 def test_what_is_not_the_state_of_these_tokens_is_refused(
-    wrong: Callable[[], Iterator[tuple[list[Slab], np.ndarray]]],
+    wrong: Callable[[], Iterator[tuple[list[KVSegment], np.ndarray]]],
 ) -> None:
     for pieces, key in wrong():
         with pytest.raises(IntegrityError):
@@ -73,6 +73,6 @@ def test_what_is_their_state_is_put_together() -> None:
     """However it was cut, and where more is kept than is wanted."""
     for ends, most in [((12,), 12), ((3, 7, 12), 12), ((3, 7, 12), 8), ((12,), 1), ((3, 12), 4)]:
         row = KVCache()
-        LAYOUT.assemble(slabs(*ends), KEY[:most], 20, [row])
+        LAYOUT.assemble(segments(*ends), KEY[:most], 20, [row])
         assert row.offset == most
         assert mx.array_equal(row.keys[:, :, :most], state(12)[0].keys[:, :, :most])

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bushel.cache.prefix.path import agree, key_of
+from bushel.cache.prefix.token_key import agree, key_of
 from bushel.core import Media, Prepared
 
 IDS = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=30)

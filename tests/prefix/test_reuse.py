@@ -6,7 +6,7 @@ every count of cached tokens with what the model was seen to compute (`serve.Ser
 
 import pytest
 
-from bushel.cache.prefix.slab import Layout
+from bushel.cache.prefix.kv_segment import SegmentLayout
 from bushel.core import Borders, Prepared
 from tests.families.text import TEXT
 from tests.families.vision import VISION
@@ -164,8 +164,8 @@ def test_a_state_of_other_tokens_is_not_restored(name: str) -> None:
 def test_control_a_state_of_other_tokens_would_be_noticed(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Layout, "_check_joined", lambda *_: None)
-    monkeypatch.setattr("bushel.cache.prefix.prefixes.digest_of", lambda _: b"")
+    monkeypatch.setattr(SegmentLayout, "_check_joined", lambda *_: None)
+    monkeypatch.setattr("bushel.cache.prefix.prefix_cache.digest_of", lambda _: b"")
     with Serving(name) as serving:
         wrong = misplaced(serving)
         with pytest.raises(AssertionError):

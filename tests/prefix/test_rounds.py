@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bushel import LLM, SamplingParams
-from bushel.cache.prefix import tree
+from bushel.cache.prefix import radix_tree
 from tests.families import checkpoint_dir
 
 ROUNDS = 10
@@ -137,6 +137,6 @@ def test_control_conversations_that_share_nothing_are_stored_apart(hybrid: LLM) 
 def test_control_without_letting_go_states_pile_up(
     hybrid: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tree, "_LATEST", frozenset())
+    monkeypatch.setattr(radix_tree, "_LATEST", frozenset())
     run(hybrid)
     assert besides_grid(hybrid) > STATES

@@ -30,8 +30,8 @@ from hypothesis.stateful import (
 )
 from mlx_lm.models.cache import ArraysCache, KVCache
 
-from bushel.cache.prefix import Fetch, Prefixes
-from bushel.cache.prefix.disk import Disk, Reading
+from bushel.cache.prefix import DiskFetch, PrefixCache
+from bushel.cache.prefix.disk import Disk, PendingRead
 from bushel.core import IntegrityError
 from tests.prefix.old_load import put_back
 from tests.prefix.slow import Tokens, key
@@ -48,14 +48,14 @@ ANY = st.integers(0, 60)
 class LateDisk(Disk):
     """Reads end when the test says so."""
 
-    late: list[tuple[Reading, Reading]]
+    late: list[tuple[PendingRead, PendingRead]]
 
-    def read(self, name: str) -> Reading:
+    def read(self, name: str) -> PendingRead:
         assert self.flush(10)
         real = super().read(name)
         while not real.done:
             self.wait(0.1)
-        reading = Reading(name)
+        reading = PendingRead(name)
         self.late.append((reading, real))
         return reading
 
@@ -75,7 +75,7 @@ def numbers(tokens: Tokens) -> np.ndarray:
 class Waiting:
     root: str
     tokens: Tokens
-    fetch: Fetch
+    fetch: DiskFetch
 
 
 class Machine(RuleBasedStateMachine):
@@ -96,7 +96,9 @@ class Machine(RuleBasedStateMachine):
             self.disk.late = []
             return self.disk
 
-        self.prefixes = Prefixes(self.make_state, self.state((0,)), self.limit, 10_000, disk=opened)
+        self.prefixes = PrefixCache(
+            self.make_state, self.state((0,)), self.limit, 10_000, disk=opened
+        )
 
     def make_state(self) -> list[Any]:
         return [KVCache(), *([ArraysCache(1)] if self.snapshots else [])]

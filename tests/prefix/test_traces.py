@@ -22,9 +22,9 @@ import numpy as np
 import pytest
 
 from bushel import LLM, SamplingParams
-from bushel.cache.prefix.budget import Budget
-from bushel.cache.prefix.path import agree, key_of
-from bushel.cache.prefix.tree import Tree, Walk
+from bushel.cache.prefix.memory_budget import MemoryBudget
+from bushel.cache.prefix.radix_tree import RadixTree, TreeWalk
+from bushel.cache.prefix.token_key import agree, key_of
 from bushel.cache.recurrent import Recurrent
 from bushel.core import BushelError, Request
 from bushel.llm import Handle
@@ -264,14 +264,14 @@ def noticed(family: str, limit: int = ENOUGH) -> bool:
 
 
 def test_a_walk_of_one_token_too_many_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    walk = Tree.walk
+    walk = RadixTree.walk
 
-    def wrong(tree: Tree, root: str, key: Any) -> Walk:
+    def wrong(tree: RadixTree, root: str, key: Any) -> TreeWalk:
         found = walk(tree, root, key)
         inside = found.nodes and found.matched < min(found.nodes[-1].end, len(key))
-        return Walk(found.nodes, found.matched + bool(inside))
+        return TreeWalk(found.nodes, found.matched + bool(inside))
 
-    monkeypatch.setattr(Tree, "walk", wrong)
+    monkeypatch.setattr(RadixTree, "walk", wrong)
     assert noticed("llama")
 
 
@@ -287,5 +287,5 @@ def test_a_layer_that_is_not_restored_is_noticed(monkeypatch: pytest.MonkeyPatch
 
 def test_a_budget_that_is_not_kept_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     limit = tight("llama")
-    monkeypatch.setattr(Budget, "make_room", lambda *_: True)
+    monkeypatch.setattr(MemoryBudget, "make_room", lambda *_: True)
     assert noticed("llama", limit)

@@ -22,9 +22,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from bushel.cache.prefix.budget import Budget
+from bushel.cache.prefix.memory_budget import MemoryBudget
 from bushel.cache.prefix.node import Node, Place
-from bushel.cache.prefix.tree import Tree, Walk
+from bushel.cache.prefix.radix_tree import RadixTree, TreeWalk
 from bushel.core import IntegrityError
 from tests.prefix.slow import (
     Run,
@@ -52,11 +52,11 @@ class Machine(RuleBasedStateMachine):
     """needs: whether an edge is of no use without a snapshot after it."""
 
     needs = False
-    make_tree: type[Tree] = Tree
+    make_tree: type[RadixTree] = RadixTree
 
     @initialize(limit=LIMITS, buffers=BUFFERS)
     def begin(self, limit: int, buffers: int) -> None:
-        self.budget = Budget(limit, buffers)
+        self.budget = MemoryBudget(limit, buffers)
         self.tree = self.make_tree(self.budget, self.needs)
         self.tree.on_forget = self._forgotten
         self.slow = Slow()
@@ -347,20 +347,20 @@ def test_long_series_of_calls(machine: type[Machine]) -> None:
 # -- controls --------------------------------------------------------------------------------
 
 
-class OneTooMany(Tree):
-    def walk(self, root: str, key: Any) -> Walk:
+class OneTooMany(RadixTree):
+    def walk(self, root: str, key: Any) -> TreeWalk:
         found = super().walk(root, key)
-        return Walk(found.nodes, min(found.matched + 1, len(key)) if found.nodes else 0)
+        return TreeWalk(found.nodes, min(found.matched + 1, len(key)) if found.nodes else 0)
 
 
-class KeepsLast(Budget):
+class KeepsLast(MemoryBudget):
     """Lets go of what was used last."""
 
     def tick(self) -> int:
         return -super().tick()
 
 
-class NeverEvicts(Budget):
+class NeverEvicts(MemoryBudget):
     def _evict_one(self) -> bool:
         return False
 
@@ -376,7 +376,7 @@ def caught(machine: type[Machine]) -> bool:
 
 @pytest.mark.parametrize("budget", [KeepsLast, NeverEvicts])
 def test_the_wrong_order_of_eviction_is_noticed(
-    budget: type[Budget], monkeypatch: pytest.MonkeyPatch
+    budget: type[MemoryBudget], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.prefix.test_tree.Budget", budget)
     assert caught(Machine)

@@ -16,17 +16,17 @@ import httpx
 import uvloop
 from fastapi import FastAPI
 
-from bushel.core import Event, Text, wire
-from bushel.core.options import EngineOptions, Facts
+from bushel.core import Event, TextDelta, wire
+from bushel.core.options import EngineOptions, ModelInfo
 from bushel.server.access import Caller
 from bushel.server.app import create_app
 from bushel.server.counting import CountJob
 from bushel.server.errors import ApiError, unavailable
 from bushel.server.http import make_server
-from bushel.server.job import Job
+from bushel.server.job import GenerationJob
 from bushel.server.names import Names
 from bushel.server.options import ServerOptions
-from bushel.server.reuse import Reuse
+from bushel.server.prefix_metrics import PrefixMetrics
 
 T = TypeVar("T")
 # What a ticket does next: say something, fail, or wait until the test lets it go on.
@@ -39,7 +39,7 @@ def said(
 ) -> Event:
     """One event; a token per character unless told otherwise, and all of it text."""
     ids = tuple(map(ord, text)) if tokens is None else (0,) * tokens
-    more.setdefault("deltas", (Text(text),) if text else ())
+    more.setdefault("deltas", (TextDelta(text),) if text else ())
     return Event("", choice, ids, text, finish_reason=finish, **more)
 
 
@@ -64,7 +64,7 @@ class Metrics:
 
 
 class Ticket:
-    def __init__(self, service: Service, job: Job, steps: Sequence[Step]):
+    def __init__(self, service: Service, job: GenerationJob, steps: Sequence[Step]):
         self.id = f"{next(service.numbers):032x}"
         self.created = 1_700_000_000
         self.prompt_ids = service.ids(job.request)
@@ -104,7 +104,9 @@ class Ticket:
 class Service:
     """`script` says what each job's ticket does; `gate` holds back `open` until it is set."""
 
-    script: Callable[[Job], Sequence[Step] | Exception] = lambda job: [[said("Hi", finish="stop")]]
+    script: Callable[[GenerationJob], Sequence[Step] | Exception] = lambda job: [
+        [said("Hi", finish="stop")]
+    ]
     options: ServerOptions = field(
         default_factory=lambda: ServerOptions(EngineOptions("test/model"))
     )
@@ -118,19 +120,19 @@ class Service:
         self.metrics = Metrics()
         self.vocabulary = Vocabulary()
         self.numbers = itertools.count(1)
-        self.jobs: list[Job] = []
+        self.jobs: list[GenerationJob] = []
         self.tickets: list[Ticket] = []
         self.asked: list[Mapping[str, Any]] = []
         self.opening = 0  # calls of open that have not ended
         self.given_up = 0  # calls of open that were cancelled
-        self.facts = Facts("test/model", "", 1 << 20, self.context, frozenset())
+        self.model_info = ModelInfo("test/model", "", 1 << 20, self.context, frozenset())
 
     @staticmethod
     def ids(request: Mapping[str, Any]) -> tuple[int, ...]:
         text = request.get("prompt", "messages")
         return tuple(request.get("prompt_token_ids") or map(ord, text))
 
-    async def open(self, job: Job) -> Ticket:
+    async def open(self, job: GenerationJob) -> Ticket:
         self.jobs.append(job)
         self.opening += 1
         try:
@@ -148,10 +150,10 @@ class Service:
         self.tickets.append(ticket)
         return ticket
 
-    async def count(self, job: CountJob) -> wire.Made | wire.Text:
+    async def count(self, job: CountJob) -> wire.Made | wire.DecodedText:
         message = job.message
         if isinstance(message, wire.Decode):
-            return wire.Text(message.id, await self.decode(message.ids))
+            return wire.DecodedText(message.id, await self.decode(message.ids))
         request: Mapping[str, Any] = (
             message.request
             if isinstance(message, wire.Prepare)
@@ -161,7 +163,7 @@ class Service:
         return wire.Made(message.id, self.ids(request), {})
 
     async def decode(self, ids: Sequence[int]) -> str:
-        if not all(token < self.facts.vocab for token in ids):
+        if not all(token < self.model_info.vocab for token in ids):
             raise failing(400, "invalid_request")
         return "".join(map(chr, ids))
 
@@ -174,7 +176,7 @@ class Service:
     async def cache(self) -> dict[str, Any]:
         if self.unwell is not None:
             raise unavailable(self.unwell)
-        return {"on": False, "why": "it is a script", "since_start": Reuse("").counts}
+        return {"on": False, "why": "it is a script", "since_start": PrefixMetrics("").counts}
 
     clear_cache = cache
 
@@ -186,7 +188,7 @@ def options(**changes: Any) -> ServerOptions:
     return ServerOptions(EngineOptions("test/model"), **changes)
 
 
-def playing(*steps: Step) -> Callable[[Job], Sequence[Step]]:
+def playing(*steps: Step) -> Callable[[GenerationJob], Sequence[Step]]:
     return lambda job: steps
 
 

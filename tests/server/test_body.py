@@ -273,7 +273,7 @@ def test_a_large_body_is_decoded_beside_the_event_loop(monkeypatch: pytest.Monke
             assert answered.wait(PATIENCE)
         return decode(data, depth)
 
-    monkeypatch.setattr("bushel.server.body.decode", slowly)
+    monkeypatch.setattr("bushel.server.request_body.decode", slowly)
 
     async def work() -> int:
         async with served(Service()) as port, httpx.AsyncClient() as client:

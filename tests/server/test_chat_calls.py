@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from bushel.core import CallBegin, CallEnd, CallPart, Text, Thought
+from bushel.core import CallBegin, CallEnd, CallPart, TextDelta, ThoughtDelta
 
 from .scripted import Service, chat, events, playing, said
 
 REPLY = playing(
-    [said(tokens=2, deltas=(Thought("Let me "), Thought("see.")))],
-    [said(tokens=1, deltas=(Text("I look."), CallBegin(0, "read")))],
+    [said(tokens=2, deltas=(ThoughtDelta("Let me "), ThoughtDelta("see.")))],
+    [said(tokens=1, deltas=(TextDelta("I look."), CallBegin(0, "read")))],
     [said(tokens=3, deltas=(CallPart(0, '{"path":'), CallPart(0, '"a"}'), CallEnd(0, True)))],
     [said(tokens=1, deltas=(CallBegin(1, "list"), CallPart(1, "{}"), CallEnd(1, True)))],
     [said(finish="tool_calls")],

@@ -14,7 +14,7 @@ from bushel.cli import main
 from bushel.core import GenerationDefaults
 from bushel.core.options import EngineOptions
 from bushel.server.options import ServerOptions
-from bushel.server.spellings import NOTED, NOTED_VALUES, REFUSED
+from bushel.server.other_servers_flags import NOTED, NOTED_VALUES, REFUSED
 
 Capture = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch

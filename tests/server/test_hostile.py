@@ -138,7 +138,7 @@ def test_what_takes_too_long_to_prepare_costs_its_worker_and_nobody_else() -> No
         gate.set()
         pool = Pool(Open("bushel:tiny", False, MediaRules()), 1, 0.1, gate)
         running = asyncio.create_task(pool.run())
-        await pool.facts
+        await pool.model_info
         [first] = [worker.child.pid for worker in pool._workers]
         long = pool.ask(Encode("1", "Tell me more. " * 150_000))
         short = pool.ask(Encode("2", "Hello"))

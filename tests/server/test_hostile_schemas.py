@@ -119,7 +119,7 @@ def test_a_grammar_that_takes_too_long_costs_its_worker_and_nobody_else() -> Non
         gate.set()
         pool = Pool(Open("bushel:tiny", False, MediaRules()), 1, 60.0, gate)
         running = asyncio.create_task(pool.run())
-        await pool.facts
+        await pool.model_info
         [first] = [worker.child.pid for worker in pool._workers]
         endless = json.dumps({"type": "integer", "multipleOf": 999_983})
         asked = [f"start: %json {endless}", 'start: "a"', "start: %json {}", "start: b"]

@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
-from bushel.core.wire import AskStatus, ClearCache, Cleared, Message, Status
-from bushel.server import questions
+from bushel.core.wire import AskStatus, ClearCache, Cleared, Status, WireMessage
+from bushel.server import engine_queries
+from bushel.server.engine_queries import EngineQueries
 from bushel.server.errors import ApiError
-from bushel.server.questions import Questions
 
 
-def asked(*names: str) -> tuple[Questions, list[Message], list[asyncio.Task[dict[str, Any]]]]:
-    sent: list[Message] = []
-    made = Questions(sent.append)
+def asked(
+    *names: str,
+) -> tuple[EngineQueries, list[WireMessage], list[asyncio.Task[dict[str, Any]]]]:
+    sent: list[WireMessage] = []
+    made = EngineQueries(sent.append)
     return made, sent, [asyncio.ensure_future(getattr(made, name)()) for name in names]
 
 
@@ -61,14 +63,14 @@ def test_who_waits_for_an_engine_that_died_is_told() -> None:
 def test_a_busy_engine_is_a_503_and_its_late_word_goes_to_nobody_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(questions, "_CLEAR_SECONDS", 0.01)
+    monkeypatch.setattr(engine_queries, "_CLEAR_SECONDS", 0.01)
 
     async def work() -> None:
         made, _, [late] = asked("clear")
         with pytest.raises(ApiError, match="busy") as raised:
             await late
         assert raised.value.status == 503
-        monkeypatch.setattr(questions, "_CLEAR_SECONDS", 10.0)
+        monkeypatch.setattr(engine_queries, "_CLEAR_SECONDS", 10.0)
         second = asyncio.ensure_future(made.clear())
         await asyncio.sleep(0)
         made.hear(Cleared({"at": 1}))

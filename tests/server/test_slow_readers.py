@@ -15,7 +15,7 @@ from bushel.core import Event, GenerationDefaults, SamplingParams, TokenLogprob
 from bushel.core.params import resolve
 from bushel.core.wire import Submit
 from bushel.server.options import Limits
-from bushel.server.record import Record
+from bushel.server.request_record import Record
 from bushel.server.ticket import SLICE_TOKENS, Live, Ticket
 from tests.server.hostile import CHAT
 from tests.server.scripted import Service, ask, options, said

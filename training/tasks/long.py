@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training.tasks.recall import Fact, facts
+from training.tasks.recall import Fact, model_info
 from training.words import Draw
 
 
@@ -27,7 +27,7 @@ _KINDS = ("notes", "report", "text", "document", "log", "diary", "article", "let
 
 
 def reading(draw: Draw, characters: int) -> tuple[str, list[Fact]]:
-    told = facts(draw, draw.between(2, 7))
+    told = model_info(draw, draw.between(2, 7))
     told = [fact for fact in told if fact.owner] or told
     text = haystack(draw, characters, [fact.told(draw, True) for fact in told])
     return text, told

@@ -1,17 +1,17 @@
 """What was computed for earlier prompts, found again: `prefixes.Prefixes`."""
 
+from bushel.cache.prefix.disk_tier import DiskFetch
 from bushel.cache.prefix.node import Node
-from bushel.cache.prefix.path import Key, key_of
-from bushel.cache.prefix.prefixes import REASONS, Prefixes, Reuse, cannot_restore
-from bushel.cache.prefix.tier import Fetch
+from bushel.cache.prefix.prefix_cache import REASONS, PrefixCache, ReusePlan, cannot_restore
+from bushel.cache.prefix.token_key import Key, key_of
 
 __all__ = [
     "REASONS",
-    "Fetch",
+    "DiskFetch",
     "Key",
     "Node",
-    "Prefixes",
-    "Reuse",
+    "PrefixCache",
+    "ReusePlan",
     "cannot_restore",
     "key_of",
 ]

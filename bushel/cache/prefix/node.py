@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from bushel.cache.prefix.path import Key
+from bushel.cache.prefix.token_key import Key
 
 
-class Held(Protocol):
+class HeldState(Protocol):
     """Something in memory. Never written to again."""
 
     @property
@@ -19,7 +19,7 @@ class Held(Protocol):
     def buffers(self) -> int: ...
 
 
-class Edge(Held, Protocol):
+class Edge(HeldState, Protocol):
     def covers(self, start: int, key: Key) -> bool:
         """Whether it holds the state of exactly these tokens, with `start` others before them."""
 
@@ -42,7 +42,7 @@ class Node:
     children: dict[int, Node]
     edge: Edge | None = None
     file: Place | None = None
-    snapshot: Held | None = None
+    snapshot: HeldState | None = None
     snapshot_file: str | None = None
     sorts: frozenset[str] = frozenset()
     generated: bool = False  # tokens of a reply, which nobody may ever send again

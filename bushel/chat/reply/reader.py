@@ -14,13 +14,22 @@ inside its thoughts has said nothing else.
 
 from __future__ import annotations
 
-from bushel.chat.reply.draft import Draft
-from bushel.chat.reply.format import Offered, Section
-from bushel.chat.reply.formats import GENERIC
-from bushel.chat.reply.formats.harmony import Harmony
-from bushel.chat.reply.sights import sights
-from bushel.chat.reply.thinking import HARMONY
-from bushel.core import CallBegin, CallEnd, CallPart, Delta, FinishReason, Style, Text, Thought
+from bushel.chat.reply.draft_call import DraftCall
+from bushel.chat.reply.marker_sets import marker_sets_for
+from bushel.chat.reply.thinking_formats import HARMONY
+from bushel.chat.tool_parsers import GENERIC
+from bushel.chat.tool_parsers.harmony import Harmony
+from bushel.chat.tool_parsers.tool_format import CallSection, Offered
+from bushel.core import (
+    CallBegin,
+    CallEnd,
+    CallPart,
+    Delta,
+    FinishReason,
+    ReplyFormat,
+    TextDelta,
+    ThoughtDelta,
+)
 
 
 class Reader:
@@ -29,14 +38,14 @@ class Reader:
     opened: the prompt ends inside a thinking block.
     """
 
-    def __init__(self, style: Style, offered: Offered, *, opened: bool = False):
+    def __init__(self, reply_format: ReplyFormat, offered: Offered, *, opened: bool = False):
         self.calls = 0  # that were begun
         self._complete = 0  # of them
         self._offered = offered
-        whole = style.thinking == HARMONY.name
-        offers = offered if style.tools else {}
+        whole = reply_format.thinking == HARMONY.name
+        offers = offered if reply_format.tools else {}
         self._harmony = Harmony(offers, opened=opened) if whole else None
-        self._sights = sights(style, bool(offered))
+        self._sights = marker_sets_for(reply_format, bool(offered))
         self._thinking = opened and bool(self._sights.ends)
         self._newline = self._thinking  # one may follow that is not part of the thoughts
         self._pause = ""  # a newline of thoughts that the ending drops
@@ -44,9 +53,9 @@ class Reader:
         self._fresh = False  # white space that comes is layout
         self._space = ""  # white space that is dropped if a call follows
         self._left = ""  # fed, and not read yet
-        self._section: Section | None = None
+        self._section: CallSection | None = None
         self._tried: str | None = None  # what it was fed while another format may be tried
-        self._draft: Draft | None = None
+        self._draft: DraftCall | None = None
         self._ended = False
         self._out: list[Delta] = []
 
@@ -66,9 +75,9 @@ class Reader:
         while self._left or self._section or self._draft:
             self._step()
         if self._thinking:
-            self._put(Thought(self._pause))
+            self._put(ThoughtDelta(self._pause))
         elif not self._fresh and not (self._quiet and self.calls):
-            self._put(Text(self._space))
+            self._put(TextDelta(self._space))
         return self._taken()
 
     def reason(self, finish: FinishReason) -> FinishReason:
@@ -115,7 +124,7 @@ class Reader:
         text = self._space + text
         words = text.rstrip() if self._sights.formats else text
         self._space = text[len(words) :]
-        self._put(Text(words))
+        self._put(TextDelta(words))
 
     def _enter(self, marker: str) -> None:
         """A marker that was found at the beginning of what is left."""
@@ -133,14 +142,14 @@ class Reader:
 
     # -- calls --
 
-    def _read(self, section: Section) -> bool:
+    def _read(self, section: CallSection) -> bool:
         text, self._left = self._left, ""
         deltas = section.feed(text) if text else []
         if self._ended and not section.done:
             deltas += section.finish()
         if self._tried is not None:
             self._tried += text
-            if deltas and isinstance(deltas[0], Text):
+            if deltas and isinstance(deltas[0], TextDelta):
                 self._section = GENERIC.section(section.start, self._offered, self.calls)
                 self._left, self._tried = self._tried, None
                 return True
@@ -152,7 +161,7 @@ class Reader:
         return True
 
     def _pass(self, delta: Delta) -> None:
-        if isinstance(delta, Text):
+        if isinstance(delta, TextDelta):
             self._say(delta.text)
             return
         if isinstance(delta, CallBegin):
@@ -184,7 +193,7 @@ class Reader:
             self._left = self._left[len(marker) :]
             format = self._sights.format(marker)
             if format and not self._ended:
-                self._draft = Draft(format, marker, self._offered, self.calls)
+                self._draft = DraftCall(format, marker, self._offered, self.calls)
             elif format:
                 self._think(marker)
         return True
@@ -196,13 +205,13 @@ class Reader:
         self._newline = False
         text = self._pause + text
         self._pause = "\n" if text.endswith("\n") else ""
-        self._put(Thought(text[: len(text) - len(self._pause)]))
+        self._put(ThoughtDelta(text[: len(text) - len(self._pause)]))
 
     def _conclude(self) -> None:
         self._thinking, self._pause = False, ""
         self._quiet = self._fresh = True
 
-    def _weigh(self, draft: Draft) -> bool:
+    def _weigh(self, draft: DraftCall) -> bool:
         text, self._left = self._left, ""
         meant = draft.feed(text) and (not self._ended or draft.finish())
         if meant and not self._ended:
@@ -222,14 +231,14 @@ class Reader:
     def _put(self, delta: Delta) -> None:
         """Joins what belongs together, and leaves out what says nothing."""
         last = self._out[-1] if self._out else None
-        if isinstance(delta, Text):
-            if isinstance(last, Text):
-                self._out[-1] = Text(last.text + delta.text)
+        if isinstance(delta, TextDelta):
+            if isinstance(last, TextDelta):
+                self._out[-1] = TextDelta(last.text + delta.text)
             elif delta.text:
                 self._out.append(delta)
-        elif isinstance(delta, Thought):
-            if isinstance(last, Thought):
-                self._out[-1] = Thought(last.text + delta.text)
+        elif isinstance(delta, ThoughtDelta):
+            if isinstance(last, ThoughtDelta):
+                self._out[-1] = ThoughtDelta(last.text + delta.text)
             elif delta.text:
                 self._out.append(delta)
         elif isinstance(delta, CallPart) and isinstance(last, CallPart):

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from bushel.core.conversation import Conversation, Shape, Thinking, ToolCall, Turn
-from bushel.server.anthropic.blocks import Part, each, joined, parts_of, text, unsupported, wrong
+from bushel.server.anthropic.blocks_to_parts import (
+    Part,
+    each,
+    joined,
+    parts_of,
+    text,
+    unsupported,
+    wrong,
+)
 from bushel.server.anthropic.signature import carried
 from bushel.server.anthropic.tools import offer
 
@@ -70,7 +78,7 @@ def _turns(where: str, message: Any, *, passed: bool) -> list[Turn]:
 
 
 def _system(where: str, content: Any) -> Turn | None:
-    """Its blocks as lines of one text; the first may be a client's header (`chat.headers`)."""
+    """Its blocks as lines of one text; the first may be a header (`chat.client_headers`)."""
     said: list[Part] = []
     for here, kind, block in each(where, content):
         if kind != "text":

@@ -10,19 +10,19 @@ from bushel.core import RequestError, SamplingParams
 from bushel.core.conversation import Conversation
 from bushel.core.wire import Made, Prepare
 from bushel.server.access import owner_of
-from bushel.server.answer import Answer
 from bushel.server.anthropic.conversation import conversation_of
 from bushel.server.anthropic.errors import Threaded, documented
-from bushel.server.anthropic.schema import Count, CountRequest, Message, MessagesRequest
+from bushel.server.anthropic.schema import Count, CountRequest, MessageObject, MessagesRequest
 from bushel.server.anthropic.writer import MessageWriter
-from bushel.server.body import JsonRoute, conversation, said_in
 from bushel.server.counting import CountJob
+from bushel.server.disconnect import Awaited
 from bushel.server.errors import ApiError
-from bushel.server.job import Job
+from bushel.server.job import GenerationJob
+from bushel.server.multi_ticket import MultiTicket
 from bushel.server.openai.params import note_unknown, salt
 from bushel.server.openai.schema import Sampling
-from bushel.server.presence import Awaited
-from bushel.server.reply import Reply
+from bushel.server.request_body import JsonRoute, conversation, said_in
+from bushel.server.response import ApiResponse
 
 if TYPE_CHECKING:
     from bushel.server.service import Service
@@ -36,13 +36,13 @@ def message_routes(service: Service) -> APIRouter:
 
     @routes.post(
         "/v1/messages",
-        response_model=Message,
+        response_model=MessageObject,
         responses={200: _streamed(), **documented(work=True)},
         summary="A model's reply to a conversation, as Anthropic's clients ask for it",
     )
     async def messages(body: MessagesRequest, request: Request) -> Response:
         model = _checked(service, body)
-        job = Job(
+        job = GenerationJob(
             request=await conversation(request, lambda: _conversation(said_in(request))),
             params=_params(body),
             model=model,
@@ -55,7 +55,7 @@ def message_routes(service: Service) -> APIRouter:
             reads=True,
         )
 
-        async def writer(answer: Answer) -> MessageWriter:
+        async def writer(answer: MultiTicket) -> MessageWriter:
             return MessageWriter(
                 answer,
                 model,
@@ -63,7 +63,7 @@ def message_routes(service: Service) -> APIRouter:
                 silent=body.max_tokens == 0,
             )
 
-        return Reply(service, [job], writer, stream=bool(body.stream))
+        return ApiResponse(service, [job], writer, stream=bool(body.stream))
 
     @routes.post(
         "/v1/messages/count_tokens",

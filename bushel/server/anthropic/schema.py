@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from bushel.server.anthropic.outline import Messages, System, ToolChoice, Tools
+from bushel.server.anthropic.openapi_schema import Messages, System, ToolChoice, Tools
 from bushel.server.openai.fields import (
     Hint,
     Real,
@@ -105,7 +105,7 @@ class MessageUsage(BaseModel):
     output_tokens: int
 
 
-class Message(BaseModel):
+class MessageObject(BaseModel):
     id: str
     type: Literal["message"]
     role: Literal["assistant"]

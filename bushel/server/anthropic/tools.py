@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from bushel.core.conversation import Conversation, Tool, ToolFunction
-from bushel.server.anthropic.blocks import wrong
+from bushel.server.anthropic.blocks_to_parts import wrong
 from bushel.server.openai.params import note_ignored
 
 MOST_TOOLS = 1024

@@ -15,10 +15,16 @@ from typing import Any
 import msgspec
 
 from bushel.core import Event
-from bushel.server.answer import Answer
-from bushel.server.anthropic.content import Begin, Block, Piece, Step, Steps
+from bushel.server.anthropic.content_blocks import (
+    BlockDelta,
+    BlockEvents,
+    BlockStart,
+    ContentBlock,
+    Step,
+)
 from bushel.server.anthropic.errors import error_bytes
 from bushel.server.errors import ApiError
+from bushel.server.multi_ticket import MultiTicket
 
 _encode = msgspec.json.encode
 _PING = b'event: ping\ndata: {"type":"ping"}\n\n'
@@ -39,15 +45,15 @@ def _event(payload: dict[str, Any]) -> bytes:
 
 
 class MessageWriter:
-    """A `server.reply.Writer`. silent: nothing was to be said, only the prompt to be kept."""
+    """A `server.response.Writer`. silent: nothing was to be said, only the prompt to be kept."""
 
-    def __init__(self, answer: Answer, model: str, *, hides_thoughts: bool, silent: bool):
+    def __init__(self, answer: MultiTicket, model: str, *, hides_thoughts: bool, silent: bool):
         self._ticket = answer.tickets[0]
         self._model = model
         self._hides_thoughts = hides_thoughts
         self._silent = silent
-        self._steps = Steps()
-        self._blocks: list[Block] = []
+        self._steps = BlockEvents()
+        self._blocks: list[ContentBlock] = []
         self._begun = False
         self._tokens = 0
         self._finish: Event | None = None
@@ -70,14 +76,14 @@ class MessageWriter:
         return b"".join(chunks)
 
     def _written(self, step: Step) -> bytes:
-        if isinstance(step, Begin):
+        if isinstance(step, BlockStart):
             block = self._begin(step)
             index = len(self._blocks) - 1
             return _event(
                 {"type": "content_block_start", "index": index, "content_block": block.empty()}
             )
         block, index = self._blocks[-1], len(self._blocks) - 1
-        if isinstance(step, Piece):
+        if isinstance(step, BlockDelta):
             if self._hides_thoughts and block.kind == "thinking":
                 block.pieces.append(step.text)
                 return b""
@@ -102,9 +108,9 @@ class MessageWriter:
     def fold(self, events: Sequence[Event]) -> None:
         for event in events:
             for step in self._read(event):
-                if isinstance(step, Begin):
+                if isinstance(step, BlockStart):
                     self._begin(step)
-                elif isinstance(step, Piece):
+                elif isinstance(step, BlockDelta):
                     self._blocks[-1].pieces.append(step.text)
 
     def whole(self) -> bytes:
@@ -124,9 +130,9 @@ class MessageWriter:
             steps += self._steps.end()
         return steps
 
-    def _begin(self, step: Begin) -> Block:
+    def _begin(self, step: BlockStart) -> ContentBlock:
         call = f"toolu_{self._ticket.id}_{len(self._blocks)}" if step.kind == "tool_use" else ""
-        self._blocks.append(Block(step.kind, call, step.name))
+        self._blocks.append(ContentBlock(step.kind, call, step.name))
         return self._blocks[-1]
 
     @property

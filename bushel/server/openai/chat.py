@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from bushel.core import CallBegin, CallPart, Delta, Event, Text, Thought
+from bushel.core import CallBegin, CallPart, Delta, Event, TextDelta, ThoughtDelta
 from bushel.server import sse
 from bushel.server.access import owner_of
-from bushel.server.answer import Answer
-from bushel.server.body import JsonRoute, conversation
-from bushel.server.job import Job
+from bushel.server.job import GenerationJob
+from bushel.server.multi_ticket import MultiTicket
 from bushel.server.openai.conversation import conversation_of
 from bushel.server.openai.errors import documented
-from bushel.server.openai.logprobs import Encoded, Room, chat_entries
+from bushel.server.openai.logprobs import EncodedLogprobs, ReplyRoom, chat_entries
 from bushel.server.openai.params import chat_params, check_amount, note_unknown, salt
 from bushel.server.openai.schema import ChatRequest
 from bushel.server.openai.shapes import ChatCompletion, streamed
 from bushel.server.openai.stream import Chunked
 from bushel.server.openai.totals import Totals
-from bushel.server.reply import Reply
+from bushel.server.request_body import JsonRoute, conversation
+from bushel.server.response import ApiResponse
 
 if TYPE_CHECKING:
     from bushel.server.service import Service
@@ -48,7 +48,7 @@ def chat_routes(service: Service) -> APIRouter:
         model = service.names.resolve(body.model)
         params = chat_params(body)
         check_amount(service, 1, params, _REPLY_TOKENS)
-        job = Job(
+        job = GenerationJob(
             request=await conversation(request, lambda: conversation_of(body)),
             params=params,
             model=model,
@@ -61,10 +61,10 @@ def chat_routes(service: Service) -> APIRouter:
             reads=True,
         )
 
-        async def writer(answer: Answer) -> ChatWriter:
+        async def writer(answer: MultiTicket) -> ChatWriter:
             return ChatWriter(service, answer, body, model)
 
-        return Reply(service, [job], writer, stream=bool(body.stream))
+        return ApiResponse(service, [job], writer, stream=bool(body.stream))
 
     return routes
 
@@ -82,16 +82,16 @@ class _Call(msgspec.Struct):
 class _Folded(msgspec.Struct):
     """One choice so far. The texts stay apart, since joining them each time costs their square."""
 
-    logprobs: Encoded
+    logprobs: EncodedLogprobs
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[_Call] = []
     finish_reason: str | None = None
 
     def add(self, delta: Delta) -> None:
-        if isinstance(delta, Text):
+        if isinstance(delta, TextDelta):
             self.texts.append(delta.text)
-        elif isinstance(delta, Thought):
+        elif isinstance(delta, ThoughtDelta):
             self.thoughts.append(delta.text)
         elif isinstance(delta, CallBegin):
             self.calls.append(_Call(_new_id(), delta.name))
@@ -114,9 +114,9 @@ def _new_id() -> str:
 
 def _delta(delta: Delta) -> bytes:
     """As a chunk's `delta`; empty for what chunks do not tell."""
-    if isinstance(delta, Text):
+    if isinstance(delta, TextDelta):
         return b'{"content":' + _encode(delta.text) + b"}"
-    if isinstance(delta, Thought):  # clients read one of two names
+    if isinstance(delta, ThoughtDelta):  # clients read one of two names
         text = _encode(delta.text)
         return b'{"reasoning_content":' + text + b',"reasoning":' + text + b"}"
     if isinstance(delta, CallBegin):
@@ -134,7 +134,7 @@ class ChatWriter(Chunked):
     | head | index | "delta": ... | "logprobs": ... | "finish_reason": ... | tail |
     """
 
-    def __init__(self, service: Service, answer: Answer, body: ChatRequest, model: str):
+    def __init__(self, service: Service, answer: MultiTicket, body: ChatRequest, model: str):
         self._vocabulary = service.vocabulary
         self._totals = Totals(answer, body)
         self._logprobs = bool(body.logprobs)
@@ -142,8 +142,8 @@ class ChatWriter(Chunked):
         head = _encode({**self._fields, "object": "chat.completion.chunk"})[:-1]
         self._head = b"data: " + head + b',"choices":['
         self._indexed = [self._head + b'{"index":%d,"delta":' % at for at in range(answer.choices)]
-        room = Room(service.options.limits.reply_bytes)
-        self._folded = [_Folded(Encoded(room)) for _ in range(answer.choices)]
+        room = ReplyRoom(service.options.limits.reply_bytes)
+        self._folded = [_Folded(EncodedLogprobs(room)) for _ in range(answer.choices)]
 
     # -- a stream --------------------------------------------------------------------------
 

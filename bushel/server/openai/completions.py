@@ -12,11 +12,10 @@ from fastapi import APIRouter, Request, Response
 from bushel.core import Event
 from bushel.server import sse
 from bushel.server.access import owner_of
-from bushel.server.answer import Answer
-from bushel.server.body import JsonRoute
-from bushel.server.job import Job
+from bushel.server.job import GenerationJob
+from bushel.server.multi_ticket import MultiTicket
 from bushel.server.openai.errors import documented
-from bushel.server.openai.logprobs import Encoded, LegacyLogprobs, Room
+from bushel.server.openai.logprobs import EncodedLogprobs, LegacyLogprobs, ReplyRoom
 from bushel.server.openai.params import (
     check_amount,
     check_ids,
@@ -28,7 +27,8 @@ from bushel.server.openai.schema import CompletionRequest
 from bushel.server.openai.shapes import Completion, streamed
 from bushel.server.openai.stream import Chunked
 from bushel.server.openai.totals import Totals
-from bushel.server.reply import Reply
+from bushel.server.request_body import JsonRoute
+from bushel.server.response import ApiResponse
 
 if TYPE_CHECKING:
     from bushel.server.service import Service
@@ -53,7 +53,7 @@ def completion_routes(service: Service) -> APIRouter:
         check_amount(service, len(body.prompt), params, _REPLY_TOKENS)
         check_ids(service, body.prompt)
         jobs = [
-            Job(
+            GenerationJob(
                 request={"prompt" if isinstance(prompt, str) else "prompt_token_ids": prompt},
                 params=params,
                 model=model,
@@ -67,16 +67,16 @@ def completion_routes(service: Service) -> APIRouter:
             for prompt in body.prompt
         ]
 
-        async def writer(answer: Answer) -> CompletionWriter:
+        async def writer(answer: MultiTicket) -> CompletionWriter:
             echoed = await _echoed(service, answer, body) if body.echo else None
             return CompletionWriter(service, answer, body, model, echoed)
 
-        return Reply(service, jobs, writer, stream=bool(body.stream))
+        return ApiResponse(service, jobs, writer, stream=bool(body.stream))
 
     return routes
 
 
-async def _echoed(service: Service, answer: Answer, body: CompletionRequest) -> list[str]:
+async def _echoed(service: Service, answer: MultiTicket, body: CompletionRequest) -> list[str]:
     """Every prompt as text."""
 
     async def text(prompt: str | list[int], ids: tuple[int, ...]) -> str:
@@ -110,16 +110,16 @@ class _Part(msgspec.Struct):
 class _Whole(msgspec.Struct):
     """One choice so far."""
 
-    room: Room
+    room: ReplyRoom
     texts: list[str] = []
-    logprobs: dict[str, Encoded] = {}
+    logprobs: dict[str, EncodedLogprobs] = {}
     finish_reason: str | None = None
 
     def add(self, part: _Part) -> None:
         self.texts += part.texts
         self.finish_reason = part.finish_reason or self.finish_reason
         for name, values in (part.logprobs or {}).items():
-            self.logprobs.setdefault(name, Encoded(self.room)).add(values)
+            self.logprobs.setdefault(name, EncodedLogprobs(self.room)).add(values)
 
     def choice(self, index: int) -> dict[str, Any]:
         return {
@@ -136,7 +136,7 @@ class CompletionWriter(Chunked):
     def __init__(
         self,
         service: Service,
-        answer: Answer,
+        answer: MultiTicket,
         body: CompletionRequest,
         model: str,
         echoed: Sequence[str] | None,
@@ -153,7 +153,7 @@ class CompletionWriter(Chunked):
             if body.logprobs is None
             else [LegacyLogprobs(service.vocabulary) for _ in range(count)]
         )
-        room = Room(service.options.limits.reply_bytes)
+        room = ReplyRoom(service.options.limits.reply_bytes)
         self._whole = [_Whole(room) for _ in range(count)]
         self._told = [0] * count  # of each prompt's tokens, those whose log-probabilities are
         self._fields = {

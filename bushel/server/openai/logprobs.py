@@ -13,7 +13,7 @@ from bushel.core import TokenLogprob
 from bushel.server.errors import reply_too_large
 
 if TYPE_CHECKING:
-    from bushel.server.vocabulary import Vocabulary
+    from bushel.text.vocabulary import Vocabulary
 
 # JSON has no infinity; this is what OpenAI's API writes for a token that cannot come.
 _LOWEST = -9999.0
@@ -43,7 +43,7 @@ def chat_entries(vocabulary: Vocabulary, found: Iterable[TokenLogprob]) -> list[
     ]
 
 
-class Room:
+class ReplyRoom:
     """Bytes that a reply may still grow by."""
 
     def __init__(self, most: int):
@@ -55,10 +55,10 @@ class Room:
             raise reply_too_large(self._most)
 
 
-class Encoded:
+class EncodedLogprobs:
     """Elements of a JSON list, encoded as they come: all at once would keep everyone waiting."""
 
-    def __init__(self, room: Room):
+    def __init__(self, room: ReplyRoom):
         self._room = room
         self._pieces: list[bytes] = []
 

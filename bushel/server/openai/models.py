@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ModelName = Annotated[str, Path(min_length=1, max_length=256)]
 
 
-class Model(BaseModel):
+class ModelCard(BaseModel):
     id: str
     object: Literal["model"] = "model"
     created: int
@@ -39,7 +39,7 @@ class ModelList(BaseModel):
     """All of them, whatever part was asked for."""
 
     object: Literal["list"] = "list"
-    data: list[Model]
+    data: list[ModelCard]
     has_more: Literal[False] = False
     first_id: str
     last_id: str
@@ -49,9 +49,9 @@ def model_routes(service: Service) -> APIRouter:
     routes = APIRouter()
     created = int(time.time())
 
-    def model(name: str) -> Model:
-        context = service.facts.context if service.facts else None
-        return Model(
+    def model(name: str) -> ModelCard:
+        context = service.model_info.context if service.model_info else None
+        return ModelCard(
             id=name,
             created=created,
             root=service.names.main,
@@ -70,7 +70,7 @@ def model_routes(service: Service) -> APIRouter:
     missing: dict[int | str, dict[str, Any]] = documented(more={404: "No such model."})
 
     @routes.get("/v1/models/{model_id:path}", responses=missing, summary="One model")
-    async def one_model(model_id: ModelName) -> Model:
+    async def one_model(model_id: ModelName) -> ModelCard:
         service.names.resolve(model_id)
         return model(model_id)
 

@@ -69,7 +69,7 @@ def salt(service: Service, headers: Headers, body: SamplingFields) -> str:
 
 def check_ids(service: Service, prompts: Sequence[str | list[int]]) -> None:
     """Said here, an error names the field that the client knows."""
-    vocab = service.facts.vocab if service.facts else None
+    vocab = service.model_info.vocab if service.model_info else None
     if vocab and any(max(it) >= vocab for it in prompts if not isinstance(it, str)):
         raise ApiError(400, f"prompt must have token ids below {vocab}.", param="prompt")
 
@@ -106,7 +106,11 @@ def check_amount(service: Service, prompts: int, params: SamplingParams, default
 
 def _reply_tokens(service: Service, params: SamplingParams, default: int) -> int:
     """The most that a reply of theirs may have: as asked for, or as it is when nobody asks."""
-    facts, stated = service.facts, service.options.defaults.max_tokens
-    model = facts.defaults.max_tokens if facts else None
+    model_info, stated = service.model_info, service.options.defaults.max_tokens
+    model = model_info.defaults.max_tokens if model_info else None
     tokens = next((it for it in (params.max_tokens, stated, model) if it is not None), default)
-    return tokens if facts is None or facts.context is None else min(tokens, facts.context)
+    return (
+        tokens
+        if model_info is None or model_info.context is None
+        else min(tokens, model_info.context)
+    )

@@ -8,7 +8,7 @@ from bushel.server.openai.errors import error_bytes
 
 
 class Chunked:
-    """Part of a `server.reply.Writer`."""
+    """Part of a `server.response.Writer`."""
 
     def keepalive(self) -> bytes:
         return sse.KEEPALIVE

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from bushel.server.answer import Answer
+from bushel.server.multi_ticket import MultiTicket
 from bushel.server.openai.schema import Sampling
 from bushel.server.openai.shapes import usage_of
 
@@ -16,7 +16,7 @@ _encode = msgspec.json.encode
 class Totals:
     """`tokens` is the writer's to count."""
 
-    def __init__(self, answer: Answer, body: Sampling):
+    def __init__(self, answer: MultiTicket, body: Sampling):
         self._answer = answer
         self._at_end = body.wants_usage
         self._running = body.wants_running_usage

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from bushel.core.conversation import Conversation, Shape, Thinking
+from bushel.server.responses.errors import wrong
 from bushel.server.responses.items import Find, Item, items_of
+from bushel.server.responses.items_to_messages import turns_of
 from bushel.server.responses.tools import Offers, chosen, offers_of
-from bushel.server.responses.turns import turns_of
-from bushel.server.responses.wrong import wrong
 
 
 @dataclass(frozen=True)
-class Talk:
+class ResponseConversation:
     """A request as it was understood.
 
     items: its own input, complete, without what came before it. offers: the tools by the names
@@ -34,7 +34,9 @@ def conversation_of(
     return understood(body, earlier, find).conversation
 
 
-def understood(body: Mapping[str, Any], earlier: Sequence[Item], find: Find) -> Talk:
+def understood(
+    body: Mapping[str, Any], earlier: Sequence[Item], find: Find
+) -> ResponseConversation:
     """earlier: the items of the response that this one goes on from. ApiError names what is
     wrong, and where."""
     said = body.get("input")
@@ -56,7 +58,7 @@ def understood(body: Mapping[str, Any], earlier: Sequence[Item], find: Find) -> 
         conversation["shape"] = shape
     if body.get("chat_template_kwargs"):
         conversation["chat_template_kwargs"] = dict(body["chat_template_kwargs"])
-    return Talk(conversation, items, offers)
+    return ResponseConversation(conversation, items, offers)
 
 
 def _thinking(reasoning: Mapping[str, Any] | None) -> Thinking | None:

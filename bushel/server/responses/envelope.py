@@ -38,7 +38,7 @@ class Envelope:
             **self._head,
             "status": status,
             "completed_at": int(time.time()) if status == "completed" else None,
-            "error": None if error is None else told(error),
+            "error": None if error is None else announced(error),
             "incomplete_details": cut,
             "output": output or [],
             "usage": usage,
@@ -83,7 +83,7 @@ def _asked(body: ResponsesRequest, model: str) -> dict[str, Any]:
     }
 
 
-def told(error: ApiError) -> dict[str, Any]:
+def announced(error: ApiError) -> dict[str, Any]:
     """An error in the words that the API has for it."""
     if error.code == _OVERFLOW:
         return {"code": _OVERFLOW, "message": error.message}

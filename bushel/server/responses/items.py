@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bushel.server.errors import ApiError
-from bushel.server.responses.wrong import wrong
+from bushel.server.responses.errors import wrong
 
 Item = dict[str, Any]
 # The item of an id, if it is known.

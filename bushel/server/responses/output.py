@@ -9,31 +9,31 @@ A reply that is not streamed is the same, with nobody to listen.
 from __future__ import annotations
 
 from bushel.core import Event
-from bushel.core.delta import CallBegin, CallEnd, CallPart, Text, Thought
-from bushel.server.responses.growing import (
-    Call,
-    CustomCall,
+from bushel.core.delta import CallBegin, CallEnd, CallPart, TextDelta, ThoughtDelta
+from bushel.server.responses.items import Item
+from bushel.server.responses.output_items import (
+    CustomCallItem,
     Entries,
-    Growing,
-    Message,
-    Reasoning,
+    FunctionCallItem,
+    ItemEvents,
+    MessageItem,
+    OutputItem,
+    ReasoningItem,
     Say,
     Status,
-    Telling,
 )
-from bushel.server.responses.items import Item
 from bushel.server.responses.tools import Offers
 
 
-class Output:
+class ItemOutput:
     """Takes a reply's events in order, then its `end`."""
 
-    def __init__(self, say: Say, offers: Offers, telling: Telling):
+    def __init__(self, say: Say, offers: Offers, telling: ItemEvents):
         self._say = say
         self._offers = offers
         self._telling = telling
-        self._all: list[Growing] = []
-        self._open: Growing | None = None
+        self._all: list[OutputItem] = []
+        self._open: OutputItem | None = None
         self._space = ""  # what was said of an item that has nothing else yet
         self._entries: Entries = []  # of tokens that are not text yet
 
@@ -45,16 +45,16 @@ class Output:
         """entries: the log-probabilities of those of its tokens that are shown."""
         self._entries += entries
         for delta in event.deltas:
-            if isinstance(delta, Text):
+            if isinstance(delta, TextDelta):
                 self._text(delta.text)
                 continue
             self._entries = []
-            if isinstance(delta, Thought):
+            if isinstance(delta, ThoughtDelta):
                 self._thought(delta.text)
             elif isinstance(delta, CallBegin):
                 self._space = ""
                 offer = self._offers[delta.name]
-                kind = Call if offer.kind == "function" else CustomCall
+                kind = FunctionCallItem if offer.kind == "function" else CustomCallItem
                 self._begin(kind(self._say, len(self._all), offer))
             elif isinstance(delta, CallPart):
                 assert self._open is not None
@@ -65,7 +65,7 @@ class Output:
     def end(self, *, cut: bool) -> None:
         """cut: the reply ended by its limit (B24)."""
         if not self._all:
-            self._begin(Message(self._say, 0))
+            self._begin(MessageItem(self._say, 0))
         self._end("incomplete" if cut else "completed")
 
     def lose(self) -> None:
@@ -74,20 +74,20 @@ class Output:
             self._open.status, self._open = "incomplete", None
 
     def _text(self, text: str) -> None:
-        if not isinstance(self._open, Message):
+        if not isinstance(self._open, MessageItem):
             # White space between thoughts and a call is no message.
             if not (text := self._more_than_space(text)):
                 return
-            self._begin(Message(self._say, len(self._all)))
+            self._begin(MessageItem(self._say, len(self._all)))
         entries, self._entries = self._entries, []
-        assert isinstance(self._open, Message)
+        assert isinstance(self._open, MessageItem)
         self._open.add(text, entries)
 
     def _thought(self, text: str) -> None:
-        if not isinstance(self._open, Reasoning):
+        if not isinstance(self._open, ReasoningItem):
             if not (text := self._more_than_space(text)):
                 return
-            self._begin(Reasoning(self._say, len(self._all), self._telling))
+            self._begin(ReasoningItem(self._say, len(self._all), self._telling))
         assert self._open is not None
         self._open.add(text)
 
@@ -97,7 +97,7 @@ class Output:
         self._space = "" if text.strip() else text
         return "" if self._space else text
 
-    def _begin(self, item: Growing) -> None:
+    def _begin(self, item: OutputItem) -> None:
         self._end("completed")
         self._open = item
         self._all.append(item)

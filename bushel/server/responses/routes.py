@@ -12,22 +12,29 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from bushel.server.access import Keys, owner_of
-from bushel.server.answer import Answer
-from bushel.server.body import JsonRoute, aside, conversation
+from bushel.server.access import ApiKeys, owner_of
 from bushel.server.errors import ApiError
-from bushel.server.job import Job
+from bushel.server.job import GenerationJob
+from bushel.server.multi_ticket import MultiTicket
 from bushel.server.openai.errors import documented
 from bushel.server.openai.params import note_ignored, note_unknown, salt
-from bushel.server.reply import Reply
+from bushel.server.request_body import JsonRoute, aside, conversation
+from bushel.server.response import ApiResponse
 from bushel.server.responses.conversation import understood
 from bushel.server.responses.envelope import Envelope, fields_of, refused
+from bushel.server.responses.errors import unsupported, wrong
 from bushel.server.responses.items import Item, references, shown
+from bushel.server.responses.response_shapes import Deleted, ItemList, ResponseObject, streamed
 from bushel.server.responses.schema import ResponsesRequest
-from bushel.server.responses.shapes import Deleted, ItemList, ResponseObject, streamed
-from bushel.server.responses.store import Encoded, Kept, Store, encoded, no_previous, no_response
+from bushel.server.responses.store import (
+    EncodedItems,
+    Kept,
+    Store,
+    encoded,
+    no_previous,
+    no_response,
+)
 from bushel.server.responses.writer import ResponseWriter
-from bushel.server.responses.wrong import unsupported, wrong
 
 if TYPE_CHECKING:
     from bushel.server.service import Service
@@ -63,7 +70,7 @@ def response_routes(service: Service) -> APIRouter:
             raise ApiError(426, "There are no WebSockets here: POST it.", code="upgrade_required")
         raise HTTPException(405, headers={"allow": "POST"})
 
-    _kept_routes(routes, store, Keys(service.options))
+    _kept_routes(routes, store, ApiKeys(service.options))
     return routes
 
 
@@ -94,7 +101,7 @@ async def _create(
     own = await aside(request, lambda: encoded(talk.items if body.kept else ()))
     asked = await aside(request, lambda: fields_of(body, model))
     stream = bool(body.stream)
-    job = Job(
+    job = GenerationJob(
         request=await conversation(request, lambda: talk.conversation),
         params=body.params(body.max_output_tokens, body.logprobs),
         model=model,
@@ -107,7 +114,7 @@ async def _create(
         reads=True,
     )
 
-    async def writer(answer: Answer) -> ResponseWriter:
+    async def writer(answer: MultiTicket) -> ResponseWriter:
         name = f"{_PREFIX}{answer.id}"
 
         def keep(payload: bytes, output: list[Item]) -> None:
@@ -129,7 +136,7 @@ async def _aside(work: Callable[[], T], size: int) -> T:
     return work() if size < _LARGE else await asyncio.to_thread(work)
 
 
-def _check_amount(service: Service, kept: Sequence[Encoded]) -> None:
+def _check_amount(service: Service, kept: Sequence[EncodedItems]) -> None:
     """What is only named, and may be named often, counts like what is sent."""
     most = service.options.limits.body_bytes
     if sum(len(it.json) for it in kept) > most:
@@ -140,7 +147,7 @@ def _check_amount(service: Service, kept: Sequence[Encoded]) -> None:
         )
 
 
-class _Reply(Reply):
+class _Reply(ApiResponse):
     """What is wrong with a conversation is told by the names that its fields have here."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -151,7 +158,7 @@ class _Reply(Reply):
             raise
 
 
-def _earlier(store: Store, owner: str, own_salt: str, name: str | None) -> tuple[Encoded, ...]:
+def _earlier(store: Store, owner: str, own_salt: str, name: str | None) -> tuple[EncodedItems, ...]:
     if name is None:
         return ()
     kept = store.get(owner, name)
@@ -163,7 +170,7 @@ def _earlier(store: Store, owner: str, own_salt: str, name: str | None) -> tuple
 # -- responses that are kept --------------------------------------------------------------------
 
 
-def _kept_routes(routes: APIRouter, store: Store, keys: Keys) -> None:
+def _kept_routes(routes: APIRouter, store: Store, keys: ApiKeys) -> None:
     errors = documented(more=_MISSING)
 
     def owner(request: Request, name: str) -> str:
@@ -237,7 +244,7 @@ def _kept_routes(routes: APIRouter, store: Store, keys: Keys) -> None:
         return _page(items[:limit], more=len(items) > limit)
 
 
-def _page(items: list[Encoded], *, more: bool) -> ItemList:
+def _page(items: list[EncodedItems], *, more: bool) -> ItemList:
     return ItemList(
         data=[shown(it.item()) for it in items],
         first_id=items[0].id if items else None,

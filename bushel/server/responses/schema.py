@@ -21,7 +21,7 @@ from bushel.server.openai.fields import (
 )
 from bushel.server.openai.sampling import SamplingFields
 from bushel.server.openai.schema import StreamOptions
-from bushel.server.responses.outline import CHOICE, INPUT, TOOLS
+from bushel.server.responses.openapi_schema import CHOICE, INPUT, TOOLS
 
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED = "reasoning.encrypted_content"

@@ -38,14 +38,14 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedItems:
     """An item."""
 
     id: str
     json: bytes
 
     @classmethod
-    def of(cls, item: Item) -> Encoded:
+    def of(cls, item: Item) -> EncodedItems:
         return cls(item["id"], msgspec.json.encode(item))
 
     def item(self) -> Item:
@@ -62,9 +62,9 @@ class Kept:
     owner: str
     salt: str
     payload: bytes
-    earlier: tuple[Encoded, ...]
-    own: tuple[Encoded, ...]
-    output: tuple[Encoded, ...]
+    earlier: tuple[EncodedItems, ...]
+    own: tuple[EncodedItems, ...]
+    output: tuple[EncodedItems, ...]
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,21 +72,21 @@ class Kept:
         object.__setattr__(self, "size", len(self.payload) + items)
 
     @property
-    def conversation(self) -> tuple[Encoded, ...]:
+    def conversation(self) -> tuple[EncodedItems, ...]:
         return (*self.earlier, *self.own, *self.output)
 
     @cached_property
-    def named(self) -> dict[str, Encoded]:
+    def named(self) -> dict[str, EncodedItems]:
         """Of what it added, the first item of each id."""
         return {it.id: it for it in reversed(self.added)}
 
     @property
-    def added(self) -> tuple[Encoded, ...]:
+    def added(self) -> tuple[EncodedItems, ...]:
         return (*self.own, *self.output)
 
 
-def encoded(items: Iterable[Item]) -> tuple[Encoded, ...]:
-    return tuple(map(Encoded.of, items))
+def encoded(items: Iterable[Item]) -> tuple[EncodedItems, ...]:
+    return tuple(map(EncodedItems.of, items))
 
 
 _Key = tuple[str, str]  # an owner, and an id
@@ -142,7 +142,7 @@ class Store:
         found = self.find(owner, salt, name)
         return None if found is None else found.item()
 
-    def find(self, owner: str, salt: str, name: str) -> Encoded | None:
+    def find(self, owner: str, salt: str, name: str) -> EncodedItems | None:
         origin = self._origins.get((owner, name))
         kept = self.get(*origin) if origin is not None else None
         return None if kept is None or kept.salt != salt else kept.named[name]

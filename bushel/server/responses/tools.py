@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from bushel.core.conversation import Tool, ToolFunction
 from bushel.server.openai.params import note_ignored
+from bushel.server.responses.errors import wrong
 from bushel.server.responses.items import Item
-from bushel.server.responses.wrong import wrong
 
 MOST_TOOLS = 4096
 # As in `openai.tools`.

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bushel.core import Event
-from bushel.server.answer import Answer
 from bushel.server.errors import ApiError
-from bushel.server.openai.logprobs import Room, chat_entries
+from bushel.server.multi_ticket import MultiTicket
+from bushel.server.openai.logprobs import ReplyRoom, chat_entries
 from bushel.server.responses.envelope import Envelope, Frames, Status
-from bushel.server.responses.growing import Entries, Telling
 from bushel.server.responses.items import Item
-from bushel.server.responses.output import Output
+from bushel.server.responses.output import ItemOutput
+from bushel.server.responses.output_items import Entries, ItemEvents
 from bushel.server.responses.schema import ResponsesRequest
+from bushel.server.responses.token_tally import Tally
 from bushel.server.responses.tools import Offers
-from bushel.server.responses.usage import Tally
 
 if TYPE_CHECKING:
     from bushel.server.service import Service
@@ -30,12 +30,12 @@ Keep = Callable[[bytes, list[Item]], None]
 
 
 class ResponseWriter:
-    """A `server.reply.Writer`. keep: what to do with a response that has ended well."""
+    """A `server.response.Writer`. keep: what to do with a response that has ended well."""
 
     def __init__(
         self,
         service: Service,
-        answer: Answer,
+        answer: MultiTicket,
         envelope: Envelope,
         body: ResponsesRequest,
         offers: Offers,
@@ -45,13 +45,13 @@ class ResponseWriter:
         self._logprobs = body.logprobs is not None
         self._envelope = envelope
         self._keep = keep
-        self._room = Room(service.options.limits.reply_bytes // _TOLD)
+        self._room = ReplyRoom(service.options.limits.reply_bytes // _TOLD)
         self._tally = Tally(answer)
         self._frames = Frames()
         self._said: list[bytes] = []
         self._streams = False
         self._cut = False
-        self._output = Output(self._say, offers, Telling(body.summarised, body.encrypted))
+        self._output = ItemOutput(self._say, offers, ItemEvents(body.summarised, body.encrypted))
 
     def _say(self, kind: str, fields: dict[str, Any]) -> None:
         if self._streams:

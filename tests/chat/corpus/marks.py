@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from bushel.chat.headers import KNOWN
+from bushel.chat.client_headers import KNOWN
 
 _MARK = "q7m{}z"
 _NUMBER = 7300000000

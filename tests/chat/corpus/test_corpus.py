@@ -16,12 +16,12 @@ from zlib import crc32
 
 import pytest
 
-from bushel.chat.inline import with_writer, writer_of
-from bushel.chat.probe import abilities_of
 from bushel.chat.prompt import prepare, read
-from bushel.chat.template import Abilities
+from bushel.chat.template.abilities import Abilities
+from bushel.chat.template.inline_calls import with_writer, writer_of
+from bushel.chat.template.template_probe import abilities_of
 from bushel.core import RequestError
-from bushel.core.options import Manner
+from bushel.core.options import ChatOptions
 from tests.chat.corpus.bodies import NAMES, OWN, conversation
 from tests.chat.corpus.marks import Marked, marked
 from tests.chat.talks import common
@@ -232,6 +232,6 @@ def test_control_a_hoisted_system_message_changes_what_came_before() -> None:
     one, two = (conversation(f"messages_middle_system_turn{at}") for at in (2, 3))
     shared = []
     for hoist in (False, True):
-        ids = [prepare(host, it, manner=Manner(hoist=hoist)).ids for it in (one, two)]
+        ids = [prepare(host, it, chat_options=ChatOptions(hoist=hoist)).ids for it in (one, two)]
         shared.append(common(*ids))
     assert shared[0] > shared[1] + 50

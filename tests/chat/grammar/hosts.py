@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 import bushel
-from bushel.core import SamplingParams, Style
+from bushel.core import ReplyFormat, SamplingParams
+from bushel.core.checkpoint import read_checkpoint
 from bushel.core.params import resolve
-from bushel.engine.grammar import compiled, vocabulary
-from bushel.engine.reply import Reply
 from bushel.models import Preparer
-from bushel.models.checkpoint import read_checkpoint
-from bushel.models.tokenizer import load_tokenizer
+from bushel.text.detokenizer import OutputProcessor
+from bushel.text.grammar_compiler import compiled, vocabulary
+from bushel.text.tokenizer import load_tokenizer
 
 TINY = Path(str(bushel.__file__)).parent / "tiny"
 _FILES = ("tokenizer.json", "tokenizer_config.json", "config.json", "generation_config.json")
@@ -59,7 +59,7 @@ def takes(host: Preparer, grammar: str, text: str) -> bool:
 def replies(
     host: Preparer,
     grammar: str,
-    style: Style,
+    reply_format: ReplyFormat,
     count: int,
     hints: Sequence[str],
     seed: int = 0,
@@ -92,14 +92,14 @@ def replies(
             ids += take
         else:
             raise AssertionError(f"no end: {host.tokenizer.decode(ids)[-300:]!r}")
-        found.append(_text(host, ids, style))
+        found.append(_text(host, ids, reply_format))
     return found
 
 
-def _text(host: Preparer, ids: Sequence[int], style: Style) -> str:
+def _text(host: Preparer, ids: Sequence[int], reply_format: ReplyFormat) -> str:
     ends = host.tokenizer.end_ids
     decoding = resolve(SamplingParams(), host.defaults, vocab=host.vocab, end_ids=ends)
-    reply = Reply(host.tokenizer.decode, replace(decoding, markers=style.markers))
+    reply = OutputProcessor(host.tokenizer.decode, replace(decoding, markers=reply_format.markers))
     for token in ids:
         reply.add(token)
     reply.finish()

@@ -10,12 +10,12 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from bushel.chat.grammar import guide_of
-from bushel.chat.grammar.calls import FORMS
-from bushel.chat.reply.formats import FORMATS
-from bushel.chat.reply.pick import pick_style
+from bushel.chat.reply.pick_format import pick_style
 from bushel.chat.reply.reader import Reader
-from bushel.core import CallBegin, CallEnd, CallPart, RequestError, Style, Text
+from bushel.chat.structured_output import constraint_of
+from bushel.chat.structured_output.call_grammars import FORMS
+from bushel.chat.tool_parsers import FORMATS
+from bushel.core import CallBegin, CallEnd, CallPart, ReplyFormat, RequestError, TextDelta
 from bushel.models import Preparer
 from tests.chat.grammar.hosts import host, replies, takes
 
@@ -97,19 +97,19 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return made
 
 
-def style_of(name: str, host: Preparer) -> Style:
+def style_of(name: str, host: Preparer) -> ReplyFormat:
     thinking = "harmony" if name == "harmony" else "think"
     return pick_style("", host.tokenizer.controls, tools=name, thinking=thinking)
 
 
-def read(style: Style, text: str) -> tuple[list[tuple[str, Any]], str]:
+def read(reply_format: ReplyFormat, text: str) -> tuple[list[tuple[str, Any]], str]:
     """The calls of a reply, all of them complete, and what else it says."""
-    reader = Reader(style, OFFERED)
+    reader = Reader(reply_format, OFFERED)
     deltas = reader.feed(text) + reader.finish()
     names = [it.name for it in deltas if isinstance(it, CallBegin)]
     assert [it.complete for it in deltas if isinstance(it, CallEnd)] == [True] * len(names), text
     parts = [it for it in deltas if isinstance(it, CallPart)]
-    said = "".join(it.text for it in deltas if isinstance(it, Text))
+    said = "".join(it.text for it in deltas if isinstance(it, TextDelta))
     calls = [
         (name, json.loads("".join(it.json for it in parts if it.index == at)))
         for at, name in enumerate(names)
@@ -121,13 +121,15 @@ def random_replies(
     hosts: Any, name: str, special: bool, request: dict[str, Any], end: float = 0.5
 ) -> list[tuple[list[tuple[str, Any]], str]]:
     it = hosts(SPECIAL[name] if special else ())
-    style = style_of(name, it)
-    guide = guide_of(style, {"messages": [], "tools": TOOLS, **request}, opened=False, host=it)
-    assert guide is not None
-    assert guide.grammar is not None
+    reply_format = style_of(name, it)
+    constraint = constraint_of(
+        reply_format, {"messages": [], "tools": TOOLS, **request}, opened=False, host=it
+    )
+    assert constraint is not None
+    assert constraint.grammar is not None
     hints = [*CLOSING, *(FORMATS[name].starts if name in FORMATS else ())]
-    texts = replies(it, guide.grammar, style, 3, hints, end=end)
-    found = [read(style, text) for text in texts]
+    texts = replies(it, constraint.grammar, reply_format, 3, hints, end=end)
+    found = [read(reply_format, text) for text in texts]
     for calls, _ in found:
         for called, arguments in calls:
             jsonschema_rs.validate(OFFERED[called], arguments)
@@ -163,13 +165,13 @@ def test_strict_tools_leave_plain_text_alone(hosts: Any) -> None:
     for name in FORMS:
         if name == "harmony":
             continue
-        style = style_of(name, it)
-        guide = guide_of(style, {"tools": TOOLS}, opened=False, host=it)
-        assert guide is not None
-        assert takes(it, guide.grammar or "", "Hello. <b>1 < 2</b>"), name
-        assert takes(it, guide.grammar or "", "<think>Hm.</think>\n\nHello."), name
+        reply_format = style_of(name, it)
+        constraint = constraint_of(reply_format, {"tools": TOOLS}, opened=False, host=it)
+        assert constraint is not None
+        assert takes(it, constraint.grammar or "", "Hello. <b>1 < 2</b>"), name
+        assert takes(it, constraint.grammar or "", "<think>Hm.</think>\n\nHello."), name
         begins = [f"See {start}\nhello" for start in FORMATS[name].starts if len(start) > 1]
-        assert not all(takes(it, guide.grammar or "", text) for text in begins), name
+        assert not all(takes(it, constraint.grammar or "", text) for text in begins), name
 
 
 def test_a_deferred_tool_can_be_called_once_the_model_knows_it(hosts: Any) -> None:
@@ -178,31 +180,31 @@ def test_a_deferred_tool_can_be_called_once_the_model_knows_it(hosts: Any) -> No
     call = '<tool_call>\n{"name": "stop", "arguments": {}}\n</tool_call>'
     for messages, good in (([], False), (told, True)):
         request = {"messages": messages, "tools": later, "tool_choice": "required"}
-        guide = guide_of(Style("hermes"), request, opened=False, host=hosts(()))
-        assert guide is not None
-        assert takes(hosts(()), guide.grammar or "", call) == good
+        constraint = constraint_of(ReplyFormat("hermes"), request, opened=False, host=hosts(()))
+        assert constraint is not None
+        assert takes(hosts(()), constraint.grammar or "", call) == good
 
 
 def test_calls_that_nobody_asked_to_hold_are_not_held(hosts: Any) -> None:
     tools = [{"type": "function", "function": {"name": "f", "parameters": FIND}}]
-    style = style_of("hermes", hosts(()))
-    assert guide_of(style, {"tools": tools}, opened=False, host=hosts(())) is None
-    assert guide_of(style, {"messages": []}, opened=False, host=hosts(())) is None
+    reply_format = style_of("hermes", hosts(()))
+    assert constraint_of(reply_format, {"tools": tools}, opened=False, host=hosts(())) is None
+    assert constraint_of(reply_format, {"messages": []}, opened=False, host=hosts(())) is None
 
 
 @pytest.mark.parametrize(
     ("style", "request_", "param"),
     [
-        (Style(), {"tools": TOOLS, "tool_choice": "required"}, "tool_choice"),
-        (Style("hermes"), {"tools": [], "tool_choice": "required"}, "tool_choice"),
-        (Style("hermes"), {"tools": TOOLS, "tool_choice": {"name": "none"}}, "tool_choice"),
+        (ReplyFormat(), {"tools": TOOLS, "tool_choice": "required"}, "tool_choice"),
+        (ReplyFormat("hermes"), {"tools": [], "tool_choice": "required"}, "tool_choice"),
+        (ReplyFormat("hermes"), {"tools": TOOLS, "tool_choice": {"name": "none"}}, "tool_choice"),
     ],
 )
 def test_a_call_that_cannot_be_enforced_is_refused_by_name(
-    hosts: Any, style: Style, request_: dict[str, Any], param: str
+    hosts: Any, reply_format: ReplyFormat, request_: dict[str, Any], param: str
 ) -> None:
     with pytest.raises(RequestError) as refused:
-        guide_of(style, request_, opened=False, host=hosts(()))
+        constraint_of(reply_format, request_, opened=False, host=hosts(()))
     assert refused.value.param == param
 
 
@@ -210,10 +212,10 @@ def test_what_cannot_be_enforced_is_left_out_unless_a_tool_is_strict(hosts: Any)
     odd = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
     tool = {"name": "odd", "parameters": odd}
     request = {"tools": [{"type": "function", "function": tool}], "tool_choice": "required"}
-    guide = guide_of(Style("hermes"), request, opened=False, host=hosts(()))
-    assert guide is not None
+    constraint = constraint_of(ReplyFormat("hermes"), request, opened=False, host=hosts(()))
+    assert constraint is not None
     text = '<tool_call>\n{"name": "odd", "arguments": {"a": [1, 1]}}\n</tool_call>'
-    assert takes(hosts(()), guide.grammar or "", text)
+    assert takes(hosts(()), constraint.grammar or "", text)
     request["tools"] = [{"type": "function", "function": {**tool, "strict": True}}]
     with pytest.raises(RequestError, match=r"parameters\.properties\.a\.uniqueItems"):
-        guide_of(Style("hermes"), request, opened=False, host=hosts(()))
+        constraint_of(ReplyFormat("hermes"), request, opened=False, host=hosts(()))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bushel.chat.grammar import guide_of
-from bushel.core import Style
-from bushel.engine.grammar import prove, vocabulary
+from bushel.chat.structured_output import constraint_of
+from bushel.core import ReplyFormat
 from bushel.models import Preparer
+from bushel.text.grammar_compiler import prove, vocabulary
 from tests.chat.corpus.bodies import NAMES, conversation
 from tests.chat.grammar.hosts import host
 
@@ -25,10 +25,10 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Preparer:
 
 def proven(plain: Preparer, request: dict[str, Any], form: str) -> bool:
     """False if the reply is free."""
-    guide = guide_of(Style(form, "think"), request, opened=False, host=plain)
-    if guide is None or guide.grammar is None:
+    constraint = constraint_of(ReplyFormat(form, "think"), request, opened=False, host=plain)
+    if constraint is None or constraint.grammar is None:
         return False
-    prove(vocabulary(plain.tokenizer, plain.vocab), guide.grammar)
+    prove(vocabulary(plain.tokenizer, plain.vocab), constraint.grammar)
     return True
 
 

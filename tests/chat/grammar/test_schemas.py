@@ -10,11 +10,11 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from bushel.chat.grammar import guide_of
-from bushel.chat.grammar.schema import MOST_DEPTH, checked
-from bushel.core import RequestError, Style
-from bushel.engine.grammar import compiled, prove, vocabulary
+from bushel.chat.structured_output import constraint_of
+from bushel.chat.structured_output.json_schema import MOST_DEPTH, checked
+from bushel.core import ReplyFormat, RequestError
 from bushel.models import Preparer
+from bushel.text.grammar_compiler import compiled, prove, vocabulary
 from tests.chat.grammar.hosts import host, replies, takes
 
 NODE: dict[str, Any] = {
@@ -99,15 +99,17 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Preparer:
 
 
 def grammar(plain: Preparer, schema: Any) -> str:
-    guide = guide_of(Style(), {"shape": {"json_schema": schema}}, opened=False, host=plain)
-    assert guide is not None
-    return guide.grammar or ""
+    constraint = constraint_of(
+        ReplyFormat(), {"shape": {"json_schema": schema}}, opened=False, host=plain
+    )
+    assert constraint is not None
+    return constraint.grammar or ""
 
 
 @pytest.mark.parametrize("name", GOOD)
 def test_replies_to_a_schema_are_valid_by_it(plain: Preparer, name: str) -> None:
     hints = ["null", '"', "}", "]", "true"]
-    for text in replies(plain, grammar(plain, GOOD[name]), Style(), 5, hints):
+    for text in replies(plain, grammar(plain, GOOD[name]), ReplyFormat(), 5, hints):
         jsonschema_rs.validate(GOOD[name], json.loads(text))
 
 
@@ -195,9 +197,11 @@ HOSTILE: dict[str, Any] = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_schema_is_refused_before_a_reply_begins(plain: Preparer, name: str) -> None:
     def begin() -> None:
-        guide = guide_of(Style(), {"shape": HOSTILE[name]}, opened=False, host=plain)
-        assert guide is not None
-        prove(vocabulary(plain.tokenizer, plain.vocab), guide.grammar or "")
+        constraint = constraint_of(
+            ReplyFormat(), {"shape": HOSTILE[name]}, opened=False, host=plain
+        )
+        assert constraint is not None
+        prove(vocabulary(plain.tokenizer, plain.vocab), constraint.grammar or "")
 
     with pytest.raises(RequestError) as refused:
         begin()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bushel.chat.reply.reader import Reader
-from bushel.core import CallBegin, CallEnd, CallPart, Delta, Style, Text, Thought
+from bushel.core import CallBegin, CallEnd, CallPart, Delta, ReplyFormat, TextDelta, ThoughtDelta
 
 TOOLS: dict[str, Mapping[str, Any]] = {
     "read": {
@@ -53,7 +53,9 @@ class Example:
 
     def reader(self) -> Reader:
         markers = tuple(enumerate(self.markers))
-        return Reader(Style(self.tools, self.thinking, markers), self.offered, opened=self.opened)
+        return Reader(
+            ReplyFormat(self.tools, self.thinking, markers), self.offered, opened=self.opened
+        )
 
 
 @dataclass
@@ -80,12 +82,12 @@ class Said:
         open_call = self.calls[-1] if self.calls and self.calls[-1].complete is None else None
         kind = "call"
         match delta:
-            case Text(text):
+            case TextDelta(text):
                 assert text
                 assert open_call is None
                 self.text += text
                 kind = "text"
-            case Thought(text):
+            case ThoughtDelta(text):
                 assert text
                 assert open_call is None
                 self.thoughts += text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bushel.chat.reply.reader import Reader
-from bushel.core import CallBegin, CallEnd, CallPart, Style, Text
+from bushel.core import CallBegin, CallEnd, CallPart, ReplyFormat, TextDelta
 from tests.chat.reply.replies import TOOLS, read
 
 CALL = '<tool_call>{"name": "read", "arguments": {"path": "a.txt"}}</tool_call>'
@@ -27,14 +27,14 @@ def test_the_finish_reason_says_calls_where_there_are_any(
     reply: str, finish: str, reason: str
 ) -> None:
     """B23, B24."""
-    reader = Reader(Style("hermes"), TOOLS)
+    reader = Reader(ReplyFormat("hermes"), TOOLS)
     read(reader, [reply])
     assert reader.reason(finish) == reason  # type: ignore[arg-type]
 
 
 def test_arguments_stream_as_they_are_generated() -> None:
     """B23."""
-    reader = Reader(Style("hermes"), TOOLS)
+    reader = Reader(ReplyFormat("hermes"), TOOLS)
     assert reader.feed('<tool_call>{"name": "read"') == [CallBegin(0, "read")]
     assert reader.feed(', "arguments": {"pa') == [CallPart(0, '{"pa')]
     assert reader.feed('th": "a') == [CallPart(0, 'th": "a')]
@@ -45,7 +45,7 @@ def test_arguments_stream_as_they_are_generated() -> None:
 
 def test_string_parameters_stream_as_they_are_generated() -> None:
     """B23."""
-    reader = Reader(Style("xml"), TOOLS)
+    reader = Reader(ReplyFormat("xml"), TOOLS)
     reader.feed("<function=write_file><parameter=text>")
     assert reader.feed('a "') == [CallPart(0, '{"text": "a \\"')]
     assert reader.feed("b\n") == [CallPart(0, "b")]
@@ -54,7 +54,7 @@ def test_string_parameters_stream_as_they_are_generated() -> None:
 
 def test_a_call_that_is_cut_off_is_told_as_such() -> None:
     """B24."""
-    reader = Reader(Style("hermes"), TOOLS)
+    reader = Reader(ReplyFormat("hermes"), TOOLS)
     said = read(reader, [CALL[:-16]])
     (call,) = said.calls
     assert (call.name, call.json, call.complete) == ("read", '{"path": "a.tx', False)
@@ -63,7 +63,7 @@ def test_a_call_that_is_cut_off_is_told_as_such() -> None:
 
 def test_arguments_that_are_not_json_do_not_count_as_complete() -> None:
     """B24."""
-    said = read(Reader(Style("hermes"), TOOLS), [CALL.replace('"a.txt"', "a.txt")])
+    said = read(Reader(ReplyFormat("hermes"), TOOLS), [CALL.replace('"a.txt"', "a.txt")])
     assert [call.complete for call in said.calls] == [False]
     assert said.text == ""
 
@@ -71,8 +71,8 @@ def test_arguments_that_are_not_json_do_not_count_as_complete() -> None:
 def test_a_broken_call_does_not_hide_what_follows() -> None:
     """B24: the text behind it is said."""
     reply = '<tool_call>{"name": "read", oh no, sorry.'
-    reader = Reader(Style("hermes"), TOOLS)
+    reader = Reader(ReplyFormat("hermes"), TOOLS)
     deltas = [*reader.feed(reply), *reader.finish()]
     assert deltas[:2] == [CallBegin(0, "read"), CallEnd(0, False)]
-    assert isinstance(deltas[2], Text)
+    assert isinstance(deltas[2], TextDelta)
     assert deltas[2].text.endswith("oh no, sorry.")

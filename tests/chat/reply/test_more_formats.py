@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bushel.chat.reply.formats.more import MORE
-from bushel.chat.reply.pick import pick_style
+from bushel.chat.reply.pick_format import pick_style
 from bushel.chat.reply.reader import Reader
-from bushel.core import Style
+from bushel.chat.tool_parsers.registry import MORE
+from bushel.core import ReplyFormat
 from tests.chat.reply import replies_more
 from tests.chat.reply.replies import EXAMPLES, Example, Said, read
 from tests.chat.templates import REAL
@@ -203,7 +203,7 @@ each_writer = pytest.mark.parametrize("writer", WRITERS)
 
 
 def reader(tools: str, offered: dict[str, Any] = OFFERED) -> Reader:
-    return Reader(Style(tools, "harmony" if tools == "harmony" else ""), offered)
+    return Reader(ReplyFormat(tools, "harmony" if tools == "harmony" else ""), offered)
 
 
 def found(said: Said) -> Calls:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bushel.chat.reply.pick import FORMATS, opened, pick_style, shape
-from bushel.core import BushelError, Style
+from bushel.chat.reply.pick_format import FORMATS, opened, pick_style, shape
+from bushel.core import BushelError, ReplyFormat
 from tests import corpus
 
 # What each template of the corpus shows, read by a person.
@@ -130,8 +130,8 @@ EXPECTED = {
 def test_templates_of_real_models(name: str) -> None:
     """B25, B29."""
     [path] = corpus.files(f"templates/{name}.jinja")
-    style = pick_style(path.read_text(), {})
-    assert (style.tools, style.thinking) == EXPECTED[name]
+    reply_format = pick_style(path.read_text(), {})
+    assert (reply_format.tools, reply_format.thinking) == EXPECTED[name]
 
 
 @pytest.mark.corpus
@@ -160,14 +160,14 @@ XML = "<tool_call>\\n<function=example>\\n<parameter=a>\\n1\\n</parameter> <thin
 )
 def test_a_template_shows_its_forms(template: str, tools: str, thinking: str) -> None:
     """B25, B29."""
-    style = pick_style(template, {})
-    assert (style.tools, style.thinking) == (tools, thinking)
+    reply_format = pick_style(template, {})
+    assert (reply_format.tools, reply_format.thinking) == (tools, thinking)
 
 
 def test_someone_who_knows_better_says_so() -> None:
     """B25: overridable; names that do not exist are refused with those that do."""
-    style = pick_style(XML, {}, tools="hermes", thinking="none")
-    assert (style.tools, style.thinking) == ("hermes", "")
+    reply_format = pick_style(XML, {}, tools="hermes", thinking="none")
+    assert (reply_format.tools, reply_format.thinking) == ("hermes", "")
     assert pick_style(XML, {}, tools="none").tools == ""
     for name in FORMATS:
         assert pick_style("", {}, tools=name).tools == name
@@ -187,10 +187,10 @@ def test_a_model_type_helps_where_no_template_does() -> None:
 def test_special_tokens_of_the_forms_become_text_and_no_others() -> None:
     """B21, B23."""
     controls = {"[TOOL_CALLS]": 5, "[ARGS]": 6, "</s>": 2, "[INST]": 3, "[THINK]": 8}
-    style = pick_style("[TOOL_CALLS]", controls)
-    assert style.markers == ((5, "[TOOL_CALLS]"), (6, "[ARGS]"))
-    style = pick_style("<|channel>thought", {"<|channel>": 1, "<channel|>": 2, "<|turn>": 3})
-    assert style.markers == ((1, "<|channel>"), (2, "<channel|>"))
+    reply_format = pick_style("[TOOL_CALLS]", controls)
+    assert reply_format.markers == ((5, "[TOOL_CALLS]"), (6, "[ARGS]"))
+    reply_format = pick_style("<|channel>thought", {"<|channel>": 1, "<channel|>": 2, "<|turn>": 3})
+    assert reply_format.markers == ((1, "<|channel>"), (2, "<channel|>"))
 
 
 @pytest.mark.parametrize(
@@ -209,10 +209,10 @@ def test_special_tokens_of_the_forms_become_text_and_no_others() -> None:
 )
 def test_a_prompt_that_ends_inside_thoughts(thinking: str, prompt: str, inside: bool) -> None:
     """B29: the template opened the block."""
-    assert opened(Style(thinking=thinking), prompt) == inside
+    assert opened(ReplyFormat(thinking=thinking), prompt) == inside
 
 
 def test_the_shape_of_thoughts() -> None:
     """B29."""
-    assert shape(Style(thinking="think")) == ("<think>", "</think>")
-    assert shape(Style()) == ("", "")
+    assert shape(ReplyFormat(thinking="think")) == ("<think>", "</think>")
+    assert shape(ReplyFormat()) == ("", "")

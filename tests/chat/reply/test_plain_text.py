@@ -7,10 +7,10 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bushel.chat.reply.formats import FORMATS
 from bushel.chat.reply.reader import Reader
-from bushel.chat.reply.thinking import FORMS
-from bushel.core import Style, Text
+from bushel.chat.reply.thinking_formats import FORMS
+from bushel.chat.tool_parsers import FORMATS
+from bushel.core import ReplyFormat, TextDelta
 from tests.chat.reply.replies import TOOLS, read
 
 names = st.sampled_from(sorted(FORMATS))
@@ -27,7 +27,7 @@ def test_text_without_markers_comes_out_as_it_went_in(
     """B28."""
     edges = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
     pieces = [text[a:b] for a, b in itertools.pairwise(edges)]
-    found = read(Reader(Style(tools, thinking), TOOLS), pieces)
+    found = read(Reader(ReplyFormat(tools, thinking), TOOLS), pieces)
     assert (found.text, found.thoughts, found.calls) == (text, "", [])
 
 
@@ -35,7 +35,7 @@ def test_text_without_markers_comes_out_as_it_went_in(
 @given(names, st.lists(st.sampled_from([*_BROKEN, "a", " ", "\n", "read", '"name"'])))
 def test_text_that_looks_like_markup_is_text(tools: str, pieces: list[str]) -> None:
     """B27: fragments of markers are held back, and released."""
-    found = read(Reader(Style(tools, "think"), TOOLS), pieces)
+    found = read(Reader(ReplyFormat(tools, "think"), TOOLS), pieces)
     assert (found.text, found.calls) == ("".join(pieces), [])
 
 
@@ -45,9 +45,9 @@ def test_text_that_looks_like_markup_is_text(tools: str, pieces: list[str]) -> N
 )
 def test_without_offered_tools_nothing_is_looked_for(tools: str, pieces: list[str]) -> None:
     """B27: an agent that puts its tools into the prompt gets its own tags untouched."""
-    reader = Reader(Style(tools), {})
+    reader = Reader(ReplyFormat(tools), {})
     assert [delta for piece in pieces for delta in reader.feed(piece)] == [
-        Text(piece) for piece in pieces
+        TextDelta(piece) for piece in pieces
     ]
     assert reader.finish() == []
 
@@ -55,21 +55,21 @@ def test_without_offered_tools_nothing_is_looked_for(tools: str, pieces: list[st
 def test_the_same_text_is_a_call_when_its_tool_is_offered() -> None:
     """B27; the control of the tests above."""
     reply = '<tool_call>{"name": "read", "arguments": {}}</tool_call>'
-    assert read(Reader(Style("hermes"), {}), [reply]).text == reply
-    assert read(Reader(Style("hermes"), TOOLS), [reply]).calls
+    assert read(Reader(ReplyFormat("hermes"), {}), [reply]).text == reply
+    assert read(Reader(ReplyFormat("hermes"), TOOLS), [reply]).calls
 
 
 def test_text_arrives_at_once_and_a_possible_marker_when_it_is_none() -> None:
     """B28."""
-    reader = Reader(Style("hermes", "think"), TOOLS)
-    assert reader.feed("Hello") == [Text("Hello")]
+    reader = Reader(ReplyFormat("hermes", "think"), TOOLS)
+    assert reader.feed("Hello") == [TextDelta("Hello")]
     assert reader.feed(" <tool") == []
-    assert reader.feed("box>") == [Text(" <toolbox>")]
+    assert reader.feed("box>") == [TextDelta(" <toolbox>")]
     assert reader.feed("\n") == []  # a call may follow
-    assert reader.finish() == [Text("\n")]
+    assert reader.finish() == [TextDelta("\n")]
 
 
 def test_special_tokens_of_calls_are_no_text_without_tools() -> None:
     """B21."""
-    style = Style("llama", "", ((1, "<|python_tag|>"),))
-    assert read(Reader(style, {}), ["<|python", "_tag|>1 + 1"]).text == "1 + 1"
+    reply_format = ReplyFormat("llama", "", ((1, "<|python_tag|>"),))
+    assert read(Reader(reply_format, {}), ["<|python", "_tag|>1 + 1"]).text == "1 + 1"

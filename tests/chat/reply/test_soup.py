@@ -7,10 +7,10 @@ import os
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bushel.chat.reply.formats import FORMATS
 from bushel.chat.reply.reader import Reader
-from bushel.chat.reply.thinking import FORMS
-from bushel.core import Style
+from bushel.chat.reply.thinking_formats import FORMS
+from bushel.chat.tool_parsers import FORMATS
+from bushel.core import ReplyFormat
 from tests.chat.reply.replies import TOOLS, read
 
 _COMMON = ["read", "now", " ", "\n", "text", '"name": "read"', '"arguments": ', '{"path": "a"}']
@@ -23,7 +23,7 @@ _SHARED = ["<tool_call>", "</tool_call>", "<function=", "<think>", "</think>"]
 
 
 @st.composite
-def soups(draw: st.DrawFn) -> tuple[Style, bool, list[str]]:
+def soups(draw: st.DrawFn) -> tuple[ReplyFormat, bool, list[str]]:
     tools = draw(st.sampled_from(sorted(FORMATS)))
     thinking = draw(st.sampled_from(["", "think", "think", *sorted(FORMS)]))
     form = FORMS.get(thinking)
@@ -32,16 +32,16 @@ def soups(draw: st.DrawFn) -> tuple[Style, bool, list[str]]:
     parts = st.sampled_from([*_COMMON, *_CALLS, *_SHARED, *marks]) | st.sampled_from(
         [*_COMMON, *_CALLS, *_SHARED, *marks, *_MARKERS, *_ENDS]
     )
-    style = Style(tools, thinking, special)
-    return style, draw(st.booleans()), draw(st.lists(parts, max_size=25))
+    reply_format = ReplyFormat(tools, thinking, special)
+    return reply_format, draw(st.booleans()), draw(st.lists(parts, max_size=25))
 
 
 @settings(max_examples=int(os.environ.get("BUSHEL_SOUPS", "300")), deadline=None)
 @given(soups())
-def test_any_markup_in_any_pieces(soup: tuple[Style, bool, list[str]]) -> None:
+def test_any_markup_in_any_pieces(soup: tuple[ReplyFormat, bool, list[str]]) -> None:
     """B23, B29: well-formed deltas that do not depend on the cuts, and complete calls are JSON."""
-    style, opened, parts = soup
+    reply_format, opened, parts = soup
     reply = "".join(parts)
-    whole = read(Reader(style, TOOLS, opened=opened), [reply])
-    assert read(Reader(style, TOOLS, opened=opened), reply) == whole
-    assert read(Reader(style, TOOLS, opened=opened), parts) == whole
+    whole = read(Reader(reply_format, TOOLS, opened=opened), [reply])
+    assert read(Reader(reply_format, TOOLS, opened=opened), reply) == whole
+    assert read(Reader(reply_format, TOOLS, opened=opened), parts) == whole

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bushel.chat.reply.reader import Reader
-from bushel.chat.reply.thinking import FORMS
-from bushel.core import Style
+from bushel.chat.reply.thinking_formats import FORMS
+from bushel.core import ReplyFormat
 from tests.chat.reply.replies import TOOLS, Said, read
 
 CALL = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
@@ -15,10 +15,10 @@ CALL = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
 def heard(
     reply: str, thinking: str = "think", *, opened: bool = False, special: tuple[str, ...] = ()
 ) -> Said:
-    style = Style("hermes", thinking, tuple(enumerate(special)))
-    whole = read(Reader(style, TOOLS, opened=opened), [reply])
-    assert read(Reader(style, TOOLS, opened=opened), reply) == whole
-    without = read(Reader(style, {}, opened=opened), reply)
+    reply_format = ReplyFormat("hermes", thinking, tuple(enumerate(special)))
+    whole = read(Reader(reply_format, TOOLS, opened=opened), [reply])
+    assert read(Reader(reply_format, TOOLS, opened=opened), reply) == whole
+    without = read(Reader(reply_format, {}, opened=opened), reply)
     assert "<tool_call>" in reply or (without.text, without.thoughts) == (
         whole.text,
         whole.thoughts,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bushel.chat.reply.values import JsonSpan, as_json, escaped, is_text, kinds, parameter
+from bushel.chat.reply.argument_values import JsonSpan, as_json, escaped, is_text, kinds, parameter
 
 STRING = {"type": "string"}
 json_values = st.recursive(

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bushel.cache.prefix.disk import Disk, form
-from bushel.cache.prefix.disk.form import Header
+from bushel.cache.prefix.disk import Disk, file_format
+from bushel.cache.prefix.disk.file_format import Header
 from tests.prefix.disk.trees import LIMIT, only_folder, put, tokens
 
 Damage = Callable[[Path], object]
@@ -53,7 +53,7 @@ def replaced(old: bytes, new: bytes) -> Damage:
         end = 8 + int.from_bytes(data[:8], "little")
         key = end + Header(data[:end]).key_nbytes
         start = bytearray(data[:end])
-        start[form._HEAD] = form._head_sum(start, data[end:key])
+        start[file_format._HEAD] = file_format._head_sum(start, data[end:key])
         path.write_bytes(start + data[end:])
 
     return damage

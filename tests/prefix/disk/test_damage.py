@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bushel.cache.prefix.disk import Disk, form
+from bushel.cache.prefix.disk import Disk, file_format
 from tests.prefix.disk.damages import (
     DAMAGES,
     SEEN_BY_READS_ALONE,
@@ -207,7 +207,7 @@ def test_without_the_checksum_a_flipped_bit_is_served(
     source, names = grown
     shutil.copytree(source, tmp_path / "cache")
     flip_tensor(only_folder(tmp_path / "cache") / f"{names['right']}.safetensors")
-    monkeypatch.setattr(form, "check_body", lambda *_: None)
+    monkeypatch.setattr(file_format, "check_body", lambda *_: None)
     disk = Disk(tmp_path / "cache", SPACE, LIMIT)
     entry = next(it for it in disk.found if it.name == names["right"])
     assert finish(disk, disk.read(entry.name)).arrays is not None
@@ -222,7 +222,7 @@ def test_without_the_checksum_a_flipped_note_is_found(
     shutil.copytree(source, tmp_path / "cache")
     path = only_folder(tmp_path / "cache") / f"{names['right']}.safetensors"
     path.write_bytes(path.read_bytes().replace(b"a edge", b"b edge"))
-    monkeypatch.setattr(form, "check_head", lambda *_: None)
+    monkeypatch.setattr(file_format, "check_head", lambda *_: None)
     disk = Disk(tmp_path / "cache", SPACE, LIMIT)
     assert [it.note for it in disk.found if it.name == names["right"]] == ["b edge"]
     disk.close()
@@ -236,7 +236,7 @@ def test_without_the_name_check_another_files_arrays_are_served(
     disk = Disk(tmp_path / "cache", SPACE, LIMIT)
     entry = next(it for it in disk.found if it.name == names["right"])
     other_content(only_folder(tmp_path / "cache") / f"{names['right']}.safetensors")
-    monkeypatch.setattr(form, "name_of", lambda *_: names["right"])
+    monkeypatch.setattr(file_format, "name_of", lambda *_: names["right"])
     assert fetch(disk, entry.name).arrays is not None
     assert not right(disk, entry)
     disk.close()

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bushel.cache.prefix.disk import Disk, HostArray, Kind, form
+from bushel.cache.prefix.disk import Disk, HostArray, Kind, file_format
 from tests.prefix.disk.trees import SPACE, arrays_for, fetch, files, only_folder, plain, tokens
 
 LIMITS = (900, 2500, 5000, 1 << 30)  # an entry has about 600 bytes
@@ -87,7 +87,7 @@ class Machine(RuleBasedStateMachine):
         folder = self.disk._folder
         write = folder.write
 
-        def noted(name: str, draft: form.Draft, stamp: int) -> None:
+        def noted(name: str, draft: file_format.FileDraft, stamp: int) -> None:
             write(name, draft, stamp)
             self.most = max(self.most, sum(it.stat().st_size for it in folder.path.iterdir()))
 
@@ -103,8 +103,8 @@ class Machine(RuleBasedStateMachine):
 
     def write(self, kind: Kind, parent: str | None, start: int, key: np.ndarray, rows: int) -> None:
         arrays = arrays_for(kind, parent, start, key, rows)
-        nbytes = form.draft(SPACE, kind, parent, start, key, "n", arrays).nbytes
-        name = form.name_of(SPACE, kind, parent, start, key)
+        nbytes = file_format.draft_file(SPACE, kind, parent, start, key, "n", arrays).nbytes
+        name = file_format.name_of(SPACE, kind, parent, start, key)
         accepted = self.model.write(name, File(kind, parent, start, key, "n", arrays, nbytes))
         written = self.disk.write(kind, parent, start, key, "n", arrays)
         assert written == (name if accepted else None)

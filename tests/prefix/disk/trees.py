@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bushel.cache.prefix.disk import Disk, Entry, HostArray, Kind, Reading
+from bushel.cache.prefix.disk import Disk, Entry, HostArray, Kind, PendingRead
 
 SPACE = "some/Model-4bit"
 LIMIT = 1 << 30
@@ -75,7 +75,7 @@ def plain(arrays: Mapping[str, HostArray]) -> dict[str, tuple[str, tuple[int, ..
     return {name: (it.dtype, it.shape, bytes(it.data)) for name, it in arrays.items()}
 
 
-def finish(disk: Disk, reading: Reading) -> Reading:
+def finish(disk: Disk, reading: PendingRead) -> PendingRead:
     for _ in range(100):
         if reading.done:
             return reading
@@ -83,7 +83,7 @@ def finish(disk: Disk, reading: Reading) -> Reading:
     raise AssertionError("the read does not end")
 
 
-def fetch(disk: Disk, name: str) -> Reading:
+def fetch(disk: Disk, name: str) -> PendingRead:
     return finish(disk, disk.read(name))
 
 

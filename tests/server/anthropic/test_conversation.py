@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bushel.chat.headers import without_headers
+from bushel.chat.client_headers import without_headers
 from bushel.core import RequestError
 from bushel.server.anthropic.conversation import conversation_of
 from bushel.server.app import create_app

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bushel.core import CallBegin, CallEnd, CallPart, Delta, Text, Thought
+from bushel.core import CallBegin, CallEnd, CallPart, Delta, TextDelta, ThoughtDelta
 from bushel.server.anthropic.conversation import conversation_of
 from bushel.server.anthropic.signature import carried
 from bushel.server.anthropic.writer import MessageWriter
@@ -22,8 +22,8 @@ from tests.server.scripted import Service, failing, options, playing, said
 WORDS = playing([said("Good ")], [said("day")], [said("!", finish="stop")])
 ID = "0" * 31 + "1"
 AGENT = playing(
-    [said(tokens=3, deltas=(Thought("Let me "), Thought("look.")))],
-    [said(tokens=2, deltas=(Text("I read it."), CallBegin(0, "read")))],
+    [said(tokens=3, deltas=(ThoughtDelta("Let me "), ThoughtDelta("look.")))],
+    [said(tokens=2, deltas=(TextDelta("I read it."), CallBegin(0, "read")))],
     [said(tokens=4, deltas=(CallPart(0, '{"path": '), CallPart(0, '"a"}'), CallEnd(0, True)))],
     [said(tokens=2, deltas=(CallBegin(1, "list"), CallPart(1, "{}"), CallEnd(1, True)))],
     [said(tokens=1, finish="tool_calls")],
@@ -153,10 +153,16 @@ def test_an_empty_reply_is_a_message_without_blocks() -> None:
 
 
 def test_white_space_between_thoughts_and_calls_is_no_block() -> None:
-    blank = (Thought("Hm."), Text("\n"), Text("\n"), CallBegin(0, "read"), CallEnd(0, True))
+    blank = (
+        ThoughtDelta("Hm."),
+        TextDelta("\n"),
+        TextDelta("\n"),
+        CallBegin(0, "read"),
+        CallEnd(0, True),
+    )
     whole = post(Service(playing([said(deltas=blank, finish="tool_calls")]))).json()
     assert [it["type"] for it in whole["content"]] == ["thinking", "tool_use"]
-    kept = (Thought("Hm."), Text("\n"), Text(" so"), Text("\n"))
+    kept = (ThoughtDelta("Hm."), TextDelta("\n"), TextDelta(" so"), TextDelta("\n"))
     whole = post(Service(playing([said(deltas=kept, finish="stop")]))).json()
     assert whole["content"][1:] == [{"type": "text", "text": "\n so\n"}]
 
@@ -222,12 +228,12 @@ def replies(draw: st.DrawFn) -> list[Delta]:
             calls += 1
         else:
             said_so = draw(_WORDS.filter(bool))
-            found.append(Text(said_so) if kind == "t" else Thought(said_so))
+            found.append(TextDelta(said_so) if kind == "t" else ThoughtDelta(said_so))
     return found
 
 
 def is_text_of(delta: Delta) -> bool:
-    return isinstance(delta, Text)
+    return isinstance(delta, TextDelta)
 
 
 def writer(hides_thoughts: bool) -> MessageWriter:
@@ -260,6 +266,6 @@ def test_streams_and_whole_replies_are_equal_whatever_is_said(
         for it in message["content"]
         if it["type"] == "thinking"
     ]
-    assert "".join(thoughts) == "".join(it.text for it in deltas if isinstance(it, Thought))
+    assert "".join(thoughts) == "".join(it.text for it in deltas if isinstance(it, ThoughtDelta))
     calls = [it for it in message["content"] if it["type"] == "tool_use"]
     assert len({it["id"] for it in calls}) == sum(isinstance(it, CallBegin) for it in deltas)

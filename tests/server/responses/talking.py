@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from bushel.core import Event
-from bushel.core.delta import CallBegin, CallEnd, CallPart, Delta, Text, Thought
+from bushel.core.delta import CallBegin, CallEnd, CallPart, Delta, TextDelta, ThoughtDelta
 from bushel.server.app import create_app
 from tests.server.scripted import Service, Step, playing, run
 
@@ -41,11 +41,11 @@ def replying(*deltas: Delta, finish: str = "stop") -> Service:
 
 
 THOUGHTFUL = [
-    Thought("Let me "),
-    Thought("see."),
-    Text("\n\n"),
-    Text("I "),
-    Text("look."),
+    ThoughtDelta("Let me "),
+    ThoughtDelta("see."),
+    TextDelta("\n\n"),
+    TextDelta("I "),
+    TextDelta("look."),
     *call("look", '{"at": ', '"here"}'),
     *call("look", "{}", at=1),
 ]
@@ -55,7 +55,7 @@ class Talk:
     """Several requests to one application, which has one memory of them."""
 
     def __init__(self, service: Service | None = None):
-        self.service = service or replying(Text("Hi."), *call("look", "{}"))
+        self.service = service or replying(TextDelta("Hi."), *call("look", "{}"))
         self._app = create_app(self.service)  # type: ignore[arg-type]
 
     def ask(self, method: str, path: str, key: str = "mine", **more: Any) -> httpx.Response:

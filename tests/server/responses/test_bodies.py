@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bushel.core.delta import Text
+from bushel.core.delta import TextDelta
 from bushel.server.responses.conversation import conversation_of
 from tests import corpus
 from tests.server.responses.talking import LOOK, PATCH, Talk, replying
@@ -108,7 +108,7 @@ OWN: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def talk() -> Talk:
-    return Talk(replying(Text("Hi.")))
+    return Talk(replying(TextDelta("Hi.")))
 
 
 def accepted(talk: Talk, body: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from bushel.server.errors import ApiError
 from bushel.server.responses.conversation import conversation_of
-from bushel.server.responses.thoughts import sealed
+from bushel.server.responses.encrypted_thoughts import sealed
 from tests.server.responses.talking import LOOK, PATCH
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from bushel.core.delta import Text
+from bushel.core.delta import TextDelta
 from bushel.server.responses.store import Bounds, Kept, Store, encoded
 from tests.server.responses.talking import Talk, event, nameless
 from tests.server.scripted import Service, options
@@ -178,7 +178,7 @@ def test_an_operator_sees_and_drops_the_responses_of_others() -> None:
 
 
 def test_a_response_that_failed_is_not_kept() -> None:
-    service = Service(lambda job: [[event(Text("H"))], RuntimeError("no")])
+    service = Service(lambda job: [[event(TextDelta("H"))], RuntimeError("no")])
     talk = Talk(service)
     reply = talk.respond(stream=True)
     assert "response.failed" in reply.text

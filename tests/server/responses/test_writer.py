@@ -15,10 +15,10 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from bushel.core import TokenLogprob
-from bushel.core.delta import Delta, Text, Thought
+from bushel.core.delta import Delta, TextDelta, ThoughtDelta
+from bushel.server.responses.encrypted_thoughts import opened
 from bushel.server.responses.envelope import Envelope, fields_of
 from bushel.server.responses.schema import ReasoningOptions, ResponsesRequest
-from bushel.server.responses.thoughts import opened
 from bushel.server.responses.tools import offers_of
 from bushel.server.responses.writer import ResponseWriter
 from tests.server.responses.talking import (
@@ -130,7 +130,7 @@ def replies(draw: st.DrawFn) -> tuple[list[Delta], str]:
     found: list[Delta] = []
     for kind in draw(st.lists(st.sampled_from(["text", "thought", "call", "custom"]), max_size=6)):
         if kind in ("text", "thought"):
-            found.append((Text if kind == "text" else Thought)(draw(texts)))
+            found.append((TextDelta if kind == "text" else ThoughtDelta)(draw(texts)))
         else:
             name = "look" if kind == "call" else "patch"
             found += call(name, *draw(st.lists(texts, max_size=3)), at=len(found))
@@ -139,7 +139,7 @@ def replies(draw: st.DrawFn) -> tuple[list[Delta], str]:
 
 
 class Answer:
-    """As much of a `server.answer.Answer` as a writer looks at."""
+    """As much of a `server.multi_ticket.MultiTicket` as a writer looks at."""
 
     tickets = (SimpleNamespace(prompt_ids=(1, 2), cached_tokens=1, stored_tokens=0),)
 
@@ -183,7 +183,7 @@ def test_a_whole_reply_is_what_its_stream_ends_with(
 
 def test_thoughts_are_a_summary_where_one_is_asked_for() -> None:
     """What Codex and the AI SDK show; and only once."""
-    events = tell(Thought("Hm."), Text("Yes."), reasoning={"summary": "auto"})
+    events = tell(ThoughtDelta("Hm."), TextDelta("Yes."), reasoning={"summary": "auto"})
     assert kinds(events)[2:8] == [
         "output_item.added",
         "reasoning_summary_part.added",
@@ -201,7 +201,7 @@ def test_thoughts_are_a_summary_where_one_is_asked_for() -> None:
 
 
 def test_thoughts_can_be_carried_by_the_client() -> None:
-    found = whole(Thought("Hm."), Text("Yes."), include=["reasoning.encrypted_content"])
+    found = whole(ThoughtDelta("Hm."), TextDelta("Yes."), include=["reasoning.encrypted_content"])
     assert opened(found["output"][0]["encrypted_content"]) == "Hm."
 
 
@@ -224,7 +224,7 @@ def test_a_custom_call_is_text_and_a_nested_one_has_its_namespace() -> None:
 def test_a_call_that_was_cut_off_says_so(name: str, key: str) -> None:
     """B24."""
     said = call(name, '{"input": "ha', complete=False)
-    found = whole(Text("I look."), *said, finish="length")
+    found = whole(TextDelta("I look."), *said, finish="length")
     assert found["status"] == "incomplete"
     assert found["incomplete_details"] == {"reason": "max_output_tokens"}
     message, cut = found["output"]
@@ -234,15 +234,15 @@ def test_a_call_that_was_cut_off_says_so(name: str, key: str) -> None:
 
 
 def test_text_that_was_cut_off_says_so_and_a_stop_does_not() -> None:
-    found = whole(Text("Once"), finish="length")
+    found = whole(TextDelta("Once"), finish="length")
     assert (found["status"], found["output"][0]["status"]) == ("incomplete", "incomplete")
     assert (found["completed_at"], found["error"]) == (None, None)
-    found = whole(Text("Once"))
+    found = whole(TextDelta("Once"))
     assert (found["status"], found["output"][0]["status"]) == ("completed", "completed")
 
 
 def test_a_silent_reply_is_an_empty_message() -> None:
-    for deltas in ([], [Text("\n")]):
+    for deltas in ([], [TextDelta("\n")]):
         [item] = whole(*deltas)["output"]
         assert item["content"] == [
             {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
@@ -250,7 +250,7 @@ def test_a_silent_reply_is_an_empty_message() -> None:
 
 
 def test_white_space_before_a_call_is_no_message() -> None:
-    found = whole(Thought("\n"), Text("\n\n"), *call("look", "{}"))
+    found = whole(ThoughtDelta("\n"), TextDelta("\n\n"), *call("look", "{}"))
     assert [it["type"] for it in found["output"]] == ["function_call"]
 
 
@@ -261,11 +261,11 @@ def test_logprobs_are_those_of_the_text() -> None:
         return {"logprobs": (TokenLogprob(token, -0.5, ((token, -0.5), (66, -1.0))),)}
 
     script = playing(
-        [event(Thought("h"), **at(104))],
+        [event(ThoughtDelta("h"), **at(104))],
         [event(**at(60))],
-        [event(Text("a"), **at(97))],
+        [event(TextDelta("a"), **at(97))],
         [event(**at(195))],
-        [event(Text("ö"), **at(182))],
+        [event(TextDelta("ö"), **at(182))],
         [event(finish="stop", **at(0))],
     )
     body = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
@@ -289,7 +289,7 @@ def test_a_long_wait_is_filled_with_progress() -> None:
 
     async def work() -> str:
         gate = asyncio.Event()
-        script = playing(gate, *steps([Text("Hi.")]))
+        script = playing(gate, *steps([TextDelta("Hi.")]))
         service = Service(script, options=options(keepalive_seconds=0.01))
         async with served(service) as port:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -348,7 +348,7 @@ def test_the_sdk_follows_a_stream_with_waits_inside() -> None:
 
 def test_a_stream_that_fails_says_so() -> None:
     """B48a."""
-    service = Service(playing([event(Text("Once"))], failing(503, "engine_restarted")))
+    service = Service(playing([event(TextDelta("Once"))], failing(503, "engine_restarted")))
     events = streamed(respond(service, stream=True).text)
     assert kinds(events)[-1] == "failed"
     response = events[-1]["response"]
@@ -438,13 +438,13 @@ def test_hints_and_unknown_fields_are_no_reason_to_refuse() -> None:
         "something_new": 1,
         "user": "u",
     }
-    reply = respond(replying(Text("Hi.")), **body)
+    reply = respond(replying(TextDelta("Hi.")), **body)
     assert reply.status_code == 200
     assert reply.json()["truncation"] == "disabled"  # what happens, not what was asked
 
 
 def test_settings_reach_the_engine() -> None:
-    service = replying(Text("Hi."))
+    service = replying(TextDelta("Hi."))
     body = {"max_output_tokens": 7, "temperature": 0.5, "top_p": 0.9, "ignore_eos": True}
     respond(service, **body, seed=3, stop=["x"], top_logprobs=2, timeout=9)
     [job] = service.jobs

@@ -25,12 +25,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bushel.cache.prefix.disk import form
+from bushel.cache.prefix.disk import file_format
+from bushel.cache.prefix.disk.file_format import Entry, FileDraft, HostArray, Kind
 from bushel.cache.prefix.disk.folder import Folder
-from bushel.cache.prefix.disk.form import Draft, Entry, HostArray, Kind
-from bushel.cache.prefix.disk.index import Index, Slot
-from bushel.cache.prefix.disk.older import remove_older
-from bushel.cache.prefix.disk.reading import Reading
+from bushel.cache.prefix.disk.index import Index, IndexedFile
+from bushel.cache.prefix.disk.pending_read import PendingRead
+from bushel.cache.prefix.disk.remove_old_layouts import remove_older
 from bushel.cache.prefix.disk.threads import Lost, Stuck, Threads
 from bushel.core import IntegrityError
 
@@ -40,7 +40,7 @@ _LEVELS = {"damaged": logging.WARNING, "orphan": logging.WARNING, "limit": loggi
 
 
 @dataclass(frozen=True)
-class Stats:
+class DiskStats:
     off: str  # why it keeps nothing, or empty
     limit: int  # bytes
     files: int
@@ -80,7 +80,7 @@ class Disk:
         self._index = Index()
         self._stuck = 0  # bytes of files that could not be removed
         self._gone: dict[str, None] = {}
-        self._readings: dict[str, Reading] = {}
+        self._readings: dict[str, PendingRead] = {}
         self._removed: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
         self._said: set[str] = set()
@@ -109,7 +109,7 @@ class Disk:
         The arrays' bytes must not change any more. An entry that is there already is touched.
         """
         self._settle()
-        name = form.name_of(self._namespace, kind, parent, start, key)
+        name = file_format.name_of(self._namespace, kind, parent, start, key)
         if self._index.get(name) is not None and not self.off:
             self.touch(name)
             return name
@@ -118,7 +118,7 @@ class Disk:
             raise IntegrityError(f"disk tier: no {kind} of {len(key)} tokens can start at {start}")
         if above is not None and not above.carries(start):
             raise IntegrityError(f"disk tier: {start} is outside what it should stand on")
-        draft = form.draft(self._namespace, kind, parent, start, key, note, arrays)
+        draft = file_format.draft_file(self._namespace, kind, parent, start, key, note, arrays)
         if cause := self._refusal(parent, above, draft):
             self._refused[cause] += 1
             return None
@@ -126,7 +126,7 @@ class Disk:
             self._index.touch(above)  # so that what makes room is not among those above
         while self._index.nbytes + self._stuck + draft.nbytes > self._limit:
             self._drop(self._index.oldest(), "limit")
-        slot = Slot(name, kind, above, start, len(key), draft.nbytes, draft=draft)
+        slot = IndexedFile(name, kind, above, start, len(key), draft.nbytes, draft=draft)
         self._index.add(slot)
         _, *touched = self._index.touch(slot)
         self._threads.write(slot)
@@ -134,18 +134,20 @@ class Disk:
         self._gone.pop(name, None)
         return name
 
-    def read(self, name: str) -> Reading:
+    def read(self, name: str) -> PendingRead:
         """Several reads of one name share one. It counts as a use."""
         self._settle()
         slot = self._index.get(name)
         if self.off or slot is None:
-            return Reading(name, done=True, why=self.off or "it is not on disk")
+            return PendingRead(name, done=True, why=self.off or "it is not on disk")
         self.touch(name)
         if (draft := slot.draft) is not None:
             key = np.frombuffer(draft.key, "<i8")
-            return Reading(name, done=True, arrays=dict(draft.arrays), start=slot.start, key=key)
+            return PendingRead(
+                name, done=True, arrays=dict(draft.arrays), start=slot.start, key=key
+            )
         if name not in self._readings:
-            self._readings[name] = Reading(name)
+            self._readings[name] = PendingRead(name)
             self._threads.read(slot, self._readings[name])
         return self._readings[name]
 
@@ -180,8 +182,8 @@ class Disk:
     # -- for who runs it -------------------------------------------------------------------
 
     @property
-    def stats(self) -> Stats:
-        return Stats(
+    def stats(self) -> DiskStats:
+        return DiskStats(
             off=self.off,
             limit=self._limit,
             files=len(self._index),
@@ -247,7 +249,7 @@ class Disk:
         except OSError as error:
             log.warning("Disk cache: no use for %s: %s; it stays: %s.", file, why, error.strerror)
 
-    def _refusal(self, parent: str | None, above: Slot | None, draft: Draft) -> str:
+    def _refusal(self, parent: str | None, above: IndexedFile | None, draft: FileDraft) -> str:
         if self.off:
             return "off"
         if parent is not None and above is None:
@@ -257,7 +259,7 @@ class Disk:
         path = sum(it.nbytes for it in above.path()) if above is not None else 0
         return "limit" if path + draft.nbytes + self._stuck > self._limit else ""
 
-    def _drop(self, slot: Slot, cause: str) -> None:
+    def _drop(self, slot: IndexedFile, cause: str) -> None:
         for it in self._index.drop(slot):
             self._gone[it.name] = None
             self._removed[cause] += 1
@@ -274,7 +276,7 @@ class Disk:
                 case Stuck(name, nbytes, why):
                     self._stuck += nbytes
                     self._say(name, f"it cannot be removed: {why}")
-                case Reading(name):
+                case PendingRead(name):
                     del self._readings[name]
 
     def _say(self, name: str, why: str, always: bool = False) -> None:

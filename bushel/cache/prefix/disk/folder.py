@@ -23,13 +23,13 @@ from pathlib import Path
 
 import numpy as np
 
-from bushel.cache.prefix.disk.form import (
+from bushel.cache.prefix.disk.file_format import (
     VERSION,
-    Draft,
     Entry,
+    FileDraft,
     Header,
     HostArray,
-    Unfit,
+    UnusableFile,
     header_end,
 )
 from bushel.core import BushelError
@@ -56,7 +56,7 @@ class Folder:
             above = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             layout = _subfolder(above, self.path.parent.name)
             self._fd = _subfolder(layout, self.path.name)
-        except (OSError, Unfit) as error:
+        except (OSError, UnusableFile) as error:
             raise _unusable(self.path, error) from None
 
     def lock(self, patience: float) -> bool:
@@ -93,16 +93,16 @@ class Folder:
                 yield name, *self._glance(name)
             except FileNotFoundError:
                 continue
-            except Unfit as error:
+            except UnusableFile as error:
                 yield name, str(error), 0
             except OSError as error:
                 yield name, f"it cannot be read: {error.strerror}", 0
 
     def _glance(self, file: str) -> tuple[Entry, int]:
         if file.endswith(".tmp"):
-            raise Unfit("it was never finished")
+            raise UnusableFile("it was never finished")
         if not FILE.fullmatch(file):
-            raise Unfit("it is not one of ours")
+            raise UnusableFile("it is not one of ours")
         fd, about = self._open(file)
         try:
             start = os.pread(fd, _FIRST_READ, 0)
@@ -111,7 +111,7 @@ class Folder:
             header = Header(start[:end])
             end += header.key_nbytes
             if end > about.st_size:
-                raise Unfit("it ends within its key")
+                raise UnusableFile("it ends within its key")
             start += _rest(fd, len(start), end)
         finally:
             os.close(fd)
@@ -143,7 +143,7 @@ class Folder:
             while at < len(data):
                 got = os.readv(fd, [data[at:]])
                 if not got:
-                    raise Unfit("it became shorter while it was read")
+                    raise UnusableFile("it became shorter while it was read")
                 at += got
         finally:
             os.close(fd)
@@ -153,7 +153,7 @@ class Folder:
         entry = header.entry(data[end:start], name, self.namespace, len(data))
         return entry, header.arrays(data[start:].toreadonly())
 
-    def write(self, name: str, draft: Draft, stamp: int) -> None:
+    def write(self, name: str, draft: FileDraft, stamp: int) -> None:
         self._temporary += 1
         temporary = f"{os.getpid()}-{self._temporary}.tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -187,16 +187,16 @@ class Folder:
             fd = os.open(file, _OPEN, dir_fd=self._fd)
         except OSError as error:
             if error.errno == errno.ELOOP:
-                raise Unfit("it is a link") from None
+                raise UnusableFile("it is a link") from None
             raise
         about = os.fstat(fd)
         if stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid():
             return fd, about
         os.close(fd)
-        raise Unfit("it is not a regular file of ours")
+        raise UnusableFile("it is not a regular file of ours")
 
 
-def _unusable(path: Path, error: OSError | Unfit) -> BushelError:
+def _unusable(path: Path, error: OSError | UnusableFile) -> BushelError:
     why = error.strerror if isinstance(error, OSError) else error
     return BushelError(
         f"The cache folder {path} cannot be used: {why}. Choose another with --cache-dir."
@@ -217,7 +217,7 @@ def _rest(fd: int, start: int, end: int) -> bytes:
         pieces.append(piece)
         start += len(piece)
     if start < end:
-        raise Unfit("it became shorter while it was read")
+        raise UnusableFile("it became shorter while it was read")
     return b"".join(pieces)
 
 
@@ -228,7 +228,7 @@ def _subfolder(above: int, name: str) -> int:
             os.mkdir(name, 0o700, dir_fd=above)
         except FileExistsError:
             if stat.S_ISLNK(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
-                raise Unfit(f"{name} is a link") from None
+                raise UnusableFile(f"{name} is a link") from None
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(name, flags, dir_fd=above)
     finally:
@@ -236,7 +236,7 @@ def _subfolder(above: int, name: str) -> int:
     about = os.fstat(fd)
     if about.st_uid != os.geteuid():
         os.close(fd)
-        raise Unfit(f"{name} belongs to someone else")
+        raise UnusableFile(f"{name} belongs to someone else")
     if about.st_mode & 0o077:
         os.fchmod(fd, 0o700)
     return fd

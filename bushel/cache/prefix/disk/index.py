@@ -14,31 +14,31 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from bushel.cache.prefix.disk.form import Draft, Entry, Kind
+from bushel.cache.prefix.disk.file_format import Entry, FileDraft, Kind
 from bushel.core import IntegrityError
 
 
 @dataclass(eq=False)
-class Slot:
+class IndexedFile:
     """A file, on disk or on its way: `draft` is what the writing thread has still to write."""
 
     name: str
     kind: Kind
-    parent: Slot | None
+    parent: IndexedFile | None
     start: int
     tokens: int
     nbytes: int
     stamp: int = 0
-    draft: Draft | None = None
-    below: set[Slot] = field(default_factory=set)
+    draft: FileDraft | None = None
+    below: set[IndexedFile] = field(default_factory=set)
 
     def carries(self, start: int) -> bool:
         """Whether something that starts there can stand on it."""
         return self.kind == "edge" and self.start < start <= self.start + self.tokens
 
-    def path(self) -> Iterator[Slot]:
+    def path(self) -> Iterator[IndexedFile]:
         """Itself and all above it, upwards."""
-        slot: Slot | None = self
+        slot: IndexedFile | None = self
         while slot is not None:
             yield slot
             slot = slot.parent
@@ -46,14 +46,14 @@ class Slot:
 
 class Index:
     def __init__(self) -> None:
-        self._slots: OrderedDict[str, Slot] = OrderedDict()
+        self._slots: OrderedDict[str, IndexedFile] = OrderedDict()
         self._clock = 0  # ns; every use has a stamp of its own
         self.nbytes = 0
 
     def __len__(self) -> int:
         return len(self._slots)
 
-    def get(self, name: str | None) -> Slot | None:
+    def get(self, name: str | None) -> IndexedFile | None:
         return self._slots.get(name) if name is not None else None
 
     def names(self) -> list[str]:
@@ -68,7 +68,9 @@ class Index:
                 yield entry
                 continue
             tokens = len(entry.key)
-            slot = Slot(entry.name, entry.kind, parent, entry.start, tokens, entry.nbytes, stamp)
+            slot = IndexedFile(
+                entry.name, entry.kind, parent, entry.start, tokens, entry.nbytes, stamp
+            )
             self.add(slot)
             slots.append(slot)
         for slot in reversed(slots):  # a kill can lose the stamps of those above
@@ -78,14 +80,14 @@ class Index:
             self._slots.move_to_end(slot.name)
             self._clock = max(self._clock, slot.stamp)
 
-    def add(self, slot: Slot) -> None:
+    def add(self, slot: IndexedFile) -> None:
         """It must be touched before anything else happens."""
         self._slots[slot.name] = slot
         self.nbytes += slot.nbytes
         if slot.parent is not None:
             slot.parent.below.add(slot)
 
-    def touch(self, slot: Slot) -> list[tuple[str, int]]:
+    def touch(self, slot: IndexedFile) -> list[tuple[str, int]]:
         """Names with their new stamps, upwards."""
         touched = []
         self._clock = max(self._clock, time.time_ns())
@@ -96,10 +98,10 @@ class Index:
             touched.append((it.name, it.stamp))
         return touched
 
-    def oldest(self) -> Slot:
+    def oldest(self) -> IndexedFile:
         return next(iter(self._slots.values()))
 
-    def drop(self, slot: Slot) -> list[Slot]:
+    def drop(self, slot: IndexedFile) -> list[IndexedFile]:
         """It and everything below; what stands on something comes before it."""
         dropped = [slot]
         for it in dropped:  # grows
@@ -117,7 +119,7 @@ class Index:
             slot.draft = None
 
     def check_integrity(self) -> None:
-        seen: set[Slot] = set()
+        seen: set[IndexedFile] = set()
         for name, slot in self._slots.items():
             _require(slot.name == name, f"{name} is filed under another name")
             _require(slot.below <= seen, f"{name} was used before what stands on it")

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 
+from bushel.cache.prefix.disk.file_format import UnusableFile
 from bushel.cache.prefix.disk.folder import Folder
-from bushel.cache.prefix.disk.form import Unfit
-from bushel.cache.prefix.disk.index import Slot
-from bushel.cache.prefix.disk.reading import Reading
+from bushel.cache.prefix.disk.index import IndexedFile
+from bushel.cache.prefix.disk.pending_read import PendingRead
 
 # The file may be perfectly good.
 _PASSING = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN}
@@ -29,7 +29,7 @@ _Jobs = SimpleQueue[Callable[[], None] | None]
 class Lost:
     """An entry cannot be used; `cause` is damaged or failed."""
 
-    slot: Slot
+    slot: IndexedFile
     cause: str
     why: str
 
@@ -45,7 +45,7 @@ class Stuck:
 
 class Threads:
     def __init__(self, folder: Folder):
-        self.news: deque[Lost | Stuck | Reading] = deque()  # a reading that is done
+        self.news: deque[Lost | Stuck | PendingRead] = deque()  # a reading that is done
         self.read_done = threading.Event()
         self.written = self.read_count = 0
         self._queued = self._unqueued = 0  # bytes so far; the second is the writer's alone
@@ -60,7 +60,7 @@ class Threads:
     def queued_bytes(self) -> int:
         return self._queued - self._unqueued
 
-    def write(self, slot: Slot) -> None:
+    def write(self, slot: IndexedFile) -> None:
         self._queued += slot.nbytes
         self._to_write.put(partial(self._do_write, slot, slot.stamp))
 
@@ -70,7 +70,7 @@ class Threads:
     def stamp(self, touched: list[tuple[str, int]]) -> None:
         self._to_write.put(partial(self._do_stamp, touched))
 
-    def read(self, slot: Slot, reading: Reading) -> None:
+    def read(self, slot: IndexedFile, reading: PendingRead) -> None:
         self._to_read.put(partial(self._do_read, slot, reading))
 
     def flush(self, timeout: float) -> bool:
@@ -92,7 +92,7 @@ class Threads:
 
     # -- on the threads --------------------------------------------------------------------
 
-    def _do_write(self, slot: Slot, stamp: int) -> None:
+    def _do_write(self, slot: IndexedFile, stamp: int) -> None:
         try:
             if (draft := slot.draft) is not None:
                 self._folder.write(slot.name, draft, stamp)
@@ -103,7 +103,7 @@ class Threads:
             slot.draft = None
             self._unqueued += slot.nbytes
 
-    def _do_read(self, slot: Slot, reading: Reading) -> None:
+    def _do_read(self, slot: IndexedFile, reading: PendingRead) -> None:
         why = "the disk tier is closed"
         try:
             if not self._closed:
@@ -111,7 +111,7 @@ class Threads:
                 reading.start, reading.key = entry.start, entry.key
                 self.read_count += 1
                 why = ""
-        except Unfit as error:
+        except UnusableFile as error:
             why = str(error)
             self.news.append(Lost(slot, "damaged", why))
         except Exception as error:  # whatever it is, nobody may wait for this reading forever
@@ -133,7 +133,7 @@ class Threads:
         for name, stamp in touched:
             try:
                 self._folder.stamp(name, stamp)
-            except (OSError, OverflowError, Unfit):
+            except (OSError, OverflowError, UnusableFile):
                 continue  # a read will say what is wrong with it
 
 

@@ -1,0 +1,53 @@
+"""Looking for markers in text that is still coming."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from bushel.chat.tool_parsers.tool_format import held
+
+
+class MarkerWatch:
+    """Finds the first of some markers; of two at one place, the longer one (B28).
+
+    Text that has no marker is searched twice by compiled patterns, and by nothing else.
+    """
+
+    def __init__(self, markers: Iterable[str]):
+        self.markers = tuple(sorted(set(markers), key=lambda marker: (-len(marker), marker)))
+        self._pattern = re.compile("|".join(map(re.escape, self.markers)))
+        firsts = "".join(sorted({re.escape(marker[0]) for marker in self.markers}))
+        self._firsts = re.compile(f"[{firsts}]") if firsts else None
+        self._reach = max(map(len, self.markers), default=1) - 1
+
+    def find(self, text: str, *, ended: bool) -> tuple[int, str]:
+        """Where the first marker is, and which one.
+
+        Without one, the place is where text may begin that could become one, and the marker is
+        empty. ended: nothing more comes, so nothing can become one.
+        """
+        if self._firsts is None:
+            return len(text), ""
+        found = self._pattern.search(text)
+        at = found.start() if found else len(text)
+        if not ended and self._firsts.search(text, max(0, len(text) - self._reach)):
+            # One that is not complete yet counts too, if it began before or is longer.
+            pending = len(text) - held(text, self.markers)
+            if pending < len(text) and pending <= at:
+                return pending, ""
+        return at, found.group() if found else ""
+
+    def here(self, text: str, *, ended: bool) -> str | None:
+        """The marker that the text begins with; "": none; None: it may become one."""
+        found = self._pattern.match(text) if self.markers else None
+        if not ended and self._longer(text, found.group() if found else ""):
+            return None
+        return found.group() if found else ""
+
+    def _longer(self, text: str, marker: str) -> bool:
+        """Whether the text may become a marker that is longer than the one it begins with."""
+        size = len(text)
+        return any(
+            len(other) > max(size, len(marker)) and other.startswith(text) for other in self.markers
+        )

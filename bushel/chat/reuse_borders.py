@@ -1,0 +1,241 @@
+"""Where prompts to come may part from this one, found by rendering such prompts.
+
+    this prompt     system + tools | turns | user | rounds of tools | generation prompt
+    other user      system + tools | other user …
+    next round      system + tools | turns | user | rounds of tools | call | result …
+    next question   system + tools | turns | user | rounds, rewritten? | reply | user …
+
+A border is the number of tokens that this prompt and such a rendering have in common. Rendering is
+cheap and tokenizing is not, so no long text is tokenized a second time: a control token splits a
+text into parts that are tokenized by themselves, so up to the last one that both texts have they
+have the same tokens, and only the few words behind it are tokenized and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import takewhile
+from operator import eq
+from typing import Any
+
+import numpy as np
+
+from bushel.chat.parse_messages import Arguments
+from bushel.core import Borders, Media, Prepared, RequestError
+from bushel.models import Preparer
+from bushel.text.tokenizer import Tokenizer
+
+# What is said in the renderings: nothing that a template could take for anything else.
+_SAID = ("7f3a", "Q9c1")
+_CALL = "a1b2c3d4e"  # of nine letters and digits, as some templates demand
+_THOUGHTS = "reasoning_content"
+# Nearer borders are one: each is a cut of its own, and the planner would merge them.
+_NEAR = 32
+_LOOK_BACK = 4096  # characters, for the last control token; then eight times as far
+
+Turn = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TemplateCall:
+    """A conversation, and how it is written for the template.
+
+    turns: as `chat.parse_messages` has them. tools, options: as the template is given them, with
+    control strings marked. write: from turns to what the template is given. read: from what it
+    rendered to the prompt.
+    """
+
+    tokenizer: Tokenizer
+    turns: Sequence[Turn]
+    tools: Sequence[Any] | None
+    options: Mapping[str, Any]
+    write: Callable[[Sequence[Turn]], Sequence[Turn]] = list
+    read: Callable[[str], str] = str
+
+    def render(self) -> str:
+        return self._rendered(self.turns, self.options)
+
+    def _rendered(self, turns: Sequence[Turn], options: Mapping[str, Any]) -> str:
+        return self.read(self.tokenizer.render(self.write(turns), tools=self.tools, **options))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a reply begins where the prompt ends: it continues no turn."""
+        continues = self.options.get("continue_final_message", False)
+        return bool(self.options.get("add_generation_prompt", True)) and not continues
+
+    @property
+    def has_tools(self) -> bool:
+        return bool(self.tools) or any(turn.get("role") == "tool" for turn in self.turns)
+
+    def other_user(self) -> str | None:
+        """The same beginning, another question; None if nothing is at the beginning."""
+        roles = [turn.get("role") for turn in self.turns]
+        lead = len(list(takewhile("system".__eq__, roles)))
+        if not lead and not self.tools:
+            return None
+        rest = self.turns[lead].get("content") if lead < len(self.turns) else None
+        first = rest.lstrip()[:1] if isinstance(rest, str) else ""
+        said = next(it for it in _SAID if it[0] != first)
+        return self._other([*self.turns[:lead], {"role": "user", "content": said}])
+
+    def next_question(self) -> str | None:
+        question = {"role": "user", "content": _SAID[1]}
+        return self._other([*self.turns, self._reply(_SAID[0]), question])
+
+    def next_round(self) -> str | None:
+        """None also where the model has no tools to call."""
+        if not self.has_tools or self.turns[-1].get("role") == "assistant":
+            return None
+        call = {
+            "id": _CALL,
+            "type": "function",
+            "function": {"name": self._tool, "arguments": Arguments({"a": _SAID[0]}, None)},
+        }
+        result = {"role": "tool", "tool_call_id": _CALL, "name": self._tool, "content": _SAID[1]}
+        return self._other([*self.turns, {**self._reply(""), "tool_calls": [call]}, result])
+
+    def unanswered(self) -> str | None:
+        return self._other(self.turns, add_generation_prompt=False)
+
+    def _reply(self, said: str) -> Turn:
+        """With thoughts, if the client has sent those of earlier replies."""
+        thinks = any(turn.get(_THOUGHTS) for turn in self.turns)
+        thoughts = {_THOUGHTS: _SAID[1]} if thinks else {}
+        return {"role": "assistant", "content": said, **thoughts}
+
+    @property
+    def _tool(self) -> str:
+        for tool in self.tools if isinstance(self.tools, list | tuple) else ():
+            function = tool.get("function", tool) if isinstance(tool, Mapping) else {}
+            if isinstance(function, Mapping) and isinstance(function.get("name"), str):
+                return str(function["name"])
+        return _SAID[0]
+
+    def _other(self, turns: Sequence[Turn], **options: Any) -> str | None:
+        said = {**self.options, **options}
+        said.pop("continue_final_message", None)
+        try:
+            return self._rendered(turns, said)
+        except RequestError:  # a template need not take what we make up
+            return None
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """How much of a prompt another one begins with."""
+
+    tokens: int
+    whole: bool  # all of its text, even if its last tokens are drawn together with what follows
+
+
+class BorderFinder:
+    """Measures in tokens how far other renderings agree with a prompt."""
+
+    def __init__(self, host: Preparer, text: str, ids: Sequence[int], mark: str):
+        self._host = host
+        self._text = text
+        self._ids = ids
+        self._mark = mark
+        self._found: dict[str, np.ndarray | None] = {}
+
+    def kept(self, other: str | None) -> _Kept | None:
+        if other is None:
+            return None
+        same = agreeing(self._text, other)
+        start, index, name = self._anchor(same)
+        later = self._host.tokenizer.split.finditer(other, start + len(name))
+        # What follows a control token has no say in what comes before it.
+        end = next((it.end() for it in later if it.end() > same), len(other))
+        tail = other[start:end]
+        if start:
+            encode = self._host.tokenizer.encode_marked
+            tokens = encode(tail, self._mark, add_special_tokens=False)
+        else:
+            tokens = self._host.encode(tail, self._mark)
+        here = self._ids[index : index + len(tokens)]
+        equal = len(list(takewhile(bool, map(eq, here, tokens))))
+        return _Kept(index + equal, same == len(self._text))
+
+    def _anchor(self, same: int) -> tuple[int, int, str]:
+        """The last control token before `same`: its place in the text and in the ids.
+
+        The beginning of both where there is none.
+        """
+        back = _LOOK_BACK
+        while True:
+            low = max(0, same - back)
+            near = list(self._host.tokenizer.split.finditer(self._text, low, same))
+            for found in reversed(near):
+                if (places := self._places(found[0])) is not None:
+                    before = self._text.count(found[0], 0, found.start())
+                    return found.start(), int(places[before]), found[0]
+            if low == 0:
+                return 0, 0, ""
+            back *= 8
+
+    def _places(self, name: str) -> np.ndarray | None:
+        """Where the ids have it; None if that cannot be told from where the text has it.
+
+        Processors of images multiply theirs, and tokenizers may add one of their own.
+        """
+        if name not in self._found:
+            controls = self._host.tokenizer.controls
+            places = np.flatnonzero(self._array == controls.get(name, -1))
+            # One that is inside another may be either.
+            alone = not any(name in it for it in controls if it != name)
+            known = alone and len(places) == self._text.count(name)
+            self._found[name] = places if known else None
+        return self._found[name]
+
+    @cached_property
+    def _array(self) -> np.ndarray:
+        return np.array(self._ids)
+
+
+def agreeing(one: str, two: str) -> int:
+    """Characters at the beginning that are the same."""
+    low, high = 0, min(len(one), len(two))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == two[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def find_borders(
+    host: Preparer, talk: TemplateCall, text: str, prompt: Prepared, mark: str
+) -> Borders:
+    """`text` is the rendered talk, of which `prompt` was made. Never raises for its templates."""
+    ruler = BorderFinder(host, text, prompt.ids, mark)
+
+    def border(tokens: int) -> int:
+        return _outside(tokens, prompt.media) if tokens < len(prompt.ids) else 0
+
+    opening = ruler.kept(talk.other_user())
+    system = border(opening.tokens) if opening else 0
+    if not talk.is_open:
+        return Borders(system)
+    nexts = [ruler.kept(talk.next_round()), ruler.kept(talk.next_question())]
+    kept = [it for it in nexts if it is not None]
+    if not kept:
+        rest = ruler.kept(talk.unanswered())
+        return Borders(system, history=border(rest.tokens) if rest else 0, reply=False)
+    furthest = max(it.tokens for it in kept)
+    near = [it.tokens for it in kept if furthest - it.tokens < _NEAR]
+    far = [it.tokens for it in kept if furthest - it.tokens >= _NEAR]
+    return Borders(
+        system,
+        user=border(min(far, default=0)),
+        history=border(min(near)),
+        reply=any(it.whole for it in kept),
+    )
+
+
+def _outside(tokens: int, media: Sequence[Media]) -> int:
+    """No prompt parts from another inside an image: it is the same one, or another."""
+    return next((it.start for it in media if it.start < tokens < it.end), tokens)

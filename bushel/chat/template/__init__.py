@@ -1,0 +1,1 @@
+"""Chat templates: what each can take, found by trying, and conversations in that form."""

@@ -1,0 +1,155 @@
+"""Whether rows of a model of unknown family may share a batch: found by trying, at load.
+
+    steps    a a | b b b b | c | d          row 0: abc, row 1: ab, row 2: bcd
+    rows     0 1 | 0 1 2   | 02| 2          merge, join, leave, alone again
+
+Every row is forced to say what it said alone, so that near-ties of half precision do not
+matter: after the same tokens, the log-probabilities have to be the same.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from bushel.cache import BatchState, unbatchable
+from bushel.core import ModelError, Prepared, public_message
+from bushel.engine.solo_run import SoloRun, apart, bound, logprobs
+from bushel.models import Model, Prompt
+from bushel.models.known_families import batches_exactly
+
+# Far enough apart for padding to outweigh a row's own tokens. Sparse attention that begins to
+# leave blocks out later than this is not found.
+_LENGTHS = (5, 24, 75)
+_STEPS = 7  # of the longest-lived row
+# Prefilling two windows of 512 takes a few times as long as the check without them; windows
+# that are longer are left to `bushel check`.
+_WIDEST = 512
+
+
+def single_because(model: Model) -> str | None:
+    """Why rows of this model are served one at a time, or None; tries if nothing is known."""
+    if model.single or batches_exactly(model.network) or unbatchable(model.make_state()):
+        return model.single
+    return batching_fault(model)
+
+
+def require_kv_bits(model: Model) -> None:
+    """Raise a ModelError, and free the model, unless it runs with encoded keys and values."""
+    reason = _encoding_fault(model)
+    if reason is None:
+        return
+    # Raised here, because the trial's own exception would keep the weights alive.
+    bits, model.network = model.kv_bits, None
+    model.close()
+    gc.collect()
+    mx.clear_cache()
+    setting = f"kv_bits={bits.bits}" if bits else "kv_bits"
+    raise ModelError(f"{model.name} cannot be loaded: {setting} does not work with it: {reason}.")
+
+
+def _encoding_fault(model: Model) -> str | None:
+    """How attention reads its state is the model's own code, and a wrong mask raises nothing."""
+    try:
+        SoloRun(model, _prompt(model, 0, min(_LENGTHS))).run()
+    except Exception as error:  # whatever the model's own attention makes of such state
+        return f"its attention cannot read such state ({public_message(error)})"
+    return None if model.single else batching_fault(model)
+
+
+def batching_fault(model: Model) -> str | None:
+    """What goes wrong when rows of this model share a batch, or None if nothing does."""
+    try:
+        worst, allowed = _largest_difference(model), bound(model)
+    except Exception as error:  # unknown families fail in ways of their own
+        return f"the self-check of batching failed: {type(error).__name__}: {public_message(error)}"
+    if worst <= allowed:
+        return None
+    return (
+        f"the self-check found batched rows {worst:.1e} away from the same rows alone, "
+        f"where {allowed:.0e} is rounding"
+    )
+
+
+def _largest_difference(model: Model) -> float:
+    prompts = [_prompt(model, row, length) for row, length in enumerate(_lengths(model))]
+    said, expected = zip(*(_alone(model, prompt) for prompt in prompts), strict=True)
+    rows, live, found = BatchState(model.make_state), [0, 1], [0.0]
+    at = [0] * len(prompts)  # steps that each row has run
+
+    def join(row: int) -> None:
+        solo = SoloRun(model, prompts[row])
+        rows.join(solo.state, solo.position)
+
+    def run(steps: int) -> None:
+        for _ in range(steps):
+            tokens = mx.array([[said[row][at[row]]] for row in live])
+            pairs = zip(live, rows.positions, strict=True)
+            where = [position + prompts[row].delta for row, position in pairs]
+            logits = logprobs(model.forward(tokens, where, rows.layers))
+            rows.advance()
+            found.extend(apart(logits[n], expected[row][at[row]]) for n, row in enumerate(live))
+            for row in live:
+                at[row] += 1
+
+    def leave(row: int) -> None:
+        rows.leave([n for n, other in enumerate(live) if other != row])
+        live.remove(row)
+
+    for row in (0, 1):
+        join(row)
+    run(2)
+    join(2)
+    live.append(2)
+    run(4)
+    leave(1)
+    run(1)
+    leave(0)
+    run(1)
+    return float(np.max(found))  # not a number stays one
+
+
+def _alone(model: Model, prompt: Prompt) -> tuple[list[int], list[mx.array]]:
+    """The tokens that a row runs after its prompt, and what it finds after each."""
+    solo = SoloRun(model, prompt)
+    tokens, found = [prompt.ids[-1]], [solo.run()]
+    for _ in range(_STEPS - 1):
+        tokens.append(int(mx.argmax(found[-1])))
+        found.append(solo.run(tokens[-1]))
+    return tokens, found
+
+
+def _lengths(model: Model) -> list[int]:
+    """In no order; one crosses the end of a sliding window as it decodes, if one is near."""
+    short, middle, long = _LENGTHS
+    window = max((it for it in windows(model.make_state()) if it <= _WIDEST), default=0)
+    if window > 2:
+        middle, long = window - 2, max(long, window + _STEPS)
+    room = (model.context or long + _STEPS) - _STEPS
+    return [max(1, min(length, room)) for length in (short, middle, long)]
+
+
+def windows(state: Iterable[Any]) -> Iterator[int]:
+    """Sizes of the sliding windows among layers of state."""
+    for layer in state:
+        yield from windows(getattr(layer, "caches", ()))
+        if isinstance(size := getattr(layer, "max_size", None), int):
+            yield size
+
+
+def _prompt(model: Model, seed: int, length: int) -> Prompt:
+    return model.embed(Prepared(words(model, seed, length)))
+
+
+def words(model: Model, seed: int, length: int) -> tuple[int, ...]:
+    """Arbitrary ordinary tokens: none ends a reply or stands for an image. The same every time."""
+    hf = model.tokenizer.hf
+    kept = {*hf.all_special_ids, *getattr(hf, "added_tokens_decoder", ()), *model.tokenizer.end_ids}
+    count = min(model.vocab, len(hf))
+    ordinary = np.setdiff1d(np.arange(count), np.array(sorted(kept), dtype=int))
+    chosen = np.random.default_rng(seed).choice(ordinary, length)
+    return tuple(chosen.tolist())

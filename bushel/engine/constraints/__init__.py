@@ -1,0 +1,1 @@
+"""What constrained rows may say next: grammars, masks and thinking budgets."""

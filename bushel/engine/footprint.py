@@ -1,0 +1,86 @@
+"""A model's sizes, found once at load: shapes of its state, and two short chunks."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from bushel.cache import kind_of
+from bushel.core import Prepared
+from bushel.core.footprint import Footprint, alike
+from bushel.core.machine_memory import total_memory
+from bushel.models import Model, Prompt, State
+
+_CHUNK = 64  # tokens of a pass
+# Widths of a head for which MLX attends without writing the scores down, on a GPU.
+_FUSED = (64, 80, 96, 128)
+_METAL_BUFFERS = 499_000  # that a process may hold at once
+
+
+def footprint(model: Model) -> Footprint:
+    """Runs the model for a moment; leaves nothing behind."""
+    tokens = max(1, min(_CHUNK, (model.context or 2 * _CHUNK) // 2))
+    weights, buffers = model.weights
+    per_score = _per_score(model)
+    state, prompt = model.make_state(), model.embed(Prepared((0,) * (2 * tokens)))
+    # Two chunks: only the second one has tokens before it to look at, and a device that overtakes
+    # the host in one of them frees early what can be alive at once (tiny llama on two busy cores,
+    # bytes per token: 2,093 to 3,664 after the first, 3,865 to 4,694 after both).
+    per_token = 0
+    for start in (0, tokens):
+        above = _above(model, prompt, start, start + tokens, state)
+        per_token = max(per_token, above // tokens - per_score * (start + tokens))
+    pieces = [piece for layer in state for piece in kind_of(layer).size(layer, 2 * tokens)]
+    return Footprint(
+        weights=weights,
+        weight_buffers=buffers,
+        pieces=alike(pieces),
+        per_token=per_token,
+        per_score=per_score,
+        # Logits, the same in float32, and as much again for penalties and drawing.
+        per_row=16 * model.vocab,
+    )
+
+
+def _above(model: Model, prompt: Prompt, start: int, end: int, state: State) -> int:
+    """Bytes that were alive while a chunk ran, and are not after it."""
+    mx.synchronize()
+    mx.reset_peak_memory()
+    model.prefill(prompt, start, end, state)
+    mx.eval([layer.state for layer in state])
+    mx.synchronize()
+    return mx.get_peak_memory() - mx.get_active_memory()
+
+
+def _per_score(model: Model) -> int:
+    """Bytes per pair of tokens that attend, with their mask; 0 where no kernel writes them."""
+    if mx.default_device() == mx.gpu:
+        fused = model.head_dim in _FUSED and model.kv_bits is None
+        return 0 if fused else 2 * model.heads + 1
+    return 4 * model.heads + 1
+
+
+def memory_limit(beside: int = 0) -> int:
+    """Bytes that MLX should stay under on this machine, on which others may take so many.
+
+    Half of a small machine is its own all the same: the others seldom take all they may.
+    """
+    limit = int(mx.get_memory_limit())
+    recommended = mx.device_info().get("max_recommended_working_set_size")
+    shared = mx.metal.is_available() or mx.default_device() == mx.cpu
+    if mx.metal.is_available() and recommended:
+        limit = int(recommended)
+    total = total_memory()
+    return min(limit, max(total // 2, total - beside)) if shared else limit
+
+
+def buffer_limit() -> int:
+    return _METAL_BUFFERS if mx.metal.is_available() else 1 << 62
+
+
+def in_use() -> dict[str, int]:
+    """Bytes that MLX holds, and has held at most."""
+    return {
+        "active_bytes": mx.get_active_memory(),
+        "peak_bytes": mx.get_peak_memory(),
+        "cache_bytes": mx.get_cache_memory(),
+    }

@@ -1,0 +1,215 @@
+"""Requests on their way to the decode batch, and who has come how far.
+
+    waiting     for a slot; also for what is read from disk or compiled for it
+    prefilling  prompts that run, in chunks
+    ready       rows that could decode: with a slot, or waiting for one
+
+`schedule` decides who moves; this carries it out. Owned by one engine.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+from bushel.core.footprint import Memory
+from bushel.engine.prefill import Prefill, PrefilledRow
+from bushel.engine.scheduler import Costs, PendingPrompt, Row, Served, State
+from bushel.engine.sequence import Phase, Sequence
+from bushel.models import Model
+
+# Owners and groups that are remembered before those who have gone are looked for.
+_MANY = 4096
+
+
+class RequestQueue:
+    def __init__(self, model: Model, piece: int = 0):
+        """piece: tokens of every chunk, where the answer depends on them; 0: any number."""
+        self._model = model
+        self._piece = piece
+        self._ids = itertools.count()
+        self.waiting: dict[int, Prefill] = {}
+        self.prefilling: dict[int, Prefill] = {}
+        self.ready: dict[int, PrefilledRow] = {}  # by the ids of their rows
+        self._owners: dict[str, float] = {}  # when they last got a slot
+        self._groups: dict[str, float] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.waiting or self.prefilling or self.ready)
+
+    # -- arriving ----------------------------------------------------------------------------
+
+    def arrive(self, sequences: list[Sequence], now: float) -> Prefill:
+        """A request that waits from now on."""
+        request, id = sequences[0].request, next(self._ids)
+        for sequence in sequences:
+            sequence.row = Row(
+                next(self._ids),
+                id,
+                now,
+                request.owner,
+                request.group or request.id,
+                sequence.length,
+                slot=False,
+                state=False,
+            )
+        job = self.waiting[id] = Prefill(self._model, sequences, id, now, piece=self._piece)
+        return job
+
+    def restart(self, sequence: Sequence, now: float, *, slot: bool) -> None:
+        """A row without state runs its tokens again, at once if it has a slot."""
+        sequence.phase = Phase.PREFILL if slot else Phase.WAITING
+        row, more = sequence.row, 0 if slot else 1
+        sequence.row = row._replace(since=now, slot=slot, state=False, yields=row.yields + more)
+        job = Prefill(self._model, [sequence], row.order, now, piece=self._piece, rebuilt=True)
+        (self.prefilling if slot else self.waiting)[next(self._ids)] = job
+
+    # -- moving on ---------------------------------------------------------------------------
+
+    def admit(self, id: int, now: float) -> None:
+        job = self.prefilling[id] = self.waiting.pop(id)
+        job.last_served = job.admitted = now
+        for sequence in job.sequences:
+            sequence.phase = Phase.PREFILL
+        self._serve(job.sequences[0].row, now)
+
+    def finish(self, id: int, now: float) -> list[PrefilledRow]:
+        """A prompt has run: its first row has its slot, the others wait for theirs."""
+        rows = self.prefilling.pop(id).finish()
+        for at, ready in enumerate(rows):
+            sequence, own = ready.sequence, at == 0
+            sequence.row = sequence.row._replace(since=now, slot=own, state=own)
+            self.ready[sequence.row.id] = ready
+        return rows
+
+    def join(self, id: int, now: float) -> PrefilledRow | None:
+        """None if it is not there any more."""
+        ready = self.ready.pop(id, None)
+        if ready is not None:
+            row = ready.sequence.row
+            if not row.slot:
+                self._serve(row, now)
+            ready.sequence.row = row._replace(since=now, slot=True, state=True)
+        return ready
+
+    def _serve(self, row: Row, now: float) -> None:
+        self._owners[row.owner] = self._groups[row.group] = now
+
+    # -- giving way --------------------------------------------------------------------------
+
+    def put_back(self, ready: PrefilledRow, now: float) -> None:
+        """A row that ran waits for a slot, with its state."""
+        sequence = ready.sequence
+        row = sequence.row
+        sequence.phase = Phase.READY
+        sequence.row = row._replace(since=now, slot=False, state=True, yields=row.yields + 1)
+        self.ready[row.id] = ready
+
+    def pause(self, id: int, now: float) -> None:
+        """A prompt that runs waits again, with its state."""
+        job = self.waiting[id] = self.prefilling.pop(id)
+        job.last_served = now
+        for sequence in job.sequences:
+            sequence.phase = Phase.WAITING
+            sequence.row = sequence.row._replace(yields=sequence.row.yields + 1)
+
+    def drop(self, id: int, now: float) -> None:
+        """Free the state of a row, or a prompt, that waits for a slot."""
+        if (ready := self.ready.pop(id, None)) is not None:
+            self.restart(ready.sequence, now, slot=False)
+        elif (job := self.waiting.get(id)) is not None:
+            job.leave()
+            again = Prefill(
+                self._model, job.sequences, job.order, job.last_served, piece=self._piece
+            )
+            again.prefixes, again.every = job.prefixes, job.every
+            again.rebuilt = job.rebuilt or job.prompt is not None
+            self.waiting[id] = again
+
+    # -- leaving -----------------------------------------------------------------------------
+
+    def forget(self, sequences: Collection[Sequence]) -> None:
+        """They are not here any more, whatever was."""
+        for id in [id for id, it in self.ready.items() if it.sequence in sequences]:
+            del self.ready[id]
+        for jobs in (self.waiting, self.prefilling):
+            for id in [id for id, it in jobs.items() if it.sequences[0] in sequences]:
+                del jobs[id]
+
+    def drop_done(self) -> None:
+        for jobs in (self.waiting, self.prefilling):
+            for id in [id for id, it in jobs.items() if all(one.done for one in it.sequences)]:
+                jobs.pop(id).leave()
+        for id in [id for id, it in self.ready.items() if it.sequence.done]:
+            del self.ready[id]
+
+    def forget_served(self, running: Iterable[Sequence]) -> None:
+        """Owners and requests that are gone."""
+        if len(self._groups) < _MANY:
+            return
+        rows = [it.row for it in (*self.sequences(), *running)]
+        owners, groups = {row.owner for row in rows}, {row.group for row in rows}
+        self._owners = {name: at for name, at in self._owners.items() if name in owners}
+        self._groups = {name: at for name, at in self._groups.items() if name in groups}
+
+    # -- looking at it -----------------------------------------------------------------------
+
+    def sequences(self) -> Iterator[Sequence]:
+        for job in (*self.waiting.values(), *self.prefilling.values()):
+            yield from job.sequences
+        yield from (ready.sequence for ready in self.ready.values())
+
+    def lengths(self) -> Iterator[int]:
+        """Of every row whose state is held, or promised to be; at their longest."""
+        paused = (job for job in self.waiting.values() if job.prompt is not None)
+        for job in (*self.prefilling.values(), *paused):
+            # Choices share one copy of their prompt's state until each has its own.
+            yield from [it.row.length for it in job.sequences][:2]
+        shared = dict[int, int]()
+        for ready in self.ready.values():
+            row = ready.sequence.row
+            if row.state:
+                yield row.length
+            else:
+                shared[id(ready.snapshot)] = row.length
+        yield from shared.values()
+
+    def state(
+        self,
+        now: float,
+        running: Iterable[Sequence],
+        complete: Callable[[Prefill], bool],
+        costs: Costs,
+        memory: Memory | None,
+    ) -> State:
+        """complete: whether all that a job waits for, beside a slot, is there."""
+        return State(
+            now=now,
+            running=tuple(sequence.row for sequence in running),
+            ready=tuple(ready.sequence.row for ready in self.ready.values()),
+            prefilling=_jobs(self.prefilling),
+            waiting=_jobs({id: job for id, job in self.waiting.items() if complete(job)}),
+            costs=costs,
+            memory=memory,
+            served=Served(self._owners, self._groups),
+        )
+
+
+def _jobs(found: dict[int, Prefill]) -> tuple[PendingPrompt, ...]:
+    return tuple(
+        PendingPrompt(
+            id,
+            it.expected,
+            it.last_served,
+            it.order,
+            it.done,
+            max(sequence.row.length for sequence in it.sequences),
+            len(it.sequences),
+            it.sequences[0].row.owner,
+            it.sequences[0].row.group,
+            it.admitted,
+            it.sequences[0].row.yields,
+            it.prompt is not None,
+        )
+        for id, it in found.items()
+    )

@@ -1,0 +1,199 @@
+"""Choosing every row's token in one kernel launch, on CUDA.
+
+A decode step of a small model is bound by launches there, at 12 to 15 us an operation, and
+`grouped` needs some fifty of them. Here one block of threads serves one row and does what the
+row's settings ask for, nothing else:
+
+    best     the largest logit, after penalties and bias; for a greedy row, the answer
+    few      the best tokens, sorted: enough for a usual top_k, and for a nucleus inside them
+    many     otherwise, the last value that top_k and top_p keep, two bits of it per pass
+    pick     where u times the weight of what is left falls
+
+Every sum is taken in a fixed order, so that a row's token is a function of its own logits,
+settings and uniform number. What it means is `draw`'s, which is the reference.
+
+Nothing is sent to the device while rows stay the same: uniform numbers are made there, and where
+each row stands is counted there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+import numpy as np
+
+from bushel.cache.kv_padding import CUDA
+from bushel.core import Decoding, IntegrityError
+from bushel.engine.sampling import draw
+from bushel.engine.sampling.chooser import SamplingStep
+
+AVAILABLE = CUDA
+
+# A block has 65,536 registers. Most kernels need 40 to 48 a thread; those with penalties up to 72
+# (by vocabulary), and those that read one logit at a time 64 (nvcc 13.4 for sm_90).
+_MOST_THREADS, _FEWER_THREADS = 1024, 512
+_PROMPT = 1 << 15  # of a row's marks: the token is in the prompt; below it, its count
+
+_LOW_WORD = 0xFFFFFFFF
+
+_SOURCE = Path(__file__).with_name("choose.cu")
+
+# What logits are there, and the low bits of a float32 that they never set, to an even number.
+_TYPES = {mx.float32: ("float", 0), mx.float16: ("__half", 12), mx.bfloat16: ("__nv_bfloat16", 16)}
+
+
+class Uses(NamedTuple):
+    """What some row of a batch asks for; without it the kernel neither takes nor looks at it."""
+
+    held: bool  # by a mask
+    penalised: bool
+    biased: bool
+
+
+def source(dtype: mx.Dtype, vocab: int, uses: Uses, threads: int) -> tuple[str, str]:
+    """The functions of `choose.cu`, with its constants before them, and the kernel's body."""
+    logit, low = _TYPES[dtype]
+    constants = {
+        "THREADS": threads,
+        "VOCAB": vocab,
+        "TOGETHER": _together(dtype, vocab),
+        "LOGIT": logit,
+        "LOW_BITS": low,
+        "HELD": int(uses.held),
+        "PENALISED": int(uses.penalised),
+        "BIASED": int(uses.biased),
+    }
+    functions, body = _SOURCE.read_text().split("// ---- the kernel's body\n")
+    return "".join(f"#define {key} {value}\n" for key, value in constants.items()) + functions, body
+
+
+def _together(dtype: mx.Dtype, vocab: int) -> int:
+    """Logits that are read at once."""
+    most = 16 // dtype.size
+    return most if vocab % most == 0 else 1
+
+
+def threads_for(dtype: mx.Dtype, vocab: int, penalised: bool) -> int:
+    few = penalised or _together(dtype, vocab) == 1
+    return _FEWER_THREADS if few else _MOST_THREADS
+
+
+@cache
+def _kernel(dtype: mx.Dtype, vocab: int, uses: Uses) -> Any:
+    threads = threads_for(dtype, vocab, uses.penalised)
+    header, body = source(dtype, vocab, uses, threads)
+    # MLX may keep what it compiles on disk, by name.
+    digest = hashlib.sha256((header + body).encode()).hexdigest()[:12]
+    return mx.fast.cuda_kernel(
+        name=f"bushel_choose_{digest}",
+        input_names=["logits", "settings", "places"]
+        + ["slots", "words"] * uses.held
+        + ["inputs", "marks"] * uses.penalised
+        + ["bias"] * uses.biased,
+        output_names=["tokens", "moved"] + ["marked"] * uses.penalised,
+        header=header,
+        source=body,
+    )
+
+
+class KernelChooser:
+    """A `Chooser` (see `sampler`) for CUDA."""
+
+    def __init__(self, vocab: int):
+        self._vocab = vocab
+        self._rows: list[Decoding] = []
+        self._slots: list[int] = []  # a row's place in _marks, or -1
+        self._marks: mx.array | None = None  # [P, V] of the penalised rows
+        self._arrange()
+
+    def join(self, row: Decoding, prompt: Sequence[int], reply: Sequence[int]) -> None:
+        self._rows.append(row)
+        slot = -1
+        if row.penalised:
+            marks = np.zeros((1, self._vocab), np.uint16)
+            np.add.at(marks[0], list(reply[:-1]), np.uint16(1))
+            marks[0, list(prompt)] |= np.uint16(_PROMPT)
+            held, added = self._marks, mx.array(marks)
+            slot = 0 if held is None else held.shape[0]
+            self._marks = added if held is None else mx.concatenate([held, added])
+        self._slots.append(slot)
+        self._arrange()
+
+    def leave(self, keep: Sequence[int]) -> None:
+        self._rows = [self._rows[at] for at in keep]
+        kept = [self._slots[at] for at in keep]
+        left = [slot for slot in kept if slot >= 0]
+        if self._marks is not None:
+            self._marks = self._marks[mx.array(left)] if left else None
+        self._slots = [left.index(slot) if slot >= 0 else -1 for slot in kept]
+        self._arrange()
+
+    def _arrange(self) -> None:
+        settings = np.zeros((len(self._rows), 10), np.float32)
+        for at, (row, slot) in enumerate(zip(self._rows, self._slots, strict=True)):
+            settings[at, :8] = self._settings_of(row, slot)
+            # Copied as bits: as numbers, some of them would become others.
+            settings.view(np.uint32)[at, 8:] = [row.seed & _LOW_WORD, row.seed >> 32 & _LOW_WORD]
+        self._settings = mx.array(settings)
+        self._calls: dict[tuple[mx.Dtype, bool, bool], Callable[..., list[mx.array]]] = {}
+        self._stand: list[int] = []  # positions and indices that _places holds, end to end
+
+    def _settings_of(self, row: Decoding, slot: int) -> list[float]:
+        temperature = 0.0 if draw.route(row) == "greedy" else row.temperature
+        top_k = min(row.top_k, self._vocab)
+        penalties = (row.repetition_penalty, row.presence_penalty, row.frequency_penalty)
+        return [temperature, row.min_p, row.top_p, float(top_k), *penalties, float(slot)]
+
+    def tokens(self, logits: mx.array, turn: SamplingStep) -> mx.array:
+        marks, bias, masks = self._marks, turn.bias, turn.masks
+        arrays = [logits, self._settings, self._places_at(turn)]
+        if masks is not None:
+            arrays += masks.slots, masks.words
+        if marks is not None:
+            arrays += turn.inputs, marks
+        if bias is not None:
+            arrays.append(bias)
+        call = self._call(logits.dtype, masks is not None, bias is not None)
+        tokens, self._places, *marked = call(inputs=arrays)
+        if marked:
+            self._marks = marked[0]
+        found: mx.array = tokens
+        return found
+
+    def _call(self, dtype: mx.Dtype, held: bool, biased: bool) -> Callable[..., list[mx.array]]:
+        """The kernel with what stays the same from step to step."""
+        known = self._calls.get((dtype, held, biased))
+        if known is not None:
+            return known
+        count, marks = len(self._rows), self._marks
+        threads = threads_for(dtype, self._vocab, marks is not None)
+        shapes: list[tuple[int, ...]] = [(count, 1), (count, 2)]
+        shapes += [] if marks is None else [marks.shape]
+        call = self._calls[dtype, held, biased] = partial(
+            _kernel(dtype, self._vocab, Uses(held, marks is not None, biased)),
+            grid=(threads * count, 1, 1),
+            threadgroup=(threads, 1, 1),
+            output_shapes=shapes,
+            output_dtypes=[mx.uint32, mx.uint32, mx.uint16][: len(shapes)],
+        )
+        return call
+
+    def _places_at(self, turn: SamplingStep) -> mx.array:
+        """[B, 2] position and index of the new tokens: there already, if all went on by one."""
+        stand = [*turn.positions, *turn.indices]
+        if stand != self._stand:
+            self._places = mx.array(np.array(stand, np.uint32).reshape(2, -1).T)
+        self._stand = [at + 1 for at in stand]
+        return self._places
+
+    def check_integrity(self) -> None:
+        held = 0 if self._marks is None else self._marks.shape[0]
+        wanted = [at for at, row in enumerate(self._rows) if row.penalised]
+        having = [at for at, slot in enumerate(self._slots) if slot >= 0]
+        if wanted != having or held != len(wanted):
+            raise IntegrityError(f"{held} rows of marks at {having}, not {wanted}")

@@ -1,0 +1,46 @@
+"""Fresh state of text models, changed where the library's own would not survive a batch.
+
+A change never alters what one row alone computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+
+from bushel.models.known_families import family_of
+from bushel.models.model import State
+
+
+def batchable(network: Any, state: State) -> State:
+    change = _CHANGES.get(family_of(network))
+    return change(network, state) if change else state
+
+
+def _grouped(network: Any, state: State) -> State:
+    """gemma2 adds an axis for the query heads of a group to its scores, but not to the mask.
+
+    A batch would fail, or use row i's mask for head i where there are as many of both.
+    """
+    from bushel.models.grouped_kv_cache import GroupedKVCache
+
+    args = network.args
+    shared = args.num_attention_heads > args.num_key_value_heads
+    return [GroupedKVCache() for _ in state] if shared else state
+
+
+def _whole_context(network: Any, state: State) -> State:
+    """longcat_flash_ngram remembers the last few ids, and fewer of them at first.
+
+    An id that is not there counts as 0, so zeros make rows of one length.
+    """
+    state[0][0] = mx.zeros((1, network.args.emb_neighbor_num - 1), mx.int64)
+    return state
+
+
+_CHANGES: dict[str, Callable[[Any, State], State]] = {
+    "gemma2": _grouped,
+    "longcat_flash_ngram": _whole_context,
+}

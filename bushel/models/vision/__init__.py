@@ -1,0 +1,1 @@
+"""The vision half of models: placeholders, features of images, M-RoPE, cross-attention."""

@@ -1,0 +1,75 @@
+"""The tensors of one image, out of those that a processor made of all the images of a prompt.
+
+images   |  1  |      2      |
+tiles    |  t  | t  t  t  t  |     an axis counts images, or runs of placeholders, or something
+runs     |  r  | r  r  r  r  |     that takes equally many tokens each, such as tiles or patches
+tokens   | ··· | ··· ··· ··· |
+
+Nothing says which it is, so whoever cuts by this compares the results once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from bushel.core import Prepared
+from bushel.models.vision.image_spans import BY_COLUMN, Span, runs_inside
+
+Counts = tuple[int, ...]  # so many for each image
+
+
+def tensors_of_each(
+    prepared: Prepared, spans: Sequence[Span]
+) -> tuple[list[dict[str, Any]], frozenset[str]]:
+    """Tensors by image, and the names of those that were cut; the others go to every image."""
+    media = prepared.media
+    if len(media) == 1:
+        return [dict(prepared.tensors)], frozenset()
+    own = [runs_inside(it, spans) for it in media]
+    counts = [
+        (1,) * len(media),
+        tuple(map(len, own)),
+        tuple(sum(high - low for low, high in runs) for runs in own),
+    ]
+    cut: dict[str, list[Any]] = {}
+    for key, value in prepared.tensors.items():
+        if key in BY_COLUMN:
+            pieces: list[Any] = [value[:, it.start : it.end] for it in media]
+        elif key == "image_bound":
+            pieces = [
+                [np.array(runs).reshape(-1, 2) - it.start]
+                for it, runs in zip(media, own, strict=True)
+            ]
+        else:
+            pieces = _divided(value, counts)
+        if pieces:
+            cut[key] = pieces
+    parts = [
+        dict(prepared.tensors) | {key: cut[key][at] for key in cut} for at in range(len(media))
+    ]
+    return parts, frozenset(cut)
+
+
+def _divided(value: Any, counts: Sequence[Counts]) -> list[Any]:
+    """A piece for each image along the first axis, or the second if that is a batch of one."""
+    if not isinstance(value, list | np.ndarray) or getattr(value, "ndim", 1) == 0:
+        return []
+    if each := _shares(len(value), counts):
+        return [value[low:high] for low, high in pairwise(np.cumsum([0, *each]).tolist())]
+    if len(value) != 1:
+        return []
+    inner = _divided(value[0], counts)
+    return [it[None] if isinstance(value, np.ndarray) else [it] for it in inner]
+
+
+def _shares(total: int, counts: Sequence[Counts]) -> Counts:
+    """How many of `total` belong to each image; nothing if that is unknown or ambiguous."""
+    fits = {counts[at] for at in (0, 1) if sum(counts[at]) == total}
+    tokens = counts[2]
+    if total and sum(tokens) and not any(total * own % sum(tokens) for own in tokens):
+        fits.add(tuple(total * own // sum(tokens) for own in tokens))
+    return fits.pop() if len(fits) == 1 else ()

@@ -1,0 +1,107 @@
+"""What messages and tools look like, for the OpenAPI document; `conversation` checks them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import WithJsonSchema
+
+from bushel.server.anthropic.blocks_to_parts import MOST_BLOCKS
+from bushel.server.anthropic.conversation import MOST_MESSAGES
+from bushel.server.anthropic.tools import MOST_TOOLS
+
+_TEXT: dict[str, Any] = {"type": "string"}
+_OBJECT: dict[str, Any] = {"type": "object"}
+
+
+def _object(required: dict[str, Any], **optional: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {**required, **optional},
+        "required": list(required),
+    }
+
+
+def _block(kind: str, required: dict[str, Any], **optional: Any) -> dict[str, Any]:
+    return _object({"type": {"const": kind}, **required}, **optional)
+
+
+def _content(*blocks: dict[str, Any], least: int = 0) -> dict[str, Any]:
+    listed = {"type": "array", "items": {"anyOf": list(blocks)}, "maxItems": MOST_BLOCKS}
+    return {"anyOf": [_TEXT, {**listed, "minItems": least}]}
+
+
+_TEXT_BLOCK = _block("text", {"text": _TEXT})
+_IMAGE_TYPE = {"type": "string", "pattern": "^image/[A-Za-z0-9.+-]{1,64}$"}
+_IMAGE = _block(
+    "image",
+    {
+        "source": {
+            "anyOf": [
+                _block("base64", {"media_type": _IMAGE_TYPE, "data": _TEXT}),
+                _block("url", {"url": _TEXT}),
+            ]
+        }
+    },
+)
+_DOCUMENT = _block(
+    "document",
+    {
+        "source": {
+            "anyOf": [
+                _block("text", {"data": _TEXT}),
+                _block("content", {"content": _content(_TEXT_BLOCK, _IMAGE)}),
+            ]
+        }
+    },
+    title={"type": ["string", "null"]},
+    context={"type": ["string", "null"]},
+)
+_SEARCH = _block(
+    "search_result", {"title": _TEXT, "source": _TEXT, "content": _content(_TEXT_BLOCK)}
+)
+_SHOWN = (_TEXT_BLOCK, _IMAGE, _DOCUMENT, _SEARCH)
+_RESULT = _block(
+    "tool_result",
+    {"tool_use_id": _TEXT},
+    content=_content(*_SHOWN, _block("tool_reference", {"tool_name": _TEXT})),
+    is_error={"type": ["boolean", "null"]},
+)
+_SAID = (
+    *_SHOWN,
+    _block("thinking", {"thinking": _TEXT}, signature=_TEXT),
+    _block("redacted_thinking", {"data": _TEXT}),
+    _block("tool_use", {"id": _TEXT, "name": _TEXT, "input": _OBJECT}),
+)
+_SYSTEM = _content(_TEXT_BLOCK)
+_MESSAGE = {
+    "anyOf": [
+        _object({"role": {"const": "user"}, "content": _content(*_SHOWN, _RESULT, least=1)}),
+        _object({"role": {"const": "assistant"}, "content": _content(*_SAID)}),
+        _object({"role": {"const": "system"}, "content": _SYSTEM}),
+    ]
+}
+_NAME = {"type": "string", "pattern": "^[A-Za-z0-9_.:/-]{1,128}$"}
+_TOOL = _object(
+    {"name": _NAME, "input_schema": _OBJECT},
+    type={"enum": ["custom", None]},
+    description={"type": ["string", "null"]},
+    defer_loading={"type": ["boolean", "null"]},
+    strict={"type": ["boolean", "null"]},
+)
+_CHOICE = {
+    "anyOf": [
+        *(_block(kind, {}) for kind in ("auto", "any", "none")),
+        _block("tool", {"name": _NAME}),
+    ]
+}
+
+
+def _listed(items: dict[str, Any], least: int, most: int) -> dict[str, Any]:
+    return {"type": "array", "items": items, "minItems": least, "maxItems": most}
+
+
+Messages = Annotated[Any, WithJsonSchema(_listed(_MESSAGE, 1, MOST_MESSAGES))]
+System = Annotated[Any, WithJsonSchema({"anyOf": [*_SYSTEM["anyOf"], {"type": "null"}]})]
+Tools = Annotated[Any, WithJsonSchema({"anyOf": [_listed(_TOOL, 0, MOST_TOOLS), {"type": "null"}]})]
+ToolChoice = Annotated[Any, WithJsonSchema({"anyOf": [*_CHOICE["anyOf"], {"type": "null"}]})]

@@ -1,0 +1,60 @@
+"""What the front has asked the engine about itself, and has not heard yet.
+
+One status answers all who asked for one. Clearing the cache is answered one by one, so that
+nobody is told of a clearing that came before requests it was meant for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from bushel.core.wire import AskStatus, ClearCache, Cleared, Status, WireMessage
+from bushel.server import errors
+
+_STATUS_SECONDS = 2.0
+# The engine listens between two steps, and a step with new kernels takes long.
+_CLEAR_SECONDS = 60.0
+
+
+class EngineQueries:
+    """Belongs to the event loop. ApiError if the engine is lost meanwhile."""
+
+    def __init__(self, send: Callable[[WireMessage], None]):
+        self._send = send
+        self._status: list[asyncio.Future[dict[str, Any]]] = []
+        self._clear: deque[asyncio.Future[dict[str, Any]]] = deque()
+
+    async def status(self) -> dict[str, Any]:
+        """TimeoutError if it is too busy to answer."""
+        self._status.append(found := asyncio.get_running_loop().create_future())
+        self._send(AskStatus())
+        return dict(await asyncio.wait_for(found, _STATUS_SECONDS))
+
+    async def clear(self) -> dict[str, Any]:
+        """The status behind it."""
+        self._clear.append(found := asyncio.get_running_loop().create_future())
+        self._send(ClearCache())
+        try:
+            return dict(await asyncio.wait_for(found, _CLEAR_SECONDS))
+        except TimeoutError:
+            raise errors.unavailable("it is busy, and clears its cache when it is not") from None
+
+    def hear(self, message: Status | Cleared) -> None:
+        if isinstance(message, Cleared):
+            answered = [self._clear.popleft()] if self._clear else []
+        else:
+            answered, self._status = self._status, []
+        for future in answered:
+            if not future.done():
+                future.set_result(message.status)
+
+    def lose(self) -> None:
+        """The engine is gone, and answers nothing of this."""
+        lost = [*self._status, *self._clear]
+        self._status, self._clear = [], deque()
+        for future in lost:
+            if not future.done():
+                future.set_exception(errors.restarted())

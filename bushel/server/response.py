@@ -1,0 +1,137 @@
+"""From jobs to an HTTP response, streamed or whole, in whatever form a writer gives it.
+
+The status line is sent when the engine has accepted everything; until then an error has a status
+of its own, and later it is an event of the stream.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from bushel.core import Event
+from bushel.server import sse
+from bushel.server.disconnect import ClientGone, present
+from bushel.server.errors import ApiError
+from bushel.server.job import GenerationJob
+from bushel.server.multi_ticket import MultiTicket
+from bushel.server.openai.errors import internal_error
+
+if TYPE_CHECKING:
+    from bushel.server.service import Service
+
+logger = logging.getLogger(__name__)
+
+
+class Writer(Protocol):
+    """One API's form of one reply. Either `fold` and `whole` are called, or the others."""
+
+    def begin(self) -> bytes:
+        """What a stream starts with."""
+
+    def write(self, events: Sequence[Event]) -> bytes:
+        """The chunks for some events; may be empty."""
+
+    def end(self) -> bytes:
+        """What follows the last event, to the end of the stream."""
+
+    def keepalive(self) -> bytes:
+        """What is sent when there is nothing to say, in a form that its clients accept (B54)."""
+
+    def failed(self, error: ApiError) -> bytes:
+        """What ends a stream that fails, so that nobody takes it for a success (B48a)."""
+
+    def fold(self, events: Sequence[Event]) -> None:
+        """Keep events for `whole`."""
+
+    def whole(self) -> bytes:
+        """The reply as one JSON object."""
+
+
+class Batches:
+    """A writer's chunks, one batch per batch of events."""
+
+    def __init__(self, answer: MultiTicket, writer: Writer):
+        self._answer = answer
+        self._writer = writer
+
+    def __aiter__(self) -> Batches:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return self._writer.write(await anext(self._answer))
+
+
+class ApiResponse(Response):
+    """Opens its jobs when it is sent, and ends them when the client goes (B47)."""
+
+    def __init__(
+        self,
+        service: Service,
+        jobs: Sequence[GenerationJob],
+        writer: Callable[[MultiTicket], Awaitable[Writer]],
+        *,
+        stream: bool,
+        refused: Callable[[ApiError], bytes | None] | None = None,
+    ):
+        """refused: the whole stream of a request that is refused, where the API has such."""
+        super().__init__()
+        self._service = service
+        self._jobs = jobs
+        self._writer = writer
+        self._stream = stream
+        self._refused = refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if self._stream:
+                await self._send_stream(scope, receive, send)
+            else:
+                await self._send_whole(scope, receive, send)
+        except ClientGone:
+            return
+
+    async def _send_whole(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with present(receive), MultiTicket(self._service, self._jobs) as answer:
+            scope["state"]["request_id"] = answer.id
+            writer = await self._writer(answer)
+            async for events in answer:
+                writer.fold(events)
+            payload = writer.whole()
+        headers = {"x-request-id": answer.id}
+        response = Response(payload, headers=headers, media_type="application/json")
+        await response(scope, receive, send)
+
+    async def _send_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        writer: Writer | None = None
+        try:
+            async with present(receive), MultiTicket(self._service, self._jobs) as answer:
+                scope["state"]["request_id"] = answer.id
+                made = await self._writer(answer)
+                await sse.start(send, {**sse.HEADERS, "x-request-id": answer.id})
+                writer = made
+                await sse.body(send, writer.begin())
+                seconds = self._service.options.keepalive_seconds
+                await sse.relay(send, Batches(answer, writer), seconds, writer.keepalive)
+                last = writer.end()
+        except ClientGone:
+            raise
+        except ApiError as error:
+            told = self._refused(error) if writer is None and self._refused else None
+            if told is None and writer is None:
+                raise
+            if told is not None:
+                await sse.start(send, sse.HEADERS)
+            last = told if told is not None else writer.failed(error)  # type: ignore[union-attr]
+        except Exception:
+            if writer is None:
+                raise
+            request_id = scope["state"]["request_id"]
+            logger.exception("Request %s failed while streaming.", request_id)
+            last = writer.failed(internal_error(request_id))
+        # Nothing runs any more: a client that goes now loses nothing and aborts nothing.
+        await sse.body(send, last, more=False)

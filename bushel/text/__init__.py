@@ -1,0 +1,1 @@
+"""Text on the host: tokenizers, detokenizing, grammars, vocabularies. Nothing here imports MLX."""
