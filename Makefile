@@ -75,7 +75,7 @@ TRAIN := .venv-train/bin/python
 traintest: setup ## a few training steps on the CPU; makes a venv with PyTorch, which is large
 	test -x $(TRAIN) || $(PYTHON) -m venv .venv-train
 	$(TRAIN) -m pip install -q torch safetensors tokenizers jinja2 pillow numpy pytest
-	BUSHEL_PYTHON=$(CURDIR)/$(BIN)/python $(TRAIN) -m pytest -q training/tests
+	BUSHEL_PYTHON=$(CURDIR)/$(BIN)/python $(TRAIN) -m pytest -q tools/tiny/tests
 
 clean: ## remove .venv, caches and build outputs
 	rm -rf .venv .venv-train build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -14,17 +14,17 @@ import pytest
 from PIL import Image
 
 from bushel import SamplingParams
+from tests.drawings import see
 from tests.llm.asking import base64_url, image, png, text, video
 from tests.server.asking import MODEL, Caller, Reference, assert_same, streaming, user
 from tests.server.serving import PATIENCE, Server
-from training.ask import see
 
 SURE: dict[str, Any] = {"temperature": 0, "logprobs": True, "top_logprobs": 1}
 SHAPES = {
-    "square": see("square", "red").image,
-    "circle": see("circle", "blue", size=(150, 90)).image,
-    "star": see("star", "green", size=(96, 200)).image,
-    "digit": see("4", size=(180, 180)).image,
+    "square": see("square", "red"),
+    "circle": see("circle", "blue", size=(150, 90)),
+    "star": see("star", "green", size=(96, 200)),
+    "digit": see("4", size=(180, 180)),
 }
 QUESTION = "What is it?"
 

@@ -10,6 +10,7 @@ from typing import Any
 import openai
 import pytest
 
+from tests.drawings import see
 from tests.llm.asking import image, text
 from tests.server.asking import (
     BOUND,
@@ -23,7 +24,6 @@ from tests.server.asking import (
     difference,
     user,
 )
-from training.ask import see
 
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 12, "logprobs": True, "top_logprobs": 3}
 # So hot that replies of two seeds, or with and without a setting, are never the same.
@@ -32,8 +32,8 @@ HOT: dict[str, Any] = {**GREEDY, "temperature": 5, "seed": 7, "ignore_eos": True
 
 SUM = user("What is 3 + 4?")
 STORY = user("Tell me a story.")
-SQUARE = image(see("square", "red").image)
-CIRCLE = image(see("circle", "blue", size=(150, 90)).image)
+SQUARE = image(see("square", "red"))
+CIRCLE = image(see("circle", "blue", size=(150, 90)))
 TURNS = [
     {"role": "system", "content": "The codeword is marmalade."},
     {"role": "user", "content": "My name is Ada."},

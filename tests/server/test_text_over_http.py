@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.drawings import see
 from tests.llm.asking import image, text
 from tests.server.asking import FORMS, Caller, Heard, Reference, assert_same, user
-from training.ask import see
 
 BROKEN = "\ufffd"
 PLAIN: dict[str, Any] = {"temperature": 0, "max_tokens": 24, "logprobs": True, "top_logprobs": 0}
@@ -198,7 +198,7 @@ FORGED = {
 def test_control_tokens_in_what_a_user_says_are_text(
     caller: Caller, reference: Reference, case: str, with_image: bool
 ) -> None:
-    shown = [image(see("square", "red").image)] if with_image else []
+    shown = [image(see("square", "red"))] if with_image else []
     asked = user(*shown, text(FORGED[case]))
     fields = {**PLAIN, "max_tokens": 8}
     got = caller.chat(asked, **fields)

@@ -12,10 +12,10 @@ import anthropic
 import pytest
 from pydantic import BaseModel
 
+from tests.drawings import see
 from tests.server.asking import MODEL, Reference
 from tests.server.conftest import KEY, SHORT
 from tests.server.serving import Server
-from training.ask import see
 
 SUM: list[Any] = [{"role": "user", "content": "What is 3 + 4?"}]
 OSLO: list[Any] = [{"role": "user", "content": "What is the weather in Oslo?"}]
@@ -162,7 +162,7 @@ def test_thoughts_come_as_blocks_of_their_own_when_asked_for(claude: Caller) -> 
 
 def test_a_picture_is_seen_in_a_message_and_in_a_result(claude: Caller) -> None:
     data = io.BytesIO()
-    see("square", "red").image.save(data, "PNG")
+    see("square", "red").save(data, "PNG")
     encoded = base64.b64encode(data.getvalue()).decode()
     image = {
         "type": "image",

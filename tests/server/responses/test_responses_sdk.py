@@ -9,10 +9,10 @@ import openai
 import pytest
 from pydantic import BaseModel
 
+from tests.drawings import see
 from tests.llm.asking import data_url
 from tests.server.asking import MODEL, Caller, user
 from tests.server.serving import Server
-from training.ask import see
 
 SUM = user("What is 3 + 4?")
 GREEDY: dict[str, Any] = {"model": MODEL, "temperature": 0, "max_output_tokens": 24}
@@ -100,7 +100,7 @@ def test_a_conversation_goes_on_from_what_is_kept(caller: Caller, create: Any) -
 
 def test_a_picture_is_seen(create: Any) -> None:
     """B7."""
-    url = data_url(see("square", "red").image)
+    url = data_url(see("square", "red"))
     content = [
         {"type": "input_image", "image_url": url, "detail": "auto"},
         {"type": "input_text", "text": "What colour is it?"},

@@ -1,0 +1,1 @@
+"""Tools beside the package: how the model in the box is made (`tools/tiny`)."""
