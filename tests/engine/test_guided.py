@@ -182,7 +182,7 @@ def test_an_aborted_row_leaves_the_others_as_they_are(llm: LLM) -> None:
     assert found[:2] + found[3:] == expected[:2] + expected[3:]
 
 
-@pytest.mark.parametrize("where", ["forward", "overheard", "choose", "read"])
+@pytest.mark.parametrize("where", ["forward", "tokens_for_masks", "choose", "read"])
 def test_rows_that_start_again_after_a_fault_go_on_within_their_grammar(
     llm: LLM, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -193,7 +193,7 @@ def test_rows_that_start_again_after_a_fault_go_on_within_their_grammar(
     some = [*company()[:4], company()[-1]]
     pairs = [(request, replace(params, max_tokens=22)) for request, params in some]
     expected = [out.token_ids for out in alone(llm, pairs)]
-    owner = Step if where in ("overheard", "read") else DecodeBatch
+    owner = Step if where in ("tokens_for_masks", "read") else DecodeBatch
     original, calls = getattr(owner, where), iter(range(10**6))
 
     def planted(self: Step | DecodeBatch, *args: Any, **kwargs: Any) -> Any:

@@ -353,7 +353,7 @@ def picture_masks_forgotten(patch: Patch) -> None:
         found = original(state, start, end)
         return {name: value for name, value in found.items() if "mask" not in name}
 
-    patch.setattr(cross_attention, "said", said)
+    patch.setattr(cross_attention, "as_kwargs", said)
 
 
 # Families whose attention has rotary positions; jamba, nemotron_h and kimi_linear have none.

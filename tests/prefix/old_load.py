@@ -83,7 +83,7 @@ def put_back() -> Iterator[None]:
             (DiskTier, "fetch", _remember),
             (DiskTier, "take", _take),
             (PrefixCache, "_position", _position),
-            (prefix_cache, "_slabs", _segments),
+            (prefix_cache, "_segments", _segments),
             (SegmentLayout, "_check_joined", _enough),
         ):
             stack.enter_context(patch.object(owner, name, old))

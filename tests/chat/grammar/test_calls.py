@@ -193,7 +193,7 @@ def test_calls_that_nobody_asked_to_hold_are_not_held(hosts: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("style", "request_", "param"),
+    ("reply_format", "request_", "param"),
     [
         (ReplyFormat(), {"tools": TOOLS, "tool_choice": "required"}, "tool_choice"),
         (ReplyFormat("hermes"), {"tools": [], "tool_choice": "required"}, "tool_choice"),
