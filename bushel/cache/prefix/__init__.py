@@ -1,4 +1,4 @@
-"""What was computed for earlier prompts, found again: `prefixes.Prefixes`."""
+"""What was computed for earlier prompts, found again: `prefix_cache.PrefixCache`."""
 
 from bushel.cache.prefix.disk_tier import DiskFetch
 from bushel.cache.prefix.node import Node

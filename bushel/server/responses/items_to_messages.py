@@ -1,4 +1,6 @@
-"""From items to turns. Items are smaller: what an assistant thought, said and called in one reply
+"""From items to turns.
+
+Items are smaller: what an assistant thought, said and called in one reply
 are several items, and one turn.
 
     reasoning, message, function_call, function_call, function_call_output, function_call_output
