@@ -50,10 +50,10 @@ bench: setup ## decode benchmark
 
 parity: setup ## batched output against solo output, and all that is tested of every family
 	$(TESTS) -m tests.parity
-	BUSHEL_FAMILIES=all $(PYTEST) tests/families tests/models/test_features.py \
+	BUSHEL_FAMILIES=all $(PYTEST) tests/families tests/models/test_feature_cache.py \
 		tests/parity/test_controls.py tests/llm/test_kv_bits.py
 	BUSHEL_SCRIPTS=500 BUSHEL_TRACES=600 BUSHEL_KILLS=2 $(PYTEST) \
-		tests/engine/test_scripts.py tests/prefix/test_traces.py tests/prefix/disk \
+		tests/engine/test_random_scripts.py tests/prefix/test_traces.py tests/prefix/disk \
 		tests/server/test_cache_killed.py
 
 # Of fuzz and siege: how long, and in which order of events.

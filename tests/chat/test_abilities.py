@@ -10,7 +10,7 @@ from bushel.chat.template.template_probe import UNKNOWN, _Probe, abilities_of
 from bushel.core.options import ChatOptions
 from bushel.models.load import open_host
 from bushel.text.tokenizer import Tokenizer
-from tests.chat.hosts import host as host_of
+from tests.chat.preparers import host as host_of
 from tests.chat.templates import ALL, MADE, OWN, REAL, templated
 
 pytestmark = pytest.mark.corpus

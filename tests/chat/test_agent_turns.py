@@ -9,7 +9,7 @@ from bushel.chat.prompt import prepare
 from bushel.chat.template.template_probe import abilities_of
 from bushel.core import Prepared, RequestError
 from bushel.models import Preparer
-from tests.chat.talks import SYSTEM, TOOLS, common, round_of
+from tests.chat.conversations import SYSTEM, TOOLS, common, round_of
 from tests.chat.templates import ALL, templated
 from tests.families.checkpoint import CORPUS
 

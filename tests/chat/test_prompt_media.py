@@ -15,12 +15,12 @@ from bushel.core import RequestError
 from bushel.core.wire import MediaRules
 from bushel.models import Preparer
 from bushel.models.load import load
-from tests.chat.files import encoded
-from tests.chat.site import Site, answer, open_site
+from tests.chat.media_files import encoded
 from tests.chat.templates import templated
+from tests.chat.web_site import Site, answer, open_site
 from tests.families import checkpoint_dir
 from tests.families.images import LARGE, MEDIUM, picture
-from tests.llm.asking import chat, image, text
+from tests.llm.request_builders import chat, image, text
 
 SERVER = MediaRules()
 REMOTE = MediaRules(remote=True)

@@ -11,9 +11,9 @@ from bushel.core import RequestError
 from bushel.core.checkpoint import read_checkpoint
 from bushel.models import Preparer
 from bushel.text.tokenizer import Tokenizer, load_tokenizer
-from tests.chat.hosts import host
+from tests.chat.preparers import host
 from tests.families.checkpoint import chatml
-from tests.llm.asking import chat
+from tests.llm.request_builders import chat
 
 # Reads options in every way that templates do, and names that are not options.
 TEMPLATE = (

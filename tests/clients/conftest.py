@@ -16,7 +16,7 @@ from tests.clients.agents import Ground
 from tests.clients.install import installed
 from tests.clients.relay import Relay, relaying
 from tests.clients.scripted_model import Script, write
-from tests.server.serving import Server, serving
+from tests.server.server_process import Server, serving
 
 Needs = Callable[[str], None]
 Make = Callable[[Relay, str], Ground]

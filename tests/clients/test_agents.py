@@ -17,7 +17,7 @@ from tests.clients.agents import AGENTS, Agent, run
 from tests.clients.conftest import Make, Needs, Scripted
 from tests.clients.relay import Exchange, Relay
 from tests.clients.scripted_model import RESULT, Script, call, calling_once
-from tests.server.serving import Server
+from tests.server.server_process import Server
 
 ASK = "What is in hello.txt?"
 PATHS = {

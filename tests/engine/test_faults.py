@@ -9,7 +9,7 @@ from bushel import LLM, Output, SamplingParams
 from bushel.engine.sampling.sampler import Sampled, Sampler
 from bushel.models.vision.vision_model import VisionModel
 from bushel.text.detokenizer import OutputProcessor
-from tests.engine.pool import GUILTY_SEED, GUILTY_STOP, guilty, innocent
+from tests.engine.mixed_requests import GUILTY_SEED, GUILTY_STOP, guilty, innocent
 from tests.families import checkpoint_dir
 
 FAMILY = "qwen3_5_vl"  # recurrent and attention layers, explicit positions, images

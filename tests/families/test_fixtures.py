@@ -18,7 +18,7 @@ from mlx_lm.models.cache import ArraysCache, CacheList, make_prompt_cache
 from . import checkpoint_dir
 from .checkpoint import FIRST_SPECIAL, IM_END, VOCAB, randomise
 from .family import EVERY, kinds_of
-from .solo import Solo, solo_text
+from .library_loop import Solo, solo_text
 from .text import COMMON, CORE, TEXT, WINDOW
 from .vision import VISION
 

@@ -20,7 +20,7 @@ from . import checkpoint_dir
 from .checkpoint import VOCAB
 from .family import EVERY, kinds_of
 from .images import LARGE, MEDIUM, SMALL, picture
-from .solo_vision import POSITION_STATE, Solo, prepare, solo_vision
+from .library_vision_loop import POSITION_STATE, Solo, prepare, solo_vision
 from .text import WINDOW
 from .vision import COMMON, EXEMPLARS, VISION
 

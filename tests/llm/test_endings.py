@@ -9,9 +9,9 @@ import pytest
 
 from bushel import LLM, Choice, Output, SamplingParams
 from tests.families.checkpoint import END_OF_TEXT, IM_END
-from tests.models.altered import copied, set_json
+from tests.models.altered_checkpoints import copied, set_json
 
-from .asking import assert_same, forcing, greedy, hot, prompt, solo
+from .request_builders import assert_same, forcing, greedy, hot, prompt, solo
 
 HOT = hot()
 PLAIN = "river gallon market field"

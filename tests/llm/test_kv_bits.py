@@ -25,14 +25,14 @@ from bushel import LLM, ModelError
 from bushel.cache.quantized_kv import QuantizedBatch
 from tests.families import checkpoint_dir
 from tests.families.family import EVERY
-from tests.families.wide import known, wide_dir
-from tests.models.refusal import assert_refused
+from tests.families.variants import known, wide_dir
+from tests.models.refused_checkpoints import assert_refused
 from tests.parity import run
 from tests.parity.run import Result
 from tests.parity.scenarios import Scenario, churn, fork, leaves, together
 from tests.parity.subject import ROWS, Subject, subject
 
-from .asking import greedy, prompt
+from .request_builders import greedy, prompt
 
 BITS = (8, 4)
 FAMILIES = ("llama", "qwen3", "qwen3_5", "qwen2_5_vl", "qwen3_5_vl")

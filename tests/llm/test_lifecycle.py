@@ -13,7 +13,7 @@ from bushel.core import ThreadError
 from tests.families import checkpoint_dir
 from tests.families.images import MEDIUM, picture
 
-from .asking import assert_same, chat, greedy, hot, image, prompt, solo, text
+from .request_builders import assert_same, chat, greedy, hot, image, prompt, solo, text
 
 # Allocations come in pages, and the library keeps a few scalars: far below one row's state.
 SLACK = 16 * 1024

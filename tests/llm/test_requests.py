@@ -12,9 +12,9 @@ from tests.families import checkpoint_dir
 from tests.families.checkpoint import VOCAB
 from tests.families.images import LARGE, MEDIUM, picture
 from tests.families.vision import VISION
-from tests.models.altered import copied, set_json, set_template
+from tests.models.altered_checkpoints import copied, set_json, set_template
 
-from .asking import (
+from .request_builders import (
     assert_same,
     base64_url,
     chat,

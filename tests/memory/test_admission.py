@@ -11,9 +11,9 @@ from bushel.core.footprint import Memory
 from bushel.engine.footprint import footprint
 from bushel.engine.scheduler import PendingPrompt, Policy, State, schedule
 from tests.families import checkpoint_dir
-from tests.llm.asking import ids, prompt
+from tests.llm.request_builders import ids, prompt
 
-from .test_prediction import MB, SIZES
+from .test_footprint import MB, SIZES
 
 FOREVER = 1 << 62
 

@@ -20,7 +20,7 @@ from bushel.models.vision.vision_model import VisionModel
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import END_OF_TEXT, IM_END, SPECIAL
 from tests.families.images import MEDIUM, picture
-from tests.llm.asking import (
+from tests.llm.request_builders import (
     assert_same,
     chat,
     difference,
@@ -33,8 +33,8 @@ from tests.llm.asking import (
     text,
 )
 
-from .altered import Weights, change_weights, copied, set_json, set_template
-from .refusal import SLACK, assert_refused, settled
+from .altered_checkpoints import Weights, change_weights, copied, set_json, set_template
+from .refused_checkpoints import SLACK, assert_refused, settled
 
 
 def without(part: str) -> Callable[[Weights], Weights]:

@@ -12,7 +12,7 @@ import pytest
 from bushel.cache.prefix.memory_budget import MemoryBudget
 from bushel.cache.prefix.node import Node
 from bushel.cache.prefix.radix_tree import RadixTree
-from tests.prefix.slow import SNAPSHOT, TOKEN, Run, State, key
+from tests.prefix.brute_force_tree import SNAPSHOT, TOKEN, Run, State, key
 
 
 def kept(tree: RadixTree, budget: MemoryBudget, *tokens: int, root: str = "") -> Node | None:

@@ -12,9 +12,9 @@ from bushel.models.vision.vision_model import VisionModel
 from tests.families.checkpoint import CORPUS
 from tests.families.images import LARGE, MEDIUM, SMALL, picture
 from tests.families.vision import EXEMPLARS, VISION
-from tests.models.sight import watched
+from tests.models.vision_prompts import watched
 
-from .serve import Serving, families
+from .caching_llm import Serving, families
 
 NAMES = [name for name in families(VISION.values(), EXEMPLARS) if VISION[name].most_images > 1]
 # Their two-way attention lets nothing before the last image be restored alone.

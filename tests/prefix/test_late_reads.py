@@ -12,8 +12,8 @@ from bushel.cache.prefix.disk.folder import Folder
 from bushel.core import Prepared
 from bushel.llm import Handle
 
-from .late import held_reads
-from .serve import _PARAMS, Serving, _answer, _submit, cold, words
+from .caching_llm import _PARAMS, Serving, _answer, _submit, cold, words
+from .held_reads import held_reads
 
 # Attention alone, with latent keys, and beside a vision tower: nothing but edges is kept of them.
 FAMILIES = ("llama", "deepseek_v3", "qwen2_5_vl")

@@ -11,7 +11,7 @@ from bushel.core import Borders, Prepared
 from tests.families.text import TEXT
 from tests.families.vision import VISION
 
-from .serve import EVERY, Serving, families, words
+from .caching_llm import EVERY, Serving, families, words
 
 # One for each mix of kinds; `tests.parity` repeats a prompt on every family.
 SOME = ("llama", "llama_sliding", "qwen3_5", "falcon_h1", "deepseek_v3")

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from .scripted import Service, ask, options
+from .scripted_service import Service, ask, options
 
 CHAT = {"messages": [{"role": "user", "content": "Hello"}]}
 ROUTES = [

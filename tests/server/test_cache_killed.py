@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from .serving import FEW, Server, alive, children, until
+from .server_process import FEW, Server, alive, children, until
 
 KILLS = int(os.environ.get("BUSHEL_KILLS", "1"))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from bushel.core import CallBegin, CallEnd, CallPart, TextDelta, ThoughtDelta
 
-from .scripted import Service, chat, events, playing, said
+from .scripted_service import Service, chat, events, playing, said
 
 REPLY = playing(
     [said(tokens=2, deltas=(ThoughtDelta("Let me "), ThoughtDelta("see.")))],

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from bushel.server.http import Connection, make_server
 from bushel.server.options import Limits
 
-from .scripted import Service, application, options, request_bytes, run, until
+from .scripted_service import Service, application, options, request_bytes, run, until
 
 CHAT = "/v1/chat/completions"
 HELLO = {"messages": [{"role": "user", "content": "Hello"}]}

@@ -14,7 +14,17 @@ import pytest
 from bushel.server.options import Limits
 from bushel.server.sse import KEEPALIVE
 
-from .scripted import Service, events, options, playing, request_bytes, run, said, served, until
+from .scripted_service import (
+    Service,
+    events,
+    options,
+    playing,
+    request_bytes,
+    run,
+    said,
+    served,
+    until,
+)
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"

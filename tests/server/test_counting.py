@@ -19,7 +19,7 @@ import pytest
 from bushel.core.wire import Encode, Made
 from bushel.server.counting import Counting
 
-from .serving import Server, children, serving, until
+from .server_process import Server, children, serving, until
 
 QUEUE = 6
 TALK = {"messages": [{"role": "user", "content": "What is 3 + 4?"}], "max_tokens": 4}

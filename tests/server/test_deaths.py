@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from tests.server.serving import Server, alive, children, serving, until
+from tests.server.server_process import Server, alive, children, serving, until
 
 ORDERS = int(os.environ.get("BUSHEL_TEST_DEATHS", "1"))
 SEED = int(os.environ.get("BUSHEL_TEST_SEED", "0"))

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.asking import Reference, named
-from tests.server.serving import FEW, PATIENCE, Server, serving, until
+from tests.server.compare_with_llm import Reference, named
+from tests.server.server_process import FEW, PATIENCE, Server, serving, until
 
 START_WAIT = 3.0  # seconds; long enough that a busy machine's delays do not matter beside it
 ROWS = 4

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from .serving import FEW, PATIENCE, Server, serving
+from .server_process import FEW, PATIENCE, Server, serving
 
 CHAT = "/v1/chat/completions"
 KEY = "a-key"

@@ -17,7 +17,7 @@ import bushel
 from bushel.core.wire import Encode, Made, MediaRules, Open
 from bushel.server.errors import ApiError
 from bushel.server.pool import Pool
-from tests.server.hostile import (
+from tests.server.hostile_requests import (
     KEY,
     Answer,
     Beside,
@@ -32,9 +32,9 @@ from tests.server.hostile import (
     media_folder,
     picture,
 )
-from tests.server.serving import PATIENCE, Server, alive, children, serving, until
-from tests.server.storm import settled
-from tests.server.threats import ROWS
+from tests.server.leaving_clients import settled
+from tests.server.server_process import PATIENCE, Server, alive, children, serving, until
+from tests.server.threat_table import ROWS
 
 
 def wrong_with(answer: Answer, expected: str, *paths: str) -> str | None:

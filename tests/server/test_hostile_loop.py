@@ -13,8 +13,8 @@ import pytest
 import uvloop
 
 from bushel.server.loop_probe import Longest, LoopProbe
-from tests.server.heavy import bodies
-from tests.server.serving import FEW, Server, serving, until
+from tests.server.expensive_bodies import bodies
+from tests.server.server_process import FEW, Server, serving, until
 from tests.server.test_metrics import samples
 
 CPU, WALL = 0.2, 1.0  # seconds that the loop may be away

@@ -15,9 +15,9 @@ from PIL import Image
 
 from bushel import SamplingParams
 from tests.drawings import see
-from tests.llm.asking import base64_url, image, png, text, video
-from tests.server.asking import MODEL, Caller, Reference, assert_same, streaming, user
-from tests.server.serving import PATIENCE, Server
+from tests.llm.request_builders import base64_url, image, png, text, video
+from tests.server.compare_with_llm import MODEL, Caller, Reference, assert_same, streaming, user
+from tests.server.server_process import PATIENCE, Server
 
 SURE: dict[str, Any] = {"temperature": 0, "logprobs": True, "top_logprobs": 1}
 SHAPES = {

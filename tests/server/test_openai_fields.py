@@ -12,7 +12,7 @@ import pytest
 
 from bushel.core import SamplingParams
 
-from .scripted import Service, ask, chat, complete, options
+from .scripted_service import Service, ask, chat, complete, options
 
 HUGE = 10**400  # as many digits; JSON allows it
 

@@ -9,7 +9,7 @@ import pytest
 
 from bushel.core import TokenLogprob
 
-from .scripted import Service, Vocabulary, chat, complete, events, failing, playing, said
+from .scripted_service import Service, Vocabulary, chat, complete, events, failing, playing, said
 
 WORDS = playing([said("Good ")], [said("day")], [said("!", finish="stop")])
 ID = "0" * 31 + "1"

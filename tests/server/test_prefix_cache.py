@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.serving import FEW, Server, serving, until
+from tests.server.server_process import FEW, Server, serving, until
 from tests.server.test_metrics import samples
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"

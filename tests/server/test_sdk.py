@@ -11,8 +11,8 @@ import openai
 import pytest
 
 from tests.drawings import see
-from tests.llm.asking import image, text
-from tests.server.asking import (
+from tests.llm.request_builders import image, text
+from tests.server.compare_with_llm import (
     BOUND,
     MODEL,
     WAYS,

@@ -9,7 +9,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from tests.server.serving import Server
+from tests.server.server_process import Server
 
 WEATHER: dict[str, Any] = {
     "type": "function",

@@ -17,9 +17,9 @@ from bushel.core.wire import Submit
 from bushel.server.options import Limits
 from bushel.server.request_record import Record
 from bushel.server.ticket import SLICE_TOKENS, Live, Ticket
-from tests.server.hostile import CHAT
-from tests.server.scripted import Service, ask, options, said
-from tests.server.serving import FEW, PATIENCE, Server, serving, until
+from tests.server.hostile_requests import CHAT
+from tests.server.scripted_service import Service, ask, options, said
+from tests.server.server_process import FEW, PATIENCE, Server, serving, until
 from tests.server.test_hostile_loop import CPU, away
 
 CHOICES, TOKENS, LIKELY = 16, 400, 20

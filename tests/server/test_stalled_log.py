@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from bushel.server.log_queue import LogQueue
-from tests.server.serving import FEW, PATIENCE, children, free_port, until
+from tests.server.server_process import FEW, PATIENCE, children, free_port, until
 from tests.server.test_metrics import samples
 
 DROPPED = "bushel:log_lines_dropped_total"

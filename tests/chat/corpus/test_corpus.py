@@ -22,9 +22,9 @@ from bushel.chat.template.inline_calls import with_writer, writer_of
 from bushel.chat.template.template_probe import abilities_of
 from bushel.core import RequestError
 from bushel.core.options import ChatOptions
+from tests.chat.conversations import common
 from tests.chat.corpus.bodies import NAMES, OWN, conversation
 from tests.chat.corpus.marks import Marked, marked
-from tests.chat.talks import common
 from tests.chat.templates import ALL, MADE, templated
 
 pytestmark = pytest.mark.corpus

@@ -6,7 +6,7 @@ import pytest
 
 from bushel.chat.reply.reader import Reader
 from bushel.core import CallBegin, CallEnd, CallPart, ReplyFormat, TextDelta
-from tests.chat.reply.replies import TOOLS, read
+from tests.chat.reply.sample_replies import TOOLS, read
 
 CALL = '<tool_call>{"name": "read", "arguments": {"path": "a.txt"}}</tool_call>'
 

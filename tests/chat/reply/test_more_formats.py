@@ -21,13 +21,13 @@ from bushel.chat.reply.pick_format import pick_style
 from bushel.chat.reply.reader import Reader
 from bushel.chat.tool_parsers.registry import MORE
 from bushel.core import ReplyFormat
-from tests.chat.reply import replies_more
-from tests.chat.reply.replies import EXAMPLES, Example, Said, read
+from tests.chat.reply import more_sample_replies
+from tests.chat.reply.sample_replies import EXAMPLES, Example, Said, read
 from tests.chat.templates import REAL
 
 pytestmark = pytest.mark.corpus
 
-assert replies_more  # its examples are among the others
+assert more_sample_replies  # its examples are among the others
 NAMES = {format.name for format in MORE}
 MINE = [example for example in EXAMPLES if example.tools in NAMES]
 

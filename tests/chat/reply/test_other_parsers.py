@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.chat.reply.replies import EXAMPLES, TOOLS, Example, read
+from tests.chat.reply.sample_replies import EXAMPLES, TOOLS, Example, read
 
 DECLARED = [
     {"type": "function", "function": {"name": name, "parameters": schema}}

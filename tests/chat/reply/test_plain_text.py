@@ -11,7 +11,7 @@ from bushel.chat.reply.reader import Reader
 from bushel.chat.reply.thinking_formats import FORMS
 from bushel.chat.tool_parsers import FORMATS
 from bushel.core import ReplyFormat, TextDelta
-from tests.chat.reply.replies import TOOLS, read
+from tests.chat.reply.sample_replies import TOOLS, read
 
 names = st.sampled_from(sorted(FORMATS))
 forms = st.sampled_from(sorted({"", *FORMS} - {"harmony"}))

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.chat.reply import replies_more
-from tests.chat.reply.replies import EXAMPLES, Example, Said, read
+from tests.chat.reply import more_sample_replies
+from tests.chat.reply.sample_replies import EXAMPLES, Example, Said, read
 
-assert replies_more  # its examples are among the others
+assert more_sample_replies  # its examples are among the others
 
 each = pytest.mark.parametrize("example", EXAMPLES, ids=str)
 

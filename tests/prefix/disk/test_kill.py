@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 def killing(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tests.prefix.disk.killing", *map(str, arguments)],
+        [sys.executable, "-m", "tests.prefix.disk.killed_writer", *map(str, arguments)],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -17,8 +17,8 @@ from bushel.core import RequestError
 from bushel.server.anthropic.conversation import conversation_of
 from bushel.server.app import create_app
 from tests import corpus
-from tests.server.anthropic.asking import TOOL, post
-from tests.server.scripted import Service, run
+from tests.server.anthropic.messages_client import TOOL, post
+from tests.server.scripted_service import Service, run
 
 CALL = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "a"}}
 CALLED = {"id": "toolu_1", "type": "function"} | {

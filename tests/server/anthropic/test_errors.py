@@ -10,8 +10,8 @@ import pytest
 from bushel.core import ContextLengthError
 from bushel.server.errors import ApiError
 from bushel.server.options import Limits
-from tests.server.anthropic.asking import HELLO, TOOL, post
-from tests.server.scripted import (
+from tests.server.anthropic.messages_client import HELLO, TOOL, post
+from tests.server.scripted_service import (
     PATIENCE,
     Service,
     ask,

@@ -13,9 +13,9 @@ import pytest
 from pydantic import BaseModel
 
 from tests.drawings import see
-from tests.server.asking import MODEL, Reference
+from tests.server.compare_with_llm import MODEL, Reference
 from tests.server.conftest import KEY, SHORT
-from tests.server.serving import Server
+from tests.server.server_process import Server
 
 SUM: list[Any] = [{"role": "user", "content": "What is 3 + 4?"}]
 OSLO: list[Any] = [{"role": "user", "content": "What is the weather in Oslo?"}]

@@ -16,8 +16,8 @@ from bushel.core import CallBegin, CallEnd, CallPart, Delta, TextDelta, ThoughtD
 from bushel.server.anthropic.conversation import conversation_of
 from bushel.server.anthropic.signature import carried
 from bushel.server.anthropic.writer import MessageWriter
-from tests.server.anthropic.asking import named, post, put_together
-from tests.server.scripted import Service, failing, options, playing, said
+from tests.server.anthropic.messages_client import named, post, put_together
+from tests.server.scripted_service import Service, failing, options, playing, said
 
 WORDS = playing([said("Good ")], [said("day")], [said("!", finish="stop")])
 ID = "0" * 31 + "1"

@@ -10,7 +10,7 @@ import pytest
 from bushel.server.errors import ApiError
 from bushel.server.responses.conversation import conversation_of
 from bushel.server.responses.encrypted_thoughts import sealed
-from tests.server.responses.talking import LOOK, PATCH
+from tests.server.responses.scripted_replies import LOOK, PATCH
 
 
 def turns(*items: Any, **body: Any) -> list[Any]:

@@ -10,9 +10,9 @@ import pytest
 from pydantic import BaseModel
 
 from tests.drawings import see
-from tests.llm.asking import data_url
-from tests.server.asking import MODEL, Caller, user
-from tests.server.serving import Server
+from tests.llm.request_builders import data_url
+from tests.server.compare_with_llm import MODEL, Caller, user
+from tests.server.server_process import Server
 
 SUM = user("What is 3 + 4?")
 GREEDY: dict[str, Any] = {"model": MODEL, "temperature": 0, "max_output_tokens": 24}

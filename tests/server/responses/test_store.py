@@ -7,8 +7,8 @@ import pytest
 
 from bushel.core.delta import TextDelta
 from bushel.server.responses.store import Bounds, Kept, Store, encoded
-from tests.server.responses.talking import Talk, event, nameless
-from tests.server.scripted import Service, options
+from tests.server.responses.scripted_replies import Talk, event, nameless
+from tests.server.scripted_service import Service, options
 
 
 def kept(name: str, *texts: str, owner: str = "me", before: Kept | None = None) -> Kept:

@@ -21,7 +21,7 @@ from bushel.server.responses.envelope import Envelope, fields_of
 from bushel.server.responses.schema import ReasoningOptions, ResponsesRequest
 from bushel.server.responses.tools import offers_of
 from bushel.server.responses.writer import ResponseWriter
-from tests.server.responses.talking import (
+from tests.server.responses.scripted_replies import (
     LOOK,
     PATCH,
     THOUGHTFUL,
@@ -34,7 +34,7 @@ from tests.server.responses.talking import (
     steps,
     streamed,
 )
-from tests.server.scripted import (
+from tests.server.scripted_service import (
     Service,
     ask,
     failing,
