@@ -24,8 +24,8 @@ Make = Callable[[Relay, str], Ground]
 
 @pytest.fixture(scope="session")
 def _clients() -> None:
-    if not os.environ.get("BUSHEL_CLIENTS"):
-        pytest.skip("BUSHEL_CLIENTS names no directory with real clients")
+    if not os.environ.get("BUSHEL_TEST_CLIENTS"):
+        pytest.skip("BUSHEL_TEST_CLIENTS names no directory with real clients")
     if shutil.which("npm") is None:
         pytest.skip("npm is absent")
 

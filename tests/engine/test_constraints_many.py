@@ -1,6 +1,6 @@
 """Every one of many replies and calls is what its schema wants, whoever is in the batch with it.
 
-BUSHEL_GUIDED: how many of each, 24 unless it says; a thousand take some minutes.
+BUSHEL_TEST_CONSTRAINED: how many of each, 24 unless it says; a thousand take some minutes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bushel.chat.structured_output import constraint_of
 from bushel.core import CallBegin, CallEnd, CallPart, ReplyFormat, TextDelta
 from tests.engine.constrained_requests import Pair, alone, talk, together, valid
 
-COUNT = int(os.environ.get("BUSHEL_GUIDED", "24"))
+COUNT = int(os.environ.get("BUSHEL_TEST_CONSTRAINED", "24"))
 LONGEST = 1000  # tokens; what the schemas below allow is far shorter
 
 

@@ -1,7 +1,7 @@
 """The gate on the text checkpoints: a comparison on them can only pass by being right.
 
 A fixture whose output ignores part of its state would let an engine lose that state unseen.
-BUSHEL_FAMILIES=all tries every one of them.
+BUSHEL_TEST_FAMILIES=all tries every one of them.
 """
 
 import copy

@@ -1,7 +1,7 @@
 """The gate on the vision checkpoints: a comparison on them can only pass by being right.
 
 A fixture whose output ignores the image, its place or its neighbours would let an engine
-lose them unseen. BUSHEL_FAMILIES=all tries every one of them.
+lose them unseen. BUSHEL_TEST_FAMILIES=all tries every one of them.
 """
 
 import sys

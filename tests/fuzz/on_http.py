@@ -274,7 +274,7 @@ def slow_disk() -> Iterator[None]:
     """For the processes that are started meanwhile."""
     before = dict(os.environ)
     path = [str(Path(__file__).parent / "slow"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ |= {"PYTHONPATH": os.pathsep.join(path), "BUSHEL_FUZZ_DISK": str(_SLOW)}
+    os.environ |= {"PYTHONPATH": os.pathsep.join(path), "BUSHEL_TEST_DISK_DELAY": str(_SLOW)}
     try:
         yield
     finally:

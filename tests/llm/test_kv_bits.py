@@ -145,7 +145,7 @@ def served(scenario: Scenario, whole: Subject, **settings: Any) -> Result:
 # -- batched as alone -------------------------------------------------------------------------
 
 
-PAIRS = [  # every family, by turns; all of them with BUSHEL_FAMILIES=all
+PAIRS = [  # every family, by turns; all of them with BUSHEL_TEST_FAMILIES=all
     (family, bits)
     for at, family in enumerate(FAMILIES)
     for bits in (BITS if EVERY else BITS[at % 2 :][:1])

@@ -1,6 +1,6 @@
 """An image that was seen before is not encoded again, and nothing else changes (B5, B7, B44).
 
-BUSHEL_FAMILIES=all tries every family that sees.
+BUSHEL_TEST_FAMILIES=all tries every family that sees.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Controls: the comparison fails when the mechanism it watches is broken.
 
 A mistake is made in one of the families that have what it breaks, and in as many more as it takes
-for every family to have its turn; BUSHEL_FAMILIES=all makes it in all of them.
+for every family to have its turn; BUSHEL_TEST_FAMILIES=all makes it in all of them.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """A model that keeps what it computes, asked by hand, beside one that keeps nothing.
 
-BUSHEL_FAMILIES=all runs these tests over every family whose state can be restored, and not only
-over those that stand for others.
+BUSHEL_TEST_FAMILIES=all runs these tests over every family whose state can be restored, and not
+only over those that stand for others.
 """
 
 import itertools

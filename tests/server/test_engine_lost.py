@@ -16,7 +16,7 @@ import pytest
 
 from tests.server.server_process import FEW, PATIENCE, Server, alive, children, serving, until
 
-STREAMS = int(os.environ.get("BUSHEL_STREAMS", "12"))  # as many rows decode; more wait
+STREAMS = int(os.environ.get("BUSHEL_TEST_STREAMS", "12"))  # as many rows decode; more wait
 QUEUED = 6
 
 

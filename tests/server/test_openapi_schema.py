@@ -31,8 +31,8 @@ CHECKS: list[Any] = [
     response_schema_conformance,
 ]
 MODES = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)
-# Of each operation and mode. Many more take no thought but minutes: BUSHEL_EXAMPLES=1000.
-EXAMPLES = int(os.environ.get("BUSHEL_EXAMPLES", "5"))
+# Of each operation and mode. Many more take no thought but minutes: BUSHEL_TEST_EXAMPLES=1000.
+EXAMPLES = int(os.environ.get("BUSHEL_TEST_EXAMPLES", "5"))
 
 
 def shortened(body: Any) -> Any:

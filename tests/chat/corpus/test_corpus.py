@@ -29,7 +29,7 @@ from tests.chat.templates import ALL, MADE, templated
 
 pytestmark = pytest.mark.corpus
 
-EVERY = os.environ.get("BUSHEL_FAMILIES") == "all"
+EVERY = os.environ.get("BUSHEL_TEST_FAMILIES") == "all"
 # Of the pairs that are not all ours, one in so many.
 _ONE_IN = 1 if EVERY else 8
 _ENDING = 48  # characters that a template writes otherwise where nothing follows
