@@ -75,7 +75,7 @@ def step(rows: BatchState, seed: int, dtype: mx.Dtype = mx.float32) -> None:
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("chunk", [1, 7, 256])
 def test_chunks_store_the_same_bits(chunk: int, bits: int) -> None:
-    """B3: each token is encoded by itself."""
+    """Each token is encoded by itself. B3."""
     for library in (lm_cache, vlm_cache):
         whole, cut = (single(library, bits, 300, 1, it) for it in (1000, chunk))
         assert same(codes(whole), codes(cut))
@@ -84,7 +84,7 @@ def test_chunks_store_the_same_bits(chunk: int, bits: int) -> None:
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("library", [lm_cache, vlm_cache])
 def test_a_row_is_stored_in_a_batch_as_alone(library: Any, bits: int) -> None:
-    """B3: bit for bit, through merge, join, growth, leave and back to one row."""
+    """Bit for bit, through merge, join, growth, leave and back to one row. B3."""
     for row in range(len(LENGTHS)):
         rows = joined(library, bits)
         for seed in range(1, 6):
@@ -110,7 +110,7 @@ def test_a_row_is_stored_in_a_batch_as_alone(library: Any, bits: int) -> None:
 def test_the_libraries_attend_to_a_padded_batch_as_to_a_row(
     base: Any, library: Any, heads: int, bits: int
 ) -> None:
-    """B3: with their own mask for one row, and with ours for several; with and without groups."""
+    """With their own mask for one row, and with ours for several; with and without groups. B3."""
     new = [tokens(1, 50 + row) for row in range(len(LENGTHS))]
     asked = numbers(len(LENGTHS), heads, 1, WIDTH, seed=9)
 
@@ -150,7 +150,7 @@ def test_the_mask_is_that_of_plain_batches(new: int, window: int | None) -> None
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16])
 @pytest.mark.parametrize("bits", BITS)
 def test_size_is_bits_and_two_numbers_per_group(bits: int, dtype: mx.Dtype) -> None:
-    """B3, B56: 16 bits per number become 9 or 5 with groups of 32, 8.5 or 4.5 with 64."""
+    """16 bits per number become 9 or 5 with groups of 32, 8.5 or 4.5 with 64. B3, B56."""
     for group in (32, 64):
         plain = lm_cache.KVCache()
         plain.update_and_fetch(*(it.astype(dtype) for it in tokens(256, 1)))
@@ -203,7 +203,7 @@ def test_only_plain_layers_are_quantized(model: Model) -> None:
 
 @pytest.mark.parametrize("length", [0, 9, 70])
 def test_restored_state_goes_on_where_it_was_copied(model: Model, length: int) -> None:
-    """B3, B56: original and copy say the same, and the snapshot is left as it was."""
+    """Original and copy say the same, and the snapshot is left as it was. B3, B56."""
     state = prefilled(model, length) if length else model.make_state()
     snapshot = take_snapshot(state, length)
     before = [

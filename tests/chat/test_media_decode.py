@@ -130,7 +130,7 @@ def test_a_part_is_a_url_or_an_object_with_one(detail: str | None) -> None:
 @pytest.mark.parametrize("kind", ["image_url", "video_url"])
 @pytest.mark.parametrize("source", [None, "", {}, {"url": None}, {"url": 5}, {"url": [""]}, [], 7])
 def test_a_part_without_a_url_is_refused(kind: str, source: Any) -> None:
-    """B17."""
+    """The message says which kind of part needs a url. B17."""
     assert f"{kind} needs a url" in refusal(source, kind)
 
 
@@ -215,7 +215,7 @@ def test_all_pixels_of_a_request_are_counted_together() -> None:
 
 @pytest.mark.parametrize("form", ["GIF", "WEBP", "PNG"])
 def test_a_moving_picture_is_sampled_under_the_cap(form: str) -> None:
-    """B7a."""
+    """Of a GIF or WebP with too many frames, some at even distances are seen. B7a."""
     data = moving(form, 10)
     every = open_video(data, SERVER)
     some = open_video(data, rules(most_frames=4))
@@ -226,7 +226,7 @@ def test_a_moving_picture_is_sampled_under_the_cap(form: str) -> None:
 @pytest.mark.parametrize(("name", "code"), [("a.mp4", "mp4v"), ("a.mov", "mp4v"), ("a.avi", "MJPG"),
                                             ("a.mkv", "mp4v"), ("a.webm", "VP80")])  # fmt: skip
 def test_a_film_is_sampled_under_the_cap(tmp_path: Path, name: str, code: str) -> None:
-    """B7a."""
+    """Of a film with too many frames, some at even distances are seen. B7a."""
     data = film(tmp_path / name, 10, code=code)
     every = open_video(data, SERVER)
     some = open_video(data, rules(most_frames=4))

@@ -1,4 +1,4 @@
-"""Conversations in the form that each template needs, without loss (B11 to B18)."""
+"""Conversations in the form that each template needs, without loss (B11, B12, B13, B17, B18)."""
 
 import json
 import re
@@ -87,7 +87,7 @@ def in_order(said: str, *words: str) -> bool:
 
 @pytest.mark.parametrize("name", sorted(MADE))
 def test_a_developer_is_the_system(name: str) -> None:
-    """B11: wherever it stands."""
+    """Wherever it stands, the template sees a system message. B11."""
     turns = [system("One."), user("Two?"), reply("Three."), system("Four."), user("Five?")]
     other = [{**it, "role": "developer"} if it["role"] == "system" else it for it in turns]
     assert shown(name, *turns) == shown(name, *other)
@@ -108,7 +108,7 @@ def test_results_may_be_lists_of_texts() -> None:
 
 @pytest.mark.parametrize("name", sorted(MADE))
 def test_leading_system_messages_are_one(name: str) -> None:
-    """B13."""
+    """The model reads both, one after the other. B13."""
     said = shown(name, system("First."), system("Second."), user("Third?"))
     assert in_order(said, "First.\n\nSecond.", "Third?")
 
@@ -124,14 +124,14 @@ def test_a_system_message_alone_is_a_question_where_there_must_be_one() -> None:
 
 
 def test_a_later_system_message_stays_where_templates_take_it() -> None:
-    """B13."""
+    """It is a system turn of its own in the middle of the prompt. B13."""
     turns = [user("Why?"), reply("So."), system("Be brief."), user("How?")]
     assert "<|im_end|>\n<|im_start|>system\nBe brief.<|im_end|>" in shown("chatml_json", *turns)
 
 
 @pytest.mark.parametrize("name", sorted(MADE))
 def test_a_later_system_message_keeps_its_place(name: str) -> None:
-    """B13: before a question, behind one, and before the reply."""
+    """Before a question, behind one, and before the reply. B13."""
     for words in (
         [user("u0"), reply("a0"), system("s0"), user("u1")],
         [user("u0"), system("s0"), reply("a0"), user("u1")],
@@ -143,7 +143,7 @@ def test_a_later_system_message_keeps_its_place(name: str) -> None:
 
 
 def test_a_later_system_message_is_folded_into_the_turn_beside_it() -> None:
-    """B13."""
+    """The user turn before or behind it holds its text. B13."""
     behind = shown("chatml_thinking", user("Why?"), system("Be brief."), reply("So."), user("How?"))
     assert "user\nWhy?\n\nBe brief.<|im_end|>" in behind
     before = shown("chatml_thinking", user("Why?"), reply("So."), system("Be brief."), user("How?"))
@@ -157,7 +157,7 @@ def test_hoisting_puts_all_system_messages_at_the_top(name: str) -> None:
 
 
 def test_a_system_message_behind_results_makes_nobody_forget() -> None:
-    """B13: as a question of its own it would take the thoughts before it away."""
+    """As a question of its own it would take the thoughts before it away. B13."""
     round = [user("u0"), calls(call(), reasoning_content="Hm."), result("r0")]
     before = shown("chatml_thinking", *round, tools=TOOLS)
     round += [calls(call(id="b"), reasoning_content="So."), result("r1", "b"), system("s0")]
@@ -168,7 +168,7 @@ def test_a_system_message_behind_results_makes_nobody_forget() -> None:
 
 
 def test_roles_alternate_where_they_must() -> None:
-    """B12."""
+    """Two questions in a row become one turn, but only for templates that need it. B12."""
     turns = [user("u0"), user("u1"), reply("a0"), reply("a1"), user("u2")]
     said = shown("alternating", *turns)
     assert "u0\n\nu1<end_of_turn>" in said
@@ -211,7 +211,7 @@ def said_in(turns: list[Any]) -> list[Any]:
 def test_merging_and_folding_keep_every_part_in_order(
     name: str, talk: list[tuple[str, Any]]
 ) -> None:
-    """B12, B13."""
+    """Nothing that was said is lost or moved, and no picture either. B12, B13."""
     messages = [
         {"role": role, "content": [see() if it == "see" else it for it in said]}
         if isinstance(said, list)
@@ -237,7 +237,7 @@ def test_merging_and_folding_keep_every_part_in_order(
 def test_what_comes_later_changes_no_earlier_token(
     name: str, talk: list[tuple[str, Any]], more: list[tuple[str, Any]]
 ) -> None:
-    """B13: wherever system messages come."""
+    """Wherever system messages come, a prompt begins with the one before it. B13."""
 
     def plain(said: Any) -> str:
         return (
@@ -255,7 +255,7 @@ def test_what_comes_later_changes_no_earlier_token(
 
 
 def test_lists_of_parts_are_kept_whole() -> None:
-    """B12."""
+    """Two messages with pictures become one list of all their parts. B12."""
     one, two = [text("a"), see()], [text("b"), see(1)]
     assert joined(one, two) == [*one, *two]
     assert joined([*one, text("c")], two) == [*one, text("c"), text("\n\n"), *two]
@@ -284,7 +284,7 @@ BAD: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("message", "where"), BAD, ids=repr)
 def test_what_is_malformed_is_named(message: Any, where: str) -> None:
-    """B17."""
+    """The error begins with the place of what is wrong. B17."""
     error = refused("chatml_json", user("Hello"), message, tools=TOOLS)
     assert str(error).startswith(f"{where} ")
     assert error.param == "messages"
@@ -294,7 +294,7 @@ def test_what_is_malformed_is_named(message: Any, where: str) -> None:
 
 
 def test_arguments_are_objects_in_the_template() -> None:
-    """B18: not a text inside a text."""
+    """A template never gets a text inside a text. B18."""
     said = shown("headed", user("?"), calls(call('{"city": "Zürich", "n": [1, true, null]}')),
                  result("x"), tools=TOOLS)  # fmt: skip
     assert '"parameters": {"city": "Zürich", "n": [1, true, null]}' in said
@@ -352,7 +352,7 @@ def test_silence_beside_calls_has_one_form(silence: Any) -> None:
 
 
 def test_no_text_is_invented() -> None:
-    """B18: after many rounds all that stands between the words is markup."""
+    """After many rounds all that stands between the words is markup. B18."""
     turns: list[Any] = [user("u0")]
     for at in range(12):
         turns += [calls(call({"city": f"c{at}"}, f"id{at}")), result(f"r{at}", f"id{at}")]
@@ -453,7 +453,7 @@ def test_a_template_without_a_place_for_tools_says_so(name: str) -> None:
 
 
 def test_calls_are_written_for_templates_that_leave_that_to_others() -> None:
-    """B18: as the model itself writes them, and with what clients say as text."""
+    """As the model itself writes them, and with what clients say as text. B18."""
     host = templated("listed")
     given = {"city": 'Zürich "<|im_end|>"', "deep": {"a": [1.5, True, None]}}
     turns = [user("u0"), calls(call(given, "a"), call("{}", "b", "list"), said="t0"),
@@ -578,7 +578,7 @@ def test_thoughts_are_told_under_the_name_that_the_template_reads(key: str) -> N
 
 
 def test_thinking_is_turned_on_and_off() -> None:
-    """B15."""
+    """A request's wish reaches templates that know it, and changes nothing in others. B15."""
 
     def asked(name: str, **thinking: Any) -> str:
         return shown(name, user("?"), thinking=thinking)

@@ -64,6 +64,7 @@ def test_two_images_have_places_of_their_own(name: str, between: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(VISION))
 def test_one_changed_pixel_is_another_image(name: str) -> None:
+    """Two pictures that differ by one bit have different names. B44."""
     host = seeing(name)
     shown = picture(MEDIUM)
     pixels = np.array(shown)

@@ -65,7 +65,7 @@ def test_a_worker_tells_media_and_borders() -> None:
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_worker_keeps_headers_if_it_is_told_to(keep: bool) -> None:
-    """B19."""
+    """A client's header is in the prompt only if the server is told to keep it. B19."""
     host = templated("plain")
     request = {"messages": [system(HEADER, PROMPT), QUESTION]}
     made, _ = answer(

@@ -66,7 +66,7 @@ def test_what_fits_is_never_refused(host: Preparer) -> None:
 def test_of_a_text_that_is_far_too_long_little_is_tokenized(
     host: Preparer, encoded: list[int], unit: str
 ) -> None:
-    """B67: where its characters alone do not tell, about as much as one context, or two."""
+    """Where its characters alone do not tell, about as much as one context, or two. B67."""
     each = len(unit) / tokens(host, unit * 100) * 100
     for contexts, refuse in ((1, require_room), (2, require_countable)):
         encoded.clear()

@@ -99,7 +99,7 @@ BAD_PARTS: list[Any] = [
 
 @pytest.mark.parametrize("part", BAD_PARTS, ids=repr)
 def test_a_malformed_part_is_named_by_its_place(seeing: Preparer, part: Any) -> None:
-    """B17."""
+    """The error begins with the message's and the part's index. B17."""
     turns = [{"role": "user", "content": "hello"}, *chat(text("a"), text("b"), part)["messages"]]
     error = refusal(seeing, {"messages": turns})
     assert str(error).startswith("messages[1].content[2]")

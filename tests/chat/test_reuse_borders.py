@@ -51,7 +51,7 @@ def test_a_prompt_that_stays_as_it_is_needs_no_border() -> None:
 
 @pytest.mark.parametrize("thinks", [True, False])
 def test_history_ends_before_a_generation_prompt_that_is_stripped(thinks: bool) -> None:
-    """B35."""
+    """The next turn reuses all up to the thoughts that the template will drop. B35."""
     host = templated("thinking")
     options = {"enable_thinking": thinks}
     found, borders = bordered(host, SYSTEM, QUESTION, chat_template_kwargs=options)
@@ -61,7 +61,7 @@ def test_history_ends_before_a_generation_prompt_that_is_stripped(thinks: bool) 
 
 
 def test_thoughts_of_a_round_of_tools_go_with_the_next_question() -> None:
-    """B35: what comes before them is kept, and the next round keeps all."""
+    """What comes before them is kept, and the next round keeps all. B35."""
     host = templated("thinking")
     talk = (QUESTION, *round_of("I had better look it up."), *round_of("And again."))
     found, borders = bordered(host, *talk, tools=TOOLS)

@@ -160,7 +160,7 @@ def test_an_answer_of_a_given_form_comes_behind_thoughts_of_a_budget(llm: LLM) -
 
 
 def test_a_known_prompt_gives_the_same_guided_reply(llm: LLM) -> None:
-    """B33. With its state restored from the cache."""
+    """Its state is restored from the cache. B33."""
     request, params = shaped("Someone who is known already?"), replace(WILD, seed=9)
     first, again = alone(llm, [(request, params), (request, params)])
     assert again.usage.cached_tokens > 0
@@ -186,9 +186,9 @@ def test_an_aborted_row_leaves_the_others_as_they_are(llm: LLM) -> None:
 def test_rows_that_start_again_after_a_fault_go_on_within_their_grammar(
     llm: LLM, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """B49. Batched steps fail here and there in the replies.
+    """Batched steps fail here and there in the replies.
 
-    With "read", guides have taken tokens that the engine never got, and have to go back.
+    With "read", guides have taken tokens that the engine never got, and have to go back. B49.
     """
     some = [*company()[:4], company()[-1]]
     pairs = [(request, replace(params, max_tokens=22)) for request, params in some]
@@ -207,7 +207,7 @@ def test_rows_that_start_again_after_a_fault_go_on_within_their_grammar(
 
 
 def test_a_grammar_that_becomes_too_complex_fails_alone(llm: LLM) -> None:
-    """B48. It compiles, and grows with every letter beyond what a row may cost."""
+    """It compiles, and grows with every letter beyond what a row may cost. B48."""
     many = '((("a"{1,1000}){1,1000}){1,1000}){1,1000}'
     hostile = {**talk("x"), "shape": {"lark": f"start: {many}"}}
     pairs = [*company()[:4], (hostile, replace(WILD, seed=1, ignore_eos=True))]

@@ -107,7 +107,7 @@ def test_replies_held_to_a_schema_that_make_way_are_the_same(
 def test_a_reply_that_makes_way_while_its_last_step_is_lost_loses_no_token(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It left the batch, but the token it has not read yet is in the step that fails (B49)."""
+    """It left the batch, but the token it has not read yet is in the step that fails. B49."""
     with LLM(str(checkpoint_dir("llama")), max_batch=4) as llm:
         clean = served(llm, SETTINGS)
         yielded = making_way(monkeypatch, drop=False)
@@ -173,7 +173,7 @@ def greedy_decoding(engine: Engine, tokens: int) -> Any:
 
 
 def test_another_owner_is_served_beside_a_request_that_wants_every_row(engine: Engine) -> None:
-    """B67"""
+    """It gets a row and ends first; all rows of the other end too. B67."""
     ask(engine, "many", "greedy", 8, 60)
     for _ in range(6):
         engine.step()

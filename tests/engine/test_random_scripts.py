@@ -103,6 +103,7 @@ def mismatches(played: list[tuple[int, Handle]], alone: list[list[list[int]]]) -
 def test_no_script_changes_an_answer_or_leaves_anything_behind(
     llm: LLM, alone: list[list[list[int]]], block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Every request of a script is answered as it is alone. B1, B9, B47, B55."""
     # Tokens chosen at once, as on a GPU, and together with the next forward pass, as on a CPU.
     monkeypatch.setattr(engine, "LATE", block % 2 == 0)
     seeds = range(block * BLOCK, (block + 1) * BLOCK)

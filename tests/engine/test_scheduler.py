@@ -100,7 +100,7 @@ def urgency(job: PendingPrompt) -> tuple[int, float]:
 
 
 def test_every_small_state_gets_a_plan_that_keeps_all_promises() -> None:
-    """B61"""
+    """No mix of rows and prompts makes the scheduler break a bound. B61."""
     for state in states():
         broken = broken_promise(state, schedule(state, POLICY))
         assert broken is None, (broken, state)
@@ -228,7 +228,7 @@ measured = st.builds(
 def test_token_gaps_and_prompt_waits_stay_bounded_and_everyone_finishes(
     traffic: list[Arrival], policy: Policy, costs: Costs
 ) -> None:
-    """B61"""
+    """Under any traffic no stream stalls and no prompt waits too long. B61."""
     assert complaints(simulate(traffic, policy, costs), policy, costs) == set()
 
 
@@ -243,12 +243,12 @@ SECONDS = Costs(decode_step=0.02, prefill_token=0.001)
 
 
 def test_a_long_prompt_among_many_short_ones_keeps_both_bounds() -> None:
-    """B61"""
+    """Neither the long prompt nor the streams beside it wait too long. B61."""
     assert complaints(simulate(TRAFFIC, BUSY, SECONDS), BUSY, SECONDS) == set()
 
 
 def test_an_admitted_prompt_does_not_wait_longer_because_the_queue_is_longer() -> None:
-    """B61"""
+    """Two hundred requests behind it do not delay its first token. B61."""
     policy = Policy(max_batch=4, prefill_chunk=64, token_gap=1.0, start_wait=2.0)
     queue = [Arrival(0.1 * at, 64, 1) for at in range(200)]
     trace = simulate([Arrival(0.0, 2000, 5), *queue], policy, Costs(0.02, 0.01))

@@ -55,7 +55,7 @@ FLOODS = {
 
 @pytest.mark.parametrize("flood", FLOODS)
 def test_another_owner_waits_for_two_start_waits_at_most(flood: str) -> None:
-    """B67"""
+    """Whatever one key floods the server with, another is served soon. B67."""
     arrivals = [*FLOODS[flood], *LATER]
     trace = simulate(arrivals, POLICY, SECONDS)
     assert waited(trace, "b") <= 2 * POLICY.start_wait + STEP
@@ -75,7 +75,7 @@ def of_one_owner(state: State, policy: Policy) -> Plan:
 
 @pytest.mark.parametrize("flood", [MANY_CHOICES, MANY_PROMPTS], ids=["choices", "prompts"])
 def test_another_request_of_the_same_owner_waits_no_longer(flood: list[Arrival]) -> None:
-    """B67"""
+    """A key's short request is served soon beside its own flood. B67."""
     trace = simulate([*flood, *LATER], POLICY, SECONDS, of_one_owner)
     assert waited(trace, "b") <= 2 * POLICY.start_wait + STEP
     assert sum(trace.yields.values()) <= len(LATER)
@@ -83,7 +83,7 @@ def test_another_request_of_the_same_owner_waits_no_longer(flood: list[Arrival])
 
 @pytest.mark.parametrize("slots", [1, 2, 3])
 def test_with_few_slots_owners_take_turns(slots: int) -> None:
-    """Nobody has two to give one away; who was served longest ago is next (B67)."""
+    """Nobody has two to give one away; who was served longest ago is next. B67."""
     flood = [Arrival(0.0, 5, 50, owner=owner) for _ in range(20) for owner in "acd"[:slots]]
     arrivals = [*flood, Arrival(1.0, 5, 5, owner="b")]
     policy = replace(POLICY, max_batch=slots)
@@ -137,7 +137,7 @@ def within(limit: Memory) -> Callable[[State, Policy], Plan]:
 
 
 def test_a_request_that_takes_all_memory_makes_way_in_memory_too() -> None:
-    """B63, B67"""
+    """Another key is served soon, though no memory was left. B63, B67."""
     flood = [Arrival(0.0, 200, 600, choices=16, owner="a")]
     arrivals = [*flood, *(replace(it, prompt=100) for it in LATER)]
     memory = fitting(5, 800)
@@ -151,7 +151,7 @@ BIG = Arrival(1.0, 1900, 100, owner="b")
 
 
 def test_a_big_request_among_small_ones_is_served_and_does_not_hold_them_up() -> None:
-    """Small ones pass it until it is old; then it is next, whatever else arrives (B67)."""
+    """Small ones pass it until it is old; then it is next, whatever else arrives. B67."""
     policy = replace(POLICY, oldest=3.0)
     memory = fitting(1, 2000)
     small = [Arrival(0.05 * at, 20, 40) for at in range(200)]
@@ -184,7 +184,7 @@ arrivals = st.lists(
 def test_everyone_finishes_within_slots_and_memory_and_nobody_yields_often(
     traffic: list[Arrival], policy: Policy, costs: Costs, rows: int | None
 ) -> None:
-    """B63, B67"""
+    """No traffic starves a reply or makes it yield again and again. B63, B67."""
     traffic = [replace(it, group=it.group and it.group + it.owner) for it in traffic]
     memory = None if rows is None else fitting(rows, 1060)
     trace = simulate(traffic, policy, costs, within(memory) if memory else schedule, memory)

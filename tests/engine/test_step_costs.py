@@ -82,7 +82,7 @@ def test_a_prompt_costs_something_beside_its_tokens() -> None:
 
 
 def test_many_short_prompts_are_spread_over_steps() -> None:
-    """B61: together they would take eight times as long as their tokens tell."""
+    """Together they would take eight times as long as their tokens tell. B61."""
     costs = charged((1, 500), (5, 60), (2, 300), (8, 80))
     prompts = tuple(PendingPrompt(at, 10, 0.0, at) for at in range(8))
     plan = schedule(State(0.0, RUNNING, (), prompts, (), costs), Policy(token_gap=0.5))

@@ -40,7 +40,7 @@ def difference(choice: Choice, solo: Solo) -> float:
 
 @pytest.mark.parametrize("chunk", [512, 8])
 def test_requests_at_once_are_answered_as_they_are_alone(chunk: int) -> None:
-    """B1 and B7, for prompts cut as the library cuts them: its text depends on that."""
+    """For prompts cut as the library cuts them: its text depends on that. B1, B7."""
     params = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True, logprobs=VOCAB, n=2)
     with LLM(str(checkpoint_dir("mllama")), prefill_chunk=chunk) as llm:
         assert llm.status()["lane"] == "single"

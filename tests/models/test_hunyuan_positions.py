@@ -113,7 +113,7 @@ def worst(model: VisionModel) -> float:
 
 
 def test_prompts_prefilled_in_turn_are_as_they_are_alone(model: VisionModel) -> None:
-    """B5."""
+    """With and without images, no prompt takes another's positions. B5."""
     assert worst(model) < BOUND
 
 

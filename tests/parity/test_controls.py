@@ -51,7 +51,7 @@ def test_a_mistake_is_noticed(
     caplog: pytest.LogCaptureFixture,
     request: pytest.FixtureRequest,
 ) -> None:
-    """B1, B4, B5, B7: without the line that keeps it, the promise does not hold."""
+    """Without the line that keeps it, the promise does not hold. B1, B4, B5, B7."""
     whole = subject(name)
     mutation.apply(monkeypatch)
     if mutation.at_load:

@@ -80,7 +80,7 @@ def test_a_turn_computes_its_new_messages_alone(name: str, template: str) -> Non
 
 @pytest.mark.parametrize("name", CORE if EVERY else ["llama", "gemma3_text", "qwen3_5", "mamba2"])
 def test_thoughts_that_are_stripped_lose_nothing_before_them(name: str) -> None:
-    """B35: a question, a loop of tools with thoughts, and the next question without them."""
+    """A question, a loop of tools with thoughts, and the next question without them. B35."""
     turns: list[Any] = [SYSTEM, {"role": "user", "content": CORPUS[:120]}]
     with Serving(name) as serving:
         question = prompts("thinking", turns, enable_thinking=True)
@@ -95,7 +95,7 @@ def test_thoughts_that_are_stripped_lose_nothing_before_them(name: str) -> None:
 
 
 def test_a_typical_conversation_reuses_nearly_all() -> None:
-    """B34: 96 % and more of turns two to five, with an agent's long instructions."""
+    """96 % and more of turns two to five, with an agent's long instructions. B34."""
     turns: list[Any] = [{"role": "system", "content": CORPUS * 4}, {"role": "user", "content": "?"}]
     with Serving("lfm2", prefill_chunk=512) as serving:
         serving.ask(prompts("calling", turns))

@@ -47,7 +47,7 @@ def is_right(serving: Serving, handle: Handle, prompt: tuple[int, ...]) -> bool:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_prompt_that_waits_for_its_file_is_answered_as_ever(family: str, tmp_path: Path) -> None:
-    """Whoever parts from it meanwhile, and whatever has to make room (B42)."""
+    """Whoever parts from it meanwhile, and whatever has to make room. B42."""
     with Serving(family, cache_dir=str(tmp_path)) as serving:
         serving.ask(KNOWN)
         limit = ROOM * per_token(serving)
@@ -76,7 +76,7 @@ def test_a_prompt_that_waits_for_its_file_is_answered_as_ever(family: str, tmp_p
 def test_a_file_of_other_tokens_than_its_place_has_is_dropped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever put it there, the prompt is computed (B43, B46)."""
+    """Whatever put it there, the prompt is computed. B43, B46."""
     read = Folder.read
 
     def other(folder: Folder, name: str) -> Any:

@@ -46,7 +46,7 @@ def test_another_checkpoint_finds_nothing(tmp_path: Path) -> None:
 
 
 def test_what_an_earlier_version_wrote_is_dropped(tmp_path: Path) -> None:
-    """Its files may hold state of other tokens than they name: nothing of them is used (B46)."""
+    """Its files may hold state of other tokens than they name: nothing of them is used. B46."""
     ask_all("llama", tmp_path)
     (tmp_path / f"v{VERSION}").rename(tmp_path / f"v{VERSION - 1}")
     assert ask_all("llama", tmp_path)[0] == (0, "")

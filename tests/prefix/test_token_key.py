@@ -48,6 +48,7 @@ def test_a_reply_is_keyed_like_a_prompt_that_has_it(prompt: list[int], reply: li
 def test_pictures_share_nothing_unless_they_are_the_same(
     width: int, before: int, after: int
 ) -> None:
+    """Prompts agree up to a picture that differs, and beyond one that does not. B44."""
     ids = [*range(before), *[77] * width, *range(after)]
     one, again, other = (shown(ids, before, before + width, digest(it)) for it in (1, 1, 2))
     assert agree(one, again) == len(ids)

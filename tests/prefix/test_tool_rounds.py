@@ -116,6 +116,7 @@ def test_ten_tool_rounds_store_one_copy_of_a_chat(tiny: LLM) -> None:
 
 
 def test_ten_tool_rounds_store_one_copy_of_ids(hybrid: LLM) -> None:
+    """As many tokens are kept as the conversation has, and few states. B39."""
     tokens = run(hybrid)
     assert tokens > 4 * GRID
     assert 0.97 < copies(hybrid, tokens) <= MOST

@@ -48,7 +48,7 @@ def streaming(server: Server, key: str) -> Iterator[tuple[str, Iterator[str]]]:
 
 
 def test_others_see_of_a_request_that_there_is_one(server: Server) -> None:
-    """B53, B68."""
+    """Status shows a key its own requests, and of others only how many. B53, B68."""
     with streaming(server, "alice") as (name, _):
         own, others, operator = (status(server, key) for key in ("alice", "bob", "root"))
         assert [it["id"] for it in own["requests"]] == [name]
@@ -63,7 +63,7 @@ def test_others_see_of_a_request_that_there_is_one(server: Server) -> None:
 
 
 def test_a_foreign_request_cannot_be_cancelled_and_seems_unknown(server: Server) -> None:
-    """B68."""
+    """Another key gets the 404 of an id that never was; the owner's works. B68."""
     with streaming(server, "alice") as (name, lines):
         foreign = ask(server, "bob", "DELETE", f"/v1/requests/{name}")
         unknown = ask(server, "bob", "DELETE", f"/v1/requests/{'0' * 32}")
@@ -76,7 +76,7 @@ def test_a_foreign_request_cannot_be_cancelled_and_seems_unknown(server: Server)
 
 
 def test_only_an_operator_clears_the_cache(server: Server) -> None:
-    """B68."""
+    """Other keys get a 403 that names the flag, and may look at the cache. B68."""
     refused = ask(server, "alice", "DELETE", "/v1/cache")
     assert refused.status_code == 403
     assert refused.json()["error"]["code"] == "operator_only"
@@ -86,7 +86,7 @@ def test_only_an_operator_clears_the_cache(server: Server) -> None:
 
 
 def test_a_stored_response_is_nobody_elses(server: Server) -> None:
-    """B68: neither to read, nor to go on from, nor by one of its items."""
+    """Neither to read, nor to go on from, nor by one of its items. B68."""
     made = ask(
         server, "alice", "POST", "/v1/responses", json={"input": "Hi", "max_output_tokens": 4}
     )

@@ -63,7 +63,7 @@ class Share:
 
 
 def test_no_body_keeps_the_event_loop_from_everyone_else(server: Server) -> None:
-    """Each is answered, by a refusal or not, and the loop is never away for long. B48, B66."""
+    """Each is answered, by a refusal or not, and the loop is never away for long. B48, B67."""
     long: dict[str, str] = {}
     cpu, wall = away(server)
     for name, (path, content) in bodies():

@@ -92,7 +92,7 @@ def operations(schema: Any) -> list[Any]:
 
 
 def test_every_answer_is_one_that_the_document_promises(tiny: Server) -> None:
-    """B48: whatever is sent, a reply or an error in the documented form, and nobody is hurt."""
+    """Whatever is sent, a reply or an error in the documented form, and nobody is hurt. B48."""
     problems: dict[str, str] = {}
     seen: dict[str, Counter[int]] = {}
     schema = schemathesis.openapi.from_url(f"{tiny.url}/openapi.json")

@@ -181,7 +181,7 @@ def test_a_slow_body_that_keeps_coming_is_read() -> None:
 
 
 def test_bodies_share_their_memory_and_small_ones_go_on() -> None:
-    """B67: large ones that do not come to an end leave room for others."""
+    """Large ones that do not come to an end leave room for others. B67."""
 
     async def work() -> None:
         limits = replace(Limits(), body_bytes=1 << 20, bodies_bytes=4 << 20)

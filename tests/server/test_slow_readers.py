@@ -62,7 +62,7 @@ def late_read(server: Server, body: dict[str, Any]) -> bytes:
 
 
 def test_what_a_slow_reader_left_is_folded_without_keeping_others_waiting(server: Server) -> None:
-    """Nothing of it is lost either. B66."""
+    """Nothing of it is lost either. B67."""
     got = late_read(server, {**ASKED, "stream": True})
     assert b"data: [DONE]" in got
     assert got.count(b'"top_logprobs"') == CHOICES * TOKENS

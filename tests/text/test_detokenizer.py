@@ -113,7 +113,7 @@ def deltas(decode: Callable[[Sequence[int]], str], ids: Sequence[int]) -> Iterat
 def test_streamed_text_equals_the_text_at_once_and_characters_arrive_whole(
     tokenizer: Tokenizer, said: str
 ) -> None:
-    """B20"""
+    """No client ever sees half a character. B20."""
     ids = tokenizer.encode(said, add_special_tokens=False)
     whole = tokenizer.decode(ids)
     parts = list(deltas(tokenizer.decode, ids))
@@ -123,7 +123,7 @@ def test_streamed_text_equals_the_text_at_once_and_characters_arrive_whole(
 
 @pytest.mark.parametrize("said", SAMPLES)
 def test_a_character_arrives_with_its_last_token(tokenizer: Tokenizer, said: str) -> None:
-    """B20: nothing is held longer than it must be."""
+    """Nothing is held longer than it must be. B20."""
     said = said.replace(BROKEN, "?")
     ids = tokenizer.encode(said, add_special_tokens=False)
     shown = ""
@@ -146,9 +146,9 @@ def test_control_decoding_each_token_by_itself_breaks_characters(tokenizer: Toke
 def test_any_tokens_at_all_give_the_text_they_decode_to(
     bytewise: Tokenizer, ids: list[int]
 ) -> None:
-    """B20, B21: a model may say anything, special tokens and half characters included.
+    """A model may say anything, special tokens and half characters included.
 
-    Beyond 16 tokens without one whole character, what is unfinished is let go.
+    Beyond 16 tokens without one whole character, what is unfinished is let go. B20, B21.
     """
     said = "".join(deltas(bytewise.decode, ids))
     assert said == bytewise.decode(ids)
@@ -163,7 +163,7 @@ def test_any_bytes_at_all_are_survived(tokenizer: Tokenizer, ids: list[int]) -> 
 
 
 def test_a_space_survives_any_number_of_special_tokens_before_it(tmp_path: Path) -> None:
-    """B20, with `ignore_eos`: this tokenizer drops a space at the start of what it decodes."""
+    """With `ignore_eos`; this tokenizer drops a space at the start of what it decodes. B20."""
     tokenizer = byte_fallback(tmp_path)
     ids = tokenizer.encode("ab cd", add_special_tokens=False)
     ids[3:3] = list(tokenizer.end_ids)[:1] * 40
@@ -177,7 +177,7 @@ def byte_tokens(tokenizer: Tokenizer, said: str) -> list[int]:
 
 
 def test_the_cost_of_a_token_does_not_grow_with_the_reply(tokenizer: Tokenizer) -> None:
-    """B57, in ids handed to the tokenizer."""
+    """Counted in ids handed to the tokenizer. B57."""
     ids = tokenizer.encode(" ".join(SAMPLES) * 12, add_special_tokens=False)
     ends = list(tokenizer.end_ids)[:1]
     for reply in (ids, ends * 2000, ids[:50] + ends * 1000 + ids):
@@ -247,13 +247,13 @@ def nested(stops: Sequence[str]) -> bool:
 def test_text_ends_where_the_first_stop_begins_however_it_was_cut_up(
     parts: list[str], stops: list[str]
 ) -> None:
-    """B22"""
+    """How text is divided into pieces does not matter. B22."""
     assume(not nested(stops))
     assert shown_by(StopMatcher(stops), parts) == cut("".join(parts), stops)
 
 
 def test_one_stop_inside_another_cuts_at_the_same_place_however_the_text_was_cut_up() -> None:
-    """B22"""
+    """Letter by letter or at once, the same is shown. B22."""
     stops = ["bcd", "c"]
     assert shown_by(StopMatcher(stops), list("abcd")) == shown_by(StopMatcher(stops), ["abcd"])
 
@@ -261,7 +261,7 @@ def test_one_stop_inside_another_cuts_at_the_same_place_however_the_text_was_cut
 @settings(derandomize=True, max_examples=300, deadline=None)
 @given(pieces, stop_lists.filter(len))
 def test_exactly_what_might_begin_a_stop_is_held_back(parts: list[str], stops: list[str]) -> None:
-    """B22"""
+    """A client sees everything else at once. B22."""
     matcher, so_far, shown = StopMatcher(stops), "", ""
     for part in parts:
         so_far += part
@@ -294,7 +294,7 @@ def decoding(tokenizer: Tokenizer, **said: Any) -> Decoding:
 def test_a_reply_stops_across_token_borders(
     tokenizer: Tokenizer, said: str, stops: list[str]
 ) -> None:
-    """B20, B22"""
+    """With any tokenizer, what is shown is the text before the first stop. B20, B22."""
     ids = tokenizer.encode(said, add_special_tokens=False)
     reply, shown, stopped = (
         OutputProcessor(tokenizer.decode, decoding(tokenizer, stop=stops)),
@@ -346,7 +346,7 @@ class Asked:
 
 
 def test_stop_strings_count_from_min_tokens_on(bytewise: Tokenizer) -> None:
-    """B22"""
+    """One that ends earlier is text. B22."""
     ids = byte_tokens(bytewise, "xENDyENDz")
     assert Asked(bytewise, stop="END").run(ids) == ("x", "stop", 4)
     assert Asked(bytewise, stop="END", min_tokens=4).run(ids)[0] != "x"
@@ -356,7 +356,7 @@ def test_stop_strings_count_from_min_tokens_on(bytewise: Tokenizer) -> None:
 
 
 def test_text_held_back_is_shown_when_the_reply_ends_otherwise(bytewise: Tokenizer) -> None:
-    """B22"""
+    """By its limit, an end token or an abort. B22."""
     ids = byte_tokens(bytewise, "xEN")
     assert Asked(bytewise, stop="END", max_tokens=3).run(ids) == ("xEN", "length", 3)
     assert Asked(bytewise, stop="END").run([*ids, IM_END]) == ("xEN", "stop", 4)
@@ -366,7 +366,7 @@ def test_text_held_back_is_shown_when_the_reply_ends_otherwise(bytewise: Tokeniz
 
 
 def test_an_end_token_ends_the_reply_and_is_not_shown(bytewise: Tokenizer) -> None:
-    """B21, B30"""
+    """Unless `ignore_eos` is set, and even then it is not shown. B21, B30."""
     ids = byte_tokens(bytewise, "hi")
     for stop in (None, "☂"):  # without and with a reason for the engine to read the text
         assert Asked(bytewise, stop=stop).run([*ids, IM_END, *ids]) == ("hi", "stop", 3)
@@ -376,13 +376,13 @@ def test_an_end_token_ends_the_reply_and_is_not_shown(bytewise: Tokenizer) -> No
 
 
 def test_a_character_cut_off_by_the_token_limit_is_not_hidden(bytewise: Tokenizer) -> None:
-    """B20: the streamed text still equals the text at once."""
+    """The streamed text still equals the text at once. B20."""
     ids = byte_tokens(bytewise, "a€")[:3]
     assert Asked(bytewise, max_tokens=3).run(ids) == (bytewise.decode(ids), "length", 3)
 
 
 def test_a_stop_string_completed_by_a_character_cut_off_ends_the_reply(bytewise: Tokenizer) -> None:
-    """B22: what the limit cuts off is shown as a broken character, which may be asked for."""
+    """What the limit cuts off is shown as a broken character, which may be asked for. B22."""
     ids = byte_tokens(bytewise, "a€")[:3]
     assert Asked(bytewise, max_tokens=3, stop=BROKEN).run(ids) == ("a", "stop", 3)
     early = Asked(bytewise, max_tokens=3, min_tokens=3, stop=BROKEN)
@@ -406,7 +406,7 @@ def test_text_and_end_do_not_depend_on_when_the_caller_looks(
     min_tokens: int,
     max_tokens: int,
 ) -> None:
-    """B20, B22: the engine, which shows no text, finds the end that the text has."""
+    """The engine, which shows no text, finds the end that the text has. B20, B22."""
     ids = [*(byte_tokens(bytewise, said) if said else ()), *more]
     limits = {"stop": stops, "min_tokens": min_tokens, "max_tokens": max_tokens}
     shown, reason, count = Asked(bytewise, **limits).run(ids)

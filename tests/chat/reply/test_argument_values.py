@@ -66,7 +66,7 @@ json_values = st.recursive(
 def test_a_value_has_the_type_that_it_or_its_schema_says(
     text: str, schema: dict[str, Any] | None, value: Any
 ) -> None:
-    """B26."""
+    """A number stays a number unless the tool declares a string. B26."""
     found = json.loads(as_json(text, schema))
     assert found == value
     assert type(found) is type(value)
@@ -75,7 +75,7 @@ def test_a_value_has_the_type_that_it_or_its_schema_says(
 @settings(deadline=None)
 @given(json_values)
 def test_json_stays_what_it_is(value: Any) -> None:
-    """B26."""
+    """Any JSON value arrives as itself, and as its text where a string is declared. B26."""
     text = json.dumps(value)
     assert json.loads(as_json(text, None)) == value
     assert json.loads(as_json(text, STRING)) == text
@@ -84,20 +84,20 @@ def test_json_stays_what_it_is(value: Any) -> None:
 @settings(deadline=None)
 @given(st.text(), st.sampled_from([None, STRING, {"type": "integer"}, {"type": "object"}]))
 def test_any_text_gives_some_json(text: str, schema: dict[str, Any] | None) -> None:
-    """B26."""
+    """Whatever a model writes as a value, the arguments are JSON. B26."""
     json.loads(as_json(text, schema))
 
 
 @settings(deadline=None)
 @given(st.text(), st.text())
 def test_strings_may_be_escaped_in_pieces(one: str, two: str) -> None:
-    """B26."""
+    """A string that streams in pieces is escaped as it would be whole. B26."""
     assert escaped(one) + escaped(two) == escaped(one + two)
     assert json.loads(f'"{escaped(one)}"') == one
 
 
 def test_only_strings_may_be_passed_on_before_their_end() -> None:
-    """B26."""
+    """Where a value may be more than a string, a client gets it when it is complete. B26."""
     assert is_text(STRING)
     assert is_text({"enum": ["a", "b"]})
     assert not is_text(None)
@@ -111,7 +111,7 @@ def test_only_strings_may_be_passed_on_before_their_end() -> None:
 @settings(deadline=None)
 @given(json_values, st.booleans(), st.data())
 def test_the_end_of_json_is_found_in_any_pieces(value: Any, ascii: bool, data: Any) -> None:
-    """B23."""
+    """Arguments end where their JSON does, however the text is cut. B23."""
     text = json.dumps(value, ensure_ascii=ascii, indent=data.draw(st.sampled_from([None, 1])))
     span, found, rest = JsonSpan(), "", f" \n{text}\n</end>"
     while not span.done:
@@ -124,7 +124,7 @@ def test_the_end_of_json_is_found_in_any_pieces(value: Any, ascii: bool, data: A
 
 
 def test_broken_json_is_not_sound() -> None:
-    """B24."""
+    """Arguments that are no JSON do not pass for such; a bare newline is mended. B24."""
     for text in ('{"a": b}', "{'a': 1}", '{"a": NaN}', "[" * 100_000 + "]" * 100_000, "[}"):
         span = JsonSpan()
         span.feed(text)

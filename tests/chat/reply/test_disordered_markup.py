@@ -39,7 +39,7 @@ def soups(draw: st.DrawFn) -> tuple[ReplyFormat, bool, list[str]]:
 @settings(max_examples=int(os.environ.get("BUSHEL_TEST_MARKUP", "300")), deadline=None)
 @given(soups())
 def test_any_markup_in_any_pieces(soup: tuple[ReplyFormat, bool, list[str]]) -> None:
-    """B23, B29: well-formed deltas that do not depend on the cuts, and complete calls are JSON."""
+    """Well-formed deltas that do not depend on the cuts, and complete calls are JSON. B23, B29."""
     reply_format, opened, parts = soup
     reply = "".join(parts)
     whole = read(Reader(reply_format, TOOLS, opened=opened), [reply])

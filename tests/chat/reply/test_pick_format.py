@@ -128,7 +128,7 @@ EXPECTED = {
 @pytest.mark.skipif(corpus.FOLDER is None, reason=corpus.MISSING)
 @pytest.mark.parametrize("name", EXPECTED)
 def test_templates_of_real_models(name: str) -> None:
-    """B25, B29."""
+    """Tool format and thinking format are found in each real template. B25, B29."""
     [path] = corpus.files(f"templates/{name}.jinja")
     reply_format = pick_style(path.read_text(), {})
     assert (reply_format.tools, reply_format.thinking) == EXPECTED[name]
@@ -137,7 +137,7 @@ def test_templates_of_real_models(name: str) -> None:
 @pytest.mark.corpus
 @pytest.mark.skipif(corpus.FOLDER is None, reason=corpus.MISSING)
 def test_every_template_of_the_corpus_is_expected() -> None:
-    """B25."""
+    """The test above misses none. B25."""
     assert {path.stem for path in corpus.files("templates/*.jinja")} <= set(EXPECTED)
 
 
@@ -159,13 +159,13 @@ XML = "<tool_call>\\n<function=example>\\n<parameter=a>\\n1\\n</parameter> <thin
     ],
 )
 def test_a_template_shows_its_forms(template: str, tools: str, thinking: str) -> None:
-    """B25, B29."""
+    """A few words of a template are enough to know how its model writes. B25, B29."""
     reply_format = pick_style(template, {})
     assert (reply_format.tools, reply_format.thinking) == (tools, thinking)
 
 
 def test_someone_who_knows_better_says_so() -> None:
-    """B25: overridable; names that do not exist are refused with those that do."""
+    """The format can be set; unknown names are refused with those that exist. B25."""
     reply_format = pick_style(XML, {}, tools="hermes", thinking="none")
     assert (reply_format.tools, reply_format.thinking) == ("hermes", "")
     assert pick_style(XML, {}, tools="none").tools == ""
@@ -179,13 +179,13 @@ def test_someone_who_knows_better_says_so() -> None:
 
 
 def test_a_model_type_helps_where_no_template_does() -> None:
-    """B25."""
+    """gpt-oss is known without a template; elsewhere the template decides. B25."""
     assert pick_style("", {}, {"model_type": "gpt_oss"}).tools == "harmony"
     assert pick_style(HERMES, {}, {"model_type": "mistral"}).tools == "hermes"
 
 
 def test_special_tokens_of_the_forms_become_text_and_no_others() -> None:
-    """B21, B23."""
+    """Only special tokens that mark calls or thoughts are read as text. B21, B23."""
     controls = {"[TOOL_CALLS]": 5, "[ARGS]": 6, "</s>": 2, "[INST]": 3, "[THINK]": 8}
     reply_format = pick_style("[TOOL_CALLS]", controls)
     assert reply_format.markers == ((5, "[TOOL_CALLS]"), (6, "[ARGS]"))
@@ -208,11 +208,11 @@ def test_special_tokens_of_the_forms_become_text_and_no_others() -> None:
     ],
 )
 def test_a_prompt_that_ends_inside_thoughts(thinking: str, prompt: str, inside: bool) -> None:
-    """B29: the template opened the block."""
+    """The template opened the block, and the reply begins with thoughts. B29."""
     assert opened(ReplyFormat(thinking=thinking), prompt) == inside
 
 
 def test_the_shape_of_thoughts() -> None:
-    """B29."""
+    """What opens and closes thoughts is known for models that think, else empty. B29."""
     assert shape(ReplyFormat(thinking="think")) == ("<think>", "</think>")
     assert shape(ReplyFormat()) == ("", "")

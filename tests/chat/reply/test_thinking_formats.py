@@ -28,7 +28,7 @@ def heard(
 
 @pytest.mark.parametrize("form", [form for name, form in FORMS.items() if name != "harmony"])
 def test_every_form_in_every_way_to_begin_and_end(form: object) -> None:
-    """B29: opened by the model or by the template, closed or not."""
+    """Opened by the model or by the template, closed or not. B29."""
     name, opening, ending = form.name, form.opening, form.ending  # type: ignore[attr-defined]
     said = heard(f"{opening}\nWell.\n{ending}\n\nHello. \n", name)
     assert (said.thoughts, said.text) == ("Well.", "Hello. \n")
@@ -41,27 +41,27 @@ def test_every_form_in_every_way_to_begin_and_end(form: object) -> None:
 
 
 def test_tags_in_text_are_text() -> None:
-    """B29: forms that are plain words count only where nothing else was said."""
+    """Forms that are plain words count only where nothing else was said. B29."""
     reply = "Write <think> first and </think> then."
     assert heard(reply).text == reply
     assert heard(f"<think>a</think>{reply}").text == reply
 
 
 def test_an_ending_without_a_beginning_is_dropped_where_nothing_was_said() -> None:
-    """B29."""
+    """A stray end of thoughts before the answer is not shown. B29."""
     assert heard("</think>\n\nHello").text == "Hello"
     assert heard("<think>a</think></think>Hello").text == "Hello"
 
 
 def test_thoughts_go_on_after_a_call() -> None:
-    """B29, with calls."""
+    """Both parts are thoughts, and the call between them is made. B29."""
     said = heard(f"<think>a</think>{CALL}\n<think>\nb</think>\nHello")
     assert said.thoughts == "ab"
     assert (said.text, said.order) == ("Hello", ["thought", "call", "thought", "text"])
 
 
 def test_calls_inside_thoughts_are_thoughts() -> None:
-    """B29."""
+    """A call that a model only considers is not made. B29."""
     said = heard(f"I try {CALL}, no.\n</think>\nHello", opened=True)
     assert (said.thoughts, said.text, said.calls) == (f"I try {CALL}, no.", "Hello", [])
     said = heard(f"I try {CALL[:-20]}</think>\nHello", opened=True)
@@ -69,7 +69,7 @@ def test_calls_inside_thoughts_are_thoughts() -> None:
 
 
 def test_a_reply_that_ends_with_calls_inside_its_thoughts_makes_them() -> None:
-    """B29: the model went over to calling without an end."""
+    """The model went over to calling without an end. B29."""
     said = heard(f"I call.\n{CALL}\n{CALL}\n", opened=True)
     assert said.thoughts == "I call."
     assert [call.name for call in said.calls] == ["now", "now"]
@@ -79,7 +79,7 @@ def test_a_reply_that_ends_with_calls_inside_its_thoughts_makes_them() -> None:
 
 
 def test_a_call_that_begins_with_a_special_token_ends_thoughts() -> None:
-    """B29."""
+    """The call is made, though the thoughts were never closed. B29."""
     said = heard(f"I call.\n{CALL}Hello", opened=True, special=("<tool_call>",))
     assert (said.thoughts, said.text) == ("I call.", "Hello")
     assert [call.name for call in said.calls] == ["now"]
@@ -95,12 +95,12 @@ def test_a_call_that_begins_with_a_special_token_ends_thoughts() -> None:
     ],
 )
 def test_gemma_channels_in_all_transitions(reply: str) -> None:
-    """B29: channel names are markup."""
+    """Channel names are markup. B29."""
     said = heard(reply, "gemma", special=("<|channel>", "<channel|>"))
     assert (said.thoughts, said.text) == ("Well.", "Hello")
 
 
 def test_gemma_channels_may_open_behind_text() -> None:
-    """B29."""
+    """Thoughts in the middle of an answer are told apart from it. B29."""
     said = heard("Hello \n<|channel>thought\nWell.<channel|>\nthere", "gemma")
     assert (said.thoughts, said.text) == ("Well.", "Hello \nthere")

@@ -45,7 +45,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Preparer:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_an_answer_has_its_form_behind_thoughts(form: str, tmp_path: Path) -> None:
-    """B29. Thoughts that the prompt has begun must end; others may come or not."""
+    """Thoughts that the prompt has begun must end; others may come or not. B29."""
     it = host(tmp_path, TOKENS.get(form, ()))
     reply_format = pick_style("", it.tokenizer.controls, thinking=form)
     hints = [*FORMS[form].ends, *FORMS[form].endings, "<|end|><|start|>assistant", '"}', "}", '"']

@@ -138,7 +138,7 @@ def random_replies(
 
 @pytest.mark.parametrize(("name", "special"), CASES)
 def test_a_required_call_is_made_with_valid_arguments(hosts: Any, name: str, special: bool) -> None:
-    """B23, B26. Also with arguments of every kind, and with markers that are tokens or text."""
+    """Also with arguments of every kind, and with markers that are tokens or text. B23, B26."""
     for calls, said in random_replies(hosts, name, special, {"tool_choice": "required"}):
         assert calls
         assert not said

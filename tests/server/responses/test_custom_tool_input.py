@@ -25,7 +25,7 @@ def test_the_text_comes_whole_whatever_the_cuts(text: str, ascii_only: bool, dat
 
 @given(TEXTS, st.data())
 def test_what_was_cut_off_is_the_beginning_of_the_text(text: str, data: st.DataObject):
-    """B24: nothing is added that was not said."""
+    """Nothing is added that was not said. B24."""
     raw = json.dumps({"input": text})
     end = data.draw(st.integers(len('{"input": "'), len(raw)))
     reader = InputText()
