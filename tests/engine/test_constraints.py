@@ -63,7 +63,7 @@ def company() -> list[Pair]:
 
 
 def test_a_row_says_the_same_alone_and_in_company(llm: LLM) -> None:
-    """Tokens and log-probabilities, of guided rows and of free ones beside them."""
+    """Tokens and log-probabilities, of constrained rows and of free ones beside them."""
     pairs = company()
     for (_, params), one, other in zip(pairs, alone(llm, pairs), together(llm, pairs), strict=True):
         assert one.error is None, params

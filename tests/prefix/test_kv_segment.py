@@ -54,7 +54,7 @@ def others() -> Iterator[tuple[list[KVSegment], np.ndarray]]:
 
 
 def short() -> Iterator[tuple[list[KVSegment], np.ndarray]]:
-    """Arrays of fewer tokens than the slab says."""
+    """Arrays of fewer tokens than the segment says."""
     first, second, third = segments(3, 7, 12)
     fewer = tuple(array[:, :, :-1] for array in second.arrays)
     yield [first, replace(second, arrays=fewer), third], KEY
