@@ -50,10 +50,10 @@ bench: setup ## decode benchmark
 
 parity: setup ## batched output against solo output, and all that is tested of every family
 	$(TESTS) -m tests.parity
-	BUSHEL_FAMILIES=all $(PYTEST) tests/families tests/models/test_features.py \
+	BUSHEL_TEST_FAMILIES=all $(PYTEST) tests/families tests/models/test_feature_cache.py \
 		tests/parity/test_controls.py tests/llm/test_kv_bits.py
-	BUSHEL_SCRIPTS=500 BUSHEL_TRACES=600 BUSHEL_KILLS=2 $(PYTEST) \
-		tests/engine/test_scripts.py tests/prefix/test_traces.py tests/prefix/disk \
+	BUSHEL_TEST_SCRIPTS=500 BUSHEL_TEST_TRACES=600 BUSHEL_TEST_KILLS=2 $(PYTEST) \
+		tests/engine/test_random_scripts.py tests/prefix/test_traces.py tests/prefix/disk \
 		tests/server/test_cache_killed.py
 
 # Of fuzz and siege: how long, and in which order of events.
@@ -75,7 +75,7 @@ TRAIN := .venv-train/bin/python
 traintest: setup ## a few training steps on the CPU; makes a venv with PyTorch, which is large
 	test -x $(TRAIN) || $(PYTHON) -m venv .venv-train
 	$(TRAIN) -m pip install -q torch safetensors tokenizers jinja2 pillow numpy pytest
-	BUSHEL_PYTHON=$(CURDIR)/$(BIN)/python $(TRAIN) -m pytest -q tools/tiny/tests
+	BUSHEL_TEST_PYTHON=$(CURDIR)/$(BIN)/python $(TRAIN) -m pytest -q tools/tiny/tests
 
 clean: ## remove .venv, caches and build outputs
 	rm -rf .venv .venv-train build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

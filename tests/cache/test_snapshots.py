@@ -106,7 +106,7 @@ def copied(snapshot: Snapshot) -> list[np.ndarray]:
 
 
 def test_restored_state_goes_on_where_it_was_copied(model: Model) -> None:
-    """B1: original and copy both go on as if nothing had happened, and the snapshot stays."""
+    """Original and copy both go on as if nothing had happened, and the snapshot stays. B1."""
     prompt = prompt_of(model)
     expected = Track(model, prompt, model.make_state()).finish()
     for cut in cuts(prompt):
@@ -123,7 +123,7 @@ def test_restored_state_goes_on_where_it_was_copied(model: Model) -> None:
 
 
 def test_a_snapshot_of_decoded_state_is_exact(model: Model) -> None:
-    """B1, B4: the window has wrapped in decode, so the ring is not in order of time."""
+    """The window has wrapped in decode, so the ring is not in order of time. B1, B4."""
     track = Track.start(model, model.embed(Prepared(SHORT)))
     track.decode(REPLY)
     snapshot = take_snapshot(track.state, track.position)
@@ -132,7 +132,7 @@ def test_a_snapshot_of_decoded_state_is_exact(model: Model) -> None:
 
 
 def test_nothing_run_is_a_snapshot_too(model: Model) -> None:
-    """B1: a prompt of one token forks before it has any state."""
+    """A prompt of one token forks before it has any state. B1."""
     prompt = model.embed(Prepared(SHORT))
     snapshot = take_snapshot(model.make_state(), 0)
     assert snapshot.nbytes == 0
@@ -141,7 +141,7 @@ def test_nothing_run_is_a_snapshot_too(model: Model) -> None:
 
 
 def test_size_is_that_of_the_arrays(model: Model) -> None:
-    """B56: counted from shapes, and no more than a row's visible state."""
+    """Counted from shapes, and no more than a row's visible state. B56."""
     track = Track.start(model, prompt_of(model))
     snapshot = take_snapshot(track.state, track.position)
     found = arrays(snapshot.layers)
@@ -175,7 +175,7 @@ def alone(model: Model) -> list[Alone]:
 def test_a_row_returns_from_a_batch_as_it_was(
     model: Model, alone: list[Alone], size: int, steps: int
 ) -> None:
-    """B1: merge or join, decode together, leave, and go on alone."""
+    """Merge or join, decode together, leave, and go on alone. B1."""
     if model.name in VISION and VISION[model.name].single:
         pytest.skip("its rows share no batch")
     for row in range(size):

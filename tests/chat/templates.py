@@ -2,7 +2,7 @@
 
 Those in `corpus/templates` each have the habits of one family.
 
-Real ones are read from `templates` in the folder that BUSHEL_CORPUS names.
+Real ones are read from `templates` in the folder that BUSHEL_TEST_CORPUS names.
 """
 
 import re

@@ -10,7 +10,7 @@ from bushel.chat.template.template_probe import UNKNOWN, _Probe, abilities_of
 from bushel.core.options import ChatOptions
 from bushel.models.load import open_host
 from bushel.text.tokenizer import Tokenizer
-from tests.chat.hosts import host as host_of
+from tests.chat.preparers import host as host_of
 from tests.chat.templates import ALL, MADE, OWN, REAL, templated
 
 pytestmark = pytest.mark.corpus
@@ -119,13 +119,13 @@ BROKEN = {
 def test_a_template_that_renders_nothing_is_given_what_was_sent(
     template: str, tmp_path: Any
 ) -> None:
-    """B16: so that it is the template who refuses it, in its own words."""
+    """So that it is the template who refuses it, in its own words. B16."""
     assert abilities_of(host_of(tmp_path, template).tokenizer) == UNKNOWN
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_options_for_thinking_are_those_that_the_template_reads(name: str) -> None:
-    """B15."""
+    """However thinking is asked for, the template gets only names that it reads. B15."""
     found = can(name)
     for asked in (
         *({"enabled": it} for it in (True, False, None)),
@@ -172,7 +172,7 @@ def test_what_is_said_of_thinking_turns_the_switch() -> None:
 
 
 def test_of_several_forms_in_a_template_the_one_it_writes_counts() -> None:
-    """B25. The tiny model's template has two, and writes JSON unless it is told otherwise."""
+    """The tiny model's template has two, and writes JSON unless it is told otherwise. B25."""
     host = open_host("bushel:tiny", trust_remote_code=False)
     assert "<function=" in host.tokenizer.template
     assert reply_format_of(host, ChatOptions()).tools == "hermes"

@@ -9,7 +9,7 @@ from bushel.chat.prompt import prepare
 from bushel.chat.template.template_probe import abilities_of
 from bushel.core import Prepared, RequestError
 from bushel.models import Preparer
-from tests.chat.talks import SYSTEM, TOOLS, common, round_of
+from tests.chat.conversations import SYSTEM, TOOLS, common, round_of
 from tests.chat.templates import ALL, templated
 from tests.families.checkpoint import CORPUS
 
@@ -117,7 +117,7 @@ def rewrites(name: str, turn: Turn) -> bool:
 def test_a_turn_computes_its_new_messages_alone(
     name: str, thoughts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """B34: plus a few tokens; and of what a template wrote anew, no more than that."""
+    """With a few tokens more, and what a template wrote anew. B34."""
     host = templated(name)
     monkeypatch.setattr(host, "context", None)
     try:

@@ -13,7 +13,7 @@ import pytest
 
 from bushel.chat.media.fetch import MOST_REDIRECTS, Fetcher, look_up
 from bushel.chat.media.media_source import UnusableMedia
-from tests.chat.site import Say, Site, answer, open_site, redirect, trusting
+from tests.chat.web_site import Say, Site, answer, open_site, redirect, trusting
 
 BODY = b"a picture" * 1000
 SECONDS = 20.0  # more than any of these takes

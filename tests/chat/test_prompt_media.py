@@ -15,12 +15,12 @@ from bushel.core import RequestError
 from bushel.core.wire import MediaRules
 from bushel.models import Preparer
 from bushel.models.load import load
-from tests.chat.files import encoded
-from tests.chat.site import Site, answer, open_site
+from tests.chat.media_files import encoded
 from tests.chat.templates import templated
+from tests.chat.web_site import Site, answer, open_site
 from tests.families import checkpoint_dir
 from tests.families.images import LARGE, MEDIUM, picture
-from tests.llm.asking import chat, image, text
+from tests.llm.request_builders import chat, image, text
 
 SERVER = MediaRules()
 REMOTE = MediaRules(remote=True)
@@ -99,7 +99,7 @@ BAD_PARTS: list[Any] = [
 
 @pytest.mark.parametrize("part", BAD_PARTS, ids=repr)
 def test_a_malformed_part_is_named_by_its_place(seeing: Preparer, part: Any) -> None:
-    """B17."""
+    """The error begins with the message's and the part's index. B17."""
     turns = [{"role": "user", "content": "hello"}, *chat(text("a"), text("b"), part)["messages"]]
     error = refusal(seeing, {"messages": turns})
     assert str(error).startswith("messages[1].content[2]")

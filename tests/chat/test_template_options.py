@@ -11,9 +11,9 @@ from bushel.core import RequestError
 from bushel.core.checkpoint import read_checkpoint
 from bushel.models import Preparer
 from bushel.text.tokenizer import Tokenizer, load_tokenizer
-from tests.chat.hosts import host
+from tests.chat.preparers import host
 from tests.families.checkpoint import chatml
-from tests.llm.asking import chat
+from tests.llm.request_builders import chat
 
 # Reads options in every way that templates do, and names that are not options.
 TEMPLATE = (
@@ -56,7 +56,7 @@ def refusal(host: Preparer, request: dict[str, Any]) -> RequestError:
 
 
 def test_options_are_what_the_template_reads(reading: Preparer, plain: Preparer) -> None:
-    """B15."""
+    """Names in the template's text are the options that a request may set. B15."""
     assert reading.tokenizer.options == {"mood", "enable_thinking", "documents"}
     assert plain.tokenizer.options == set()
 
@@ -89,7 +89,7 @@ NEVER = [
 @pytest.mark.parametrize("name", NEVER)
 @pytest.mark.parametrize("value", [True, None, "x"])
 def test_anything_else_is_refused_by_name(reading: Preparer, name: str, value: Any) -> None:
-    """B15; `tokenize` blocked the loop of another server (CVE-2025-62426)."""
+    """`tokenize` blocked the loop of another server (CVE-2025-62426). B15."""
     error = refusal(reading, chat(ASKED, chat_template_kwargs={name: value}))
     assert error.param == "chat_template_kwargs"
     assert repr(name)[:50] in str(error)
@@ -145,7 +145,7 @@ ESCAPES = {
 
 @pytest.mark.parametrize("case", ESCAPES)
 def test_templates_run_in_a_sandbox(tmp_path: Path, case: str) -> None:
-    """Conformance: transformers renders with jinja2's ImmutableSandboxedEnvironment (B16)."""
+    """Conformance: transformers renders with jinja2's ImmutableSandboxedEnvironment. B16."""
     error = refusal(host(tmp_path, ESCAPES[case] + "end"), chat(ASKED))
     assert error.code == "template_error"
 

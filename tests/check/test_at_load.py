@@ -12,9 +12,9 @@ from bushel.models import known_families
 from tests.families import checkpoint_dir
 from tests.families.text import TEXT
 from tests.families.vision import VISION
-from tests.llm.asking import assert_same, greedy, prompt
+from tests.llm.request_builders import assert_same, greedy, prompt
 
-from .broken import EXACT, MISPLACED, MISPLACED_LATE, RAISING, family
+from .broken_families import EXACT, MISPLACED, MISPLACED_LATE, RAISING, family
 
 REQUESTS = [prompt(length, length) for length in (5, 40, 17)]
 

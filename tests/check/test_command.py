@@ -15,7 +15,7 @@ from bushel.cli import main
 from bushel.models.text_model import TextModel
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import chatml
-from tests.models.altered import copied, set_template
+from tests.models.altered_checkpoints import copied, set_template
 from tests.parity.mutations import (
     Patch,
     padding_forgotten,
@@ -24,7 +24,7 @@ from tests.parity.mutations import (
     tokens_of_other_rows,
 )
 
-from .broken import EXACT, MISPLACED, family
+from .broken_families import EXACT, MISPLACED, family
 
 Capture = pytest.CaptureFixture[str]
 

@@ -27,6 +27,6 @@ def _alone() -> tuple[str, ...]:
 
 if __name__ == "__main__":
     main([])
-    environment = {**os.environ, "BUSHEL_CLIENTS": str(root())}
+    environment = {**os.environ, "BUSHEL_TEST_CLIENTS": str(root())}
     tests = [sys.executable, "-m", "pytest", "tests/clients", *sys.argv[1:]]
     sys.exit(subprocess.run([*_alone(), *tests], env=environment).returncode)

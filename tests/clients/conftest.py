@@ -16,7 +16,7 @@ from tests.clients.agents import Ground
 from tests.clients.install import installed
 from tests.clients.relay import Relay, relaying
 from tests.clients.scripted_model import Script, write
-from tests.server.serving import Server, serving
+from tests.server.server_process import Server, serving
 
 Needs = Callable[[str], None]
 Make = Callable[[Relay, str], Ground]
@@ -24,8 +24,8 @@ Make = Callable[[Relay, str], Ground]
 
 @pytest.fixture(scope="session")
 def _clients() -> None:
-    if not os.environ.get("BUSHEL_CLIENTS"):
-        pytest.skip("BUSHEL_CLIENTS names no directory with real clients")
+    if not os.environ.get("BUSHEL_TEST_CLIENTS"):
+        pytest.skip("BUSHEL_TEST_CLIENTS names no directory with real clients")
     if shutil.which("npm") is None:
         pytest.skip("npm is absent")
 

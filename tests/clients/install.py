@@ -2,7 +2,7 @@
 
     python -m tests.clients.install [NAME …]
 
-They go below the directory that BUSHEL_CLIENTS names, else below the user's cache. What is
+They go below the directory that BUSHEL_TEST_CLIENTS names, else below the user's cache. What is
 there already stays. Everything comes by name from npm and PyPI.
 """
 
@@ -48,7 +48,8 @@ NAMES = (*PYPI, *NPM)
 def root() -> Path:
     """Where clients are, or will be."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("BUSHEL_CLIENTS") or Path(cache) / "bushel" / "clients").absolute()
+    folder = os.environ.get("BUSHEL_TEST_CLIENTS") or Path(cache) / "bushel" / "clients"
+    return Path(folder).absolute()
 
 
 def place(name: str) -> Path:

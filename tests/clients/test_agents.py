@@ -17,7 +17,7 @@ from tests.clients.agents import AGENTS, Agent, run
 from tests.clients.conftest import Make, Needs, Scripted
 from tests.clients.relay import Exchange, Relay
 from tests.clients.scripted_model import RESULT, Script, call, calling_once
-from tests.server.serving import Server
+from tests.server.server_process import Server
 
 ASK = "What is in hello.txt?"
 PATHS = {
@@ -53,7 +53,7 @@ def summary(exchanges: list[Exchange]) -> str:
 
 
 def reused(server: Server, turns: int = 2) -> None:
-    """B19, B35. Every prompt goes on where the one before it ended."""
+    """Every prompt goes on where the one before it ended. B19, B35."""
     # Titles and the like are shorter.
     found = sorted(server.status()["recent"], key=lambda it: it["prompt_tokens"])[-turns:]
     for first, second in itertools.pairwise(found):
@@ -64,7 +64,7 @@ def reused(server: Server, turns: int = 2) -> None:
 def test_an_agent_reads_a_file_with_its_tool(
     name: str, client: Needs, ground: Make, project: Path, secret: str, scripted: Scripted
 ) -> None:
-    """B10, B18, B23, B50. With the scripted model: most prompts are beyond the tiny one."""
+    """With the scripted model: most prompts are beyond the tiny one. B10, B18, B23, B50."""
     agent = AGENTS[name]
     client(agent.client)
     assert agent.read is not None
@@ -78,7 +78,7 @@ def test_an_agent_reads_a_file_with_its_tool(
 def test_claude_code_loads_a_deferred_tool(
     client: Needs, ground: Make, project: Path, secret: str, scripted: Scripted
 ) -> None:
-    """B19. It sends the tool's definition among the others then; what is cached stays valid."""
+    """It sends the tool's definition among the others then; what is cached stays valid. B19."""
     agent = AGENTS["claude-code"]
     client(agent.client)
     file = project / "hello.txt"
@@ -103,7 +103,7 @@ def test_claude_code_loads_a_deferred_tool(
 def test_an_agent_reads_a_file_with_the_tiny_model(
     name: str, client: Needs, ground: Make, tiny: Relay, secret: str
 ) -> None:
-    """B18, B23. The model that comes with Bushel chooses the tool, and says what it returned."""
+    """The model that comes with Bushel chooses the tool, and says what it returned. B18, B23."""
     agent = AGENTS[name]
     client(agent.client)
     here = ground(tiny, "bushel:tiny")
@@ -117,7 +117,7 @@ def _edit(old: str, new: str) -> str:
 def test_aider_edits_a_file_until_its_check_passes(
     client: Needs, ground: Make, project: Path, secret: str, scripted: Scripted
 ) -> None:
-    """B14. Its first edit fails the check, whose output reaches the model, which edits again."""
+    """Its first edit fails the check, whose output reaches the model, which edits again. B14."""
     client("aider")
     (project / "check.sh").write_text(
         "grep -q bonjour hello.txt || { echo 'Error: please say bonjour'; exit 1; }\n"

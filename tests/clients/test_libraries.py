@@ -62,7 +62,7 @@ def ask(client: Needs, ground: Make, tiny: Relay, tmp_path: Path, degrees: int) 
 def test_a_library_calls_a_tool_and_makes_an_object(
     name: str, api: str, ask: Ask, degrees: int
 ) -> None:
-    """B18, B23. The call, the answer from its result and the object are right, streamed or not."""
+    """The call, the answer from its result and the object are right, streamed or not. B18, B23."""
     said = ask(name, api)
     # For models it does not know, litellm makes the stream of /v1/responses up by itself, and
     # writes the arguments of a call twice.
@@ -75,7 +75,7 @@ def test_a_library_calls_a_tool_and_makes_an_object(
 
 @pytest.mark.parametrize("api", ["chat", "messages"])
 def test_instructor_makes_objects(api: str, ask: Ask) -> None:
-    """B23. Through tools, JSON mode and a schema, whole and in parts."""
+    """Through tools, JSON mode and a schema, whole and in parts. B23."""
     said = ask("instructor", api)
     assert said
     assert all(one == PERSON for one in said.values()), said

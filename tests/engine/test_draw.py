@@ -14,7 +14,7 @@ from bushel.core import GenerationDefaults, SamplingParams
 from bushel.core.params import resolve
 from bushel.engine.sampling import draw
 
-from .reference import Settings, allowed, decoding, distribution, excess
+from .numpy_sampling import Settings, allowed, decoding, distribution, excess
 
 Array = np.ndarray
 NUMBERS = 2 * draw.TRIES  # that a row has for one token

@@ -17,7 +17,7 @@ from bushel.engine.decode_batch import DecodeBatch
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import VOCAB
 from tests.parity.run import BOUND, loaded
-from tests.prefix.serve import words
+from tests.prefix.caching_llm import words
 
 # Without a picture, mllama; it is served one row at a time.
 FAMILIES = ("plamo3", "mllama")

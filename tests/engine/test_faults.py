@@ -9,7 +9,7 @@ from bushel import LLM, Output, SamplingParams
 from bushel.engine.sampling.sampler import Sampled, Sampler
 from bushel.models.vision.vision_model import VisionModel
 from bushel.text.detokenizer import OutputProcessor
-from tests.engine.pool import GUILTY_SEED, GUILTY_STOP, guilty, innocent
+from tests.engine.mixed_requests import GUILTY_SEED, GUILTY_STOP, guilty, innocent
 from tests.families import checkpoint_dir
 
 FAMILY = "qwen3_5_vl"  # recurrent and attention layers, explicit positions, images
@@ -121,7 +121,7 @@ def test_stop_handling_that_raises_ends_only_its_row(
 def test_one_failing_read_costs_nobody_a_token(
     llm: LLM, clean: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The device fails once, under a step that holds every row: all are rebuilt (B49)."""
+    """The device fails once, under a step that holds every row: all are rebuilt. B49."""
     reads = iter(range(1000))
     full = len(clean)
     raising(
@@ -154,7 +154,7 @@ def test_a_failing_read_of_the_last_token_loses_nobody(
 def test_a_row_that_cannot_join_ends_alone(
     llm: LLM, clean: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The batch may be half changed by then, so the others are rebuilt (B49)."""
+    """The batch may be half changed by then, so the others are rebuilt. B49."""
     raising(monkeypatch, Sampler, "join", lambda _, row, *__: row.seed == GUILTY_SEED)
     check(serve(llm, guilty()), clean, "planted in join")
 
@@ -162,7 +162,7 @@ def test_a_row_that_cannot_join_ends_alone(
 def test_a_leave_that_fails_once_costs_nobody_a_token(
     llm: LLM, clean: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever leaves has ended already; those who stay are rebuilt (B49)."""
+    """Whoever leaves has ended already; those who stay are rebuilt. B49."""
     leaves = iter(range(1000))
     raising(monkeypatch, Sampler, "leave", lambda *_: next(leaves) == 0)
     pairs = innocent()

@@ -34,7 +34,7 @@ PRECEDENCE: dict[str, tuple[Any, Any, Any]] = {
 def test_the_request_comes_before_the_generation_config_and_that_before_the_default(
     name: str,
 ) -> None:
-    """B31"""
+    """Each setting is the first of the three that is given. B31."""
     said, configured, fallback = PRECEDENCE[name]
     config = GenerationDefaults(**{name: configured})
     assert getattr(resolved(config, **{name: said}), name) == said
@@ -44,7 +44,7 @@ def test_the_request_comes_before_the_generation_config_and_that_before_the_defa
 
 @pytest.mark.parametrize("name", ["temperature", "top_k", "min_p", "top_p"])
 def test_a_zero_in_the_request_is_an_answer_and_not_silence(name: str) -> None:
-    """B31"""
+    """A setting of 0 counts, whatever the model's config says. B31."""
     config = GenerationDefaults(**{name: PRECEDENCE[name][1]})
     assert getattr(resolved(config, **{name: 0}), name) == 0
 
@@ -64,12 +64,12 @@ def test_a_zero_in_the_request_is_an_answer_and_not_silence(name: str) -> None:
 def test_the_generation_config_decides_whether_a_model_is_greedy(
     config: dict[str, object], temperature: float
 ) -> None:
-    """B31"""
+    """Without a word from the request, `do_sample` and `temperature` of the model count. B31."""
     assert resolved(GenerationDefaults.from_config(config)).temperature == temperature
 
 
 def test_the_generation_config_is_read_field_by_field() -> None:
-    """B31"""
+    """Every setting that a model's config names is used. B31."""
     config = {"top_p": 0.8, "top_k": 20, "min_p": 0.05, "repetition_penalty": 1.1}
     read = resolved(GenerationDefaults.from_config({**config, "max_new_tokens": 99}))
     assert (read.top_p, read.top_k, read.min_p, read.repetition_penalty) == (0.8, 20, 0.05, 1.1)
@@ -190,7 +190,7 @@ def test_bias_keys_may_be_strings_as_json_has_them() -> None:
 
 
 def test_end_tokens_are_the_models_and_the_requests() -> None:
-    """B30"""
+    """Both end a reply; with `ignore_eos` only the request's do. B30."""
     assert resolved().end_ids == ENDS
     assert resolved(stop_token_ids=[9]).end_ids == ENDS | {9}
     assert resolved(ignore_eos=True).end_ids == frozenset()
@@ -203,7 +203,7 @@ def test_end_tokens_are_held_down_only_where_min_tokens_asks_for_it() -> None:
 
 
 def test_one_stop_string_is_a_list_of_one() -> None:
-    """B22"""
+    """`stop` may be a string, a list or nothing. B22."""
     assert resolved(stop="END").stops == ("END",)
     assert resolved(stop=["a", "b"]).stops == ("a", "b")
     assert resolved().stops == ()

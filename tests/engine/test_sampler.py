@@ -16,7 +16,7 @@ from bushel.engine.sampling.penalties import Penalties
 from bushel.engine.sampling.sampler import Sampled, Sampler
 from bushel.engine.sampling.vectorised import VectorisedChooser
 
-from .reference import ENDS, VOCAB, Settings, allowed, decoding, penalised
+from .numpy_sampling import ENDS, VOCAB, Settings, allowed, decoding, penalised
 
 
 @dataclass(eq=False)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 # Tests run over every family, and not only over those that stand for others.
-EVERY = os.environ.get("BUSHEL_FAMILIES") == "all"
+EVERY = os.environ.get("BUSHEL_TEST_FAMILIES") == "all"
 
 KINDS = {
     "KVCache": "kv",

@@ -1,7 +1,7 @@
 """The gate on the text checkpoints: a comparison on them can only pass by being right.
 
 A fixture whose output ignores part of its state would let an engine lose that state unseen.
-BUSHEL_FAMILIES=all tries every one of them.
+BUSHEL_TEST_FAMILIES=all tries every one of them.
 """
 
 import copy
@@ -18,7 +18,7 @@ from mlx_lm.models.cache import ArraysCache, CacheList, make_prompt_cache
 from . import checkpoint_dir
 from .checkpoint import FIRST_SPECIAL, IM_END, VOCAB, randomise
 from .family import EVERY, kinds_of
-from .solo import Solo, solo_text
+from .library_loop import Solo, solo_text
 from .text import COMMON, CORE, TEXT, WINDOW
 from .vision import VISION
 

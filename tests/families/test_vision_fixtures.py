@@ -1,7 +1,7 @@
 """The gate on the vision checkpoints: a comparison on them can only pass by being right.
 
 A fixture whose output ignores the image, its place or its neighbours would let an engine
-lose them unseen. BUSHEL_FAMILIES=all tries every one of them.
+lose them unseen. BUSHEL_TEST_FAMILIES=all tries every one of them.
 """
 
 import sys
@@ -20,7 +20,7 @@ from . import checkpoint_dir
 from .checkpoint import VOCAB
 from .family import EVERY, kinds_of
 from .images import LARGE, MEDIUM, SMALL, picture
-from .solo_vision import POSITION_STATE, Solo, prepare, solo_vision
+from .library_vision_loop import POSITION_STATE, Solo, prepare, solo_vision
 from .text import WINDOW
 from .vision import COMMON, EXEMPLARS, VISION
 

@@ -12,8 +12,8 @@ from .checkpoint import (
     write_tokenizer,
     write_weights,
 )
+from .config_fragments import BASE, CONV, DELTA, EXPERTS, FULL, LINEAR, MLA, SLIDING, WINDOW
 from .family import Family
-from .fragments import BASE, CONV, DELTA, EXPERTS, FULL, LINEAR, MLA, SLIDING, WINDOW
 from .text_attention import ATTENTION
 from .text_experts import EXPERT
 from .text_hybrid import HYBRID

@@ -1,7 +1,6 @@
 """Families whose layers keep all keys and values, without experts."""
 
-from .family import Family
-from .fragments import (
+from .config_fragments import (
     MULTIPLIERS,
     NO_BIAS,
     SCALED_ROPE,
@@ -12,6 +11,7 @@ from .fragments import (
     plain,
     wrapped,
 )
+from .family import Family
 
 GPT: Config = {
     "n_embd": 64,

@@ -1,7 +1,6 @@
 """Families whose layers keep all keys and values, with experts."""
 
-from .family import Family
-from .fragments import (
+from .config_fragments import (
     BAILING,
     EXPERTS,
     LOCAL_EXPERTS,
@@ -12,6 +11,7 @@ from .fragments import (
     plain,
     wrapped,
 )
+from .family import Family
 from .text_attention import ALPHA
 
 EXPERT: tuple[Family, ...] = (

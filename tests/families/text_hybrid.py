@@ -1,7 +1,6 @@
 """Families with recurrent state: beside attention, inside one layer with it, or alone."""
 
-from .family import Family
-from .fragments import (
+from .config_fragments import (
     BAILING,
     CONV,
     DELTA,
@@ -19,6 +18,7 @@ from .fragments import (
     family,
     wrapped,
 )
+from .family import Family
 
 QWEN3_5: Config = {
     **DELTA,

@@ -1,7 +1,7 @@
 """Families with latent attention, with an index beside their keys, or with state of their own."""
 
+from .config_fragments import LATENT, ROUTED, TWO, WINDOW, YARN, Config, family, plain, wrapped
 from .family import Family
-from .fragments import LATENT, ROUTED, TWO, WINDOW, YARN, Config, family, plain, wrapped
 from .text_attention import MINICPM
 
 # Fewer tokens are attended to than there are, so that the index matters.

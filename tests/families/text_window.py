@@ -1,8 +1,7 @@
 """Families with sliding windows beside layers that keep everything."""
 
 from .checkpoint import VOCAB
-from .family import Family
-from .fragments import (
+from .config_fragments import (
     EXPERTS,
     FULL,
     LOCAL,
@@ -18,6 +17,7 @@ from .fragments import (
     family,
     wrapped,
 )
+from .family import Family
 
 GEMMA3: Config = {
     **TIED,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-from tests.prefix.old_load import put_back
+from tests.prefix.stale_load_mutation import put_back
 
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "none": nullcontext,

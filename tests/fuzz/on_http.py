@@ -23,13 +23,13 @@ import numpy as np
 from PIL import Image
 
 from tests.families import checkpoint_dir
-from tests.fuzz.alone import Alone, model_of
 from tests.fuzz.answers import Answer, Choice, compare
 from tests.fuzz.counts import Outcome
 from tests.fuzz.on_llm import sizes
+from tests.fuzz.solo_answers import Alone, model_of
 from tests.fuzz.workload import Act, Workload
-from tests.server.asking import Reference, named
-from tests.server.serving import FEW, PATIENCE, Server, serving
+from tests.server.compare_with_llm import Reference, named
+from tests.server.server_process import FEW, PATIENCE, Server, serving
 
 _TOP = 5  # likeliest tokens that are compared
 _SLOW = 60  # milliseconds that the disk takes for a file, at most
@@ -274,7 +274,7 @@ def slow_disk() -> Iterator[None]:
     """For the processes that are started meanwhile."""
     before = dict(os.environ)
     path = [str(Path(__file__).parent / "slow"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ |= {"PYTHONPATH": os.pathsep.join(path), "BUSHEL_FUZZ_DISK": str(_SLOW)}
+    os.environ |= {"PYTHONPATH": os.pathsep.join(path), "BUSHEL_TEST_DISK_DELAY": str(_SLOW)}
     try:
         yield
     finally:

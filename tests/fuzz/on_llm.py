@@ -15,10 +15,10 @@ from unittest.mock import patch
 from bushel import LLM, BushelError, Handle
 from bushel.engine import engine as engine_module
 from bushel.engine.step_costs import Stopwatch
-from tests.fuzz.alone import Alone, cuts_matter, footprint_of, opened, state_bytes
 from tests.fuzz.answers import answer_of, compare
 from tests.fuzz.counts import Outcome
 from tests.fuzz.late_disk import LateDisk
+from tests.fuzz.solo_answers import Alone, cuts_matter, footprint_of, opened, state_bytes
 from tests.fuzz.workload import Act, Settings, Workload
 
 _MOST_STEPS = 20_000  # until all have answered; what is drawn needs some hundreds

@@ -17,6 +17,7 @@ RUN = ["--seconds", "1000", "--seed", "3", "--no-http", "--workloads"]
 def test_random_workloads_answer_every_request_as_it_is_alone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """Six drawn workloads on two families, without one mismatch. B9, B42."""
     code = main([*RUN, "6", "--families", FAMILIES])
     told = capsys.readouterr().out
     assert code == 0, told

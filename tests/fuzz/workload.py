@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tests.fuzz.asks import HEADS, Ask, draw_asks, draw_crowded
+from tests.fuzz.random_requests import HEADS, Ask, draw_asks, draw_crowded
 
 Door = Literal["llm", "http"]
 

@@ -1,3 +1,3 @@
 import pytest
 
-pytest.register_assert_rewrite("tests.llm.asking")
+pytest.register_assert_rewrite("tests.llm.request_builders")

@@ -9,16 +9,16 @@ import pytest
 
 from bushel import LLM, Choice, Output, SamplingParams
 from tests.families.checkpoint import END_OF_TEXT, IM_END
-from tests.models.altered import copied, set_json
+from tests.models.altered_checkpoints import copied, set_json
 
-from .asking import assert_same, forcing, greedy, hot, prompt, solo
+from .request_builders import assert_same, forcing, greedy, hot, prompt, solo
 
 HOT = hot()
 PLAIN = "river gallon market field"
 
 
 def test_the_end_token_is_counted_but_not_shown(llama: LLM) -> None:
-    """B21."""
+    """It is in the ids and in the usage, and the text is empty. B21."""
     for end in (IM_END, END_OF_TEXT):
         output = solo(llama, prompt(20), SamplingParams(logit_bias=forcing(end)))
         assert (output.token_ids, output.text, output.finish_reason) == ([end], "", "stop")
@@ -52,7 +52,7 @@ def characters(output: Output) -> list[str]:
 
 
 def test_ignore_eos_goes_on_past_the_end_token(llama: LLM) -> None:
-    """B21: and still shows none."""
+    """The reply goes on to its limit, and still shows none. B21."""
     params = SamplingParams(max_tokens=7, ignore_eos=True, logit_bias=forcing(IM_END))
     output = solo(llama, prompt(20), params)
     assert (output.token_ids, output.text) == ([IM_END] * 7, "")
@@ -83,7 +83,7 @@ def test_the_limit_is_a_length_finish(llama: LLM) -> None:
 
 
 def test_a_limit_beyond_the_context_is_clamped(llama: LLM, tmp_path: Path) -> None:
-    """B50: not refused, and what fits is unchanged."""
+    """It is not refused, and what fits is unchanged. B50."""
     path = copied("llama", tmp_path)
     set_json(path / "config.json", max_position_embeddings=64)
     with LLM(str(path)) as llm:
@@ -117,7 +117,7 @@ def words(llama: LLM) -> Output:
 
 
 def test_a_stop_string_across_token_borders_is_cut(llama: LLM, words: Output) -> None:
-    """B22: wherever it begins and ends, it and all after it are not shown."""
+    """Wherever it begins and ends, it and all after it are not shown. B22."""
     settings = spelled(llama, PLAIN)
     for start in range(4, 24):
         stop = words.text[start : start + 5]
@@ -129,21 +129,21 @@ def test_a_stop_string_across_token_borders_is_cut(llama: LLM, words: Output) ->
 
 
 def test_the_first_of_several_stop_strings_counts(llama: LLM, words: Output) -> None:
-    """B22."""
+    """The text ends before whichever comes first in it. B22."""
     stops = [words.text[20:26], words.text[10:14], "not in there"]
     output = solo(llama, prompt(20), replace(spelled(llama, PLAIN), stop=stops))
     assert output.text == words.text[: min(words.text.index(stop) for stop in stops[:2])]
 
 
 def test_what_only_began_a_stop_string_is_shown_in_the_end(llama: LLM, words: Output) -> None:
-    """B22: also when the reply ends in the middle of it."""
+    """Also when the reply ends in the middle of it. B22."""
     settings = spelled(llama, PLAIN)
     almost = [words.text[at : at + 4] + "☂" for at in range(0, 20, 3)] + [words.text[-3:] + "☂"]
     assert_same(solo(llama, prompt(20), replace(settings, stop=almost)), words)
 
 
 def test_no_event_shows_a_part_of_the_stop_string(llama: LLM, words: Output) -> None:
-    """B22: text that was shown cannot be taken back."""
+    """Text that was shown cannot be taken back. B22."""
     stop = words.text[12:18]
     params = replace(spelled(llama, PLAIN), stop=stop)
     shown = ""
@@ -178,7 +178,7 @@ def test_streamed_events_fold_to_the_whole_output(llama: LLM, more: dict[str, An
 
 @pytest.mark.parametrize("more", [{}, {"n": 3}, {"stop": ["e", "a"], "n": 3}], ids=str)
 def test_looking_at_a_running_reply_does_not_change_it(llama: LLM, more: dict[str, Any]) -> None:
-    """B20, B22: text is made when it is looked at, and only grows."""
+    """Text is made when it is looked at, and only grows. B20, B22."""
     params = replace(HOT, max_tokens=24, **more)
     whole = solo(llama, prompt(30), params)
     watched, unwatched = (llama.submit(prompt(30), params) for _ in range(2))
@@ -233,7 +233,7 @@ CONFIGURED: dict[str, Any] = {
 
 
 def test_settings_nobody_gave_come_from_the_generation_config(configured: LLM, llama: LLM) -> None:
-    """B31."""
+    """Length and tokens are those of a request that says the same itself. B31."""
     silent = SamplingParams(seed=4, ignore_eos=True)
     output = solo(configured, prompt(20), silent)
     assert len(output.token_ids) == 11
@@ -254,7 +254,7 @@ def test_settings_nobody_gave_come_from_the_generation_config(configured: LLM, l
 def test_a_requests_own_setting_beats_the_generation_config(
     configured: LLM, llama: LLM, name: str, value: Any
 ) -> None:
-    """B31: and every one of them is seen to matter."""
+    """Every one of them is seen to matter. B31."""
     own = SamplingParams(seed=4, ignore_eos=True, **{name: value})
     output = solo(configured, prompt(20), own)
     expected = SamplingParams(seed=4, ignore_eos=True, **{**CONFIGURED, name: value})
@@ -264,13 +264,13 @@ def test_a_requests_own_setting_beats_the_generation_config(
 
 
 def test_without_any_settings_a_reply_is_greedy(llama: LLM) -> None:
-    """B31: the library's default temperature is zero."""
+    """The library's default temperature is zero. B31."""
     silent = solo(llama, prompt(20), SamplingParams(max_tokens=12, ignore_eos=True))
     assert silent.token_ids == solo(llama, prompt(20), greedy(12)).token_ids
 
 
 def test_a_config_that_says_not_to_sample_is_greedy(llama: LLM, tmp_path: Path) -> None:
-    """B31: whatever temperature it carries beside that."""
+    """Whatever temperature it carries beside that. B31."""
     path = copied("llama", tmp_path)
     set_json(path / "generation_config.json", do_sample=False, temperature=3.0)
     silent = SamplingParams(max_tokens=12, ignore_eos=True)
@@ -283,7 +283,7 @@ def test_a_config_that_says_not_to_sample_is_greedy(llama: LLM, tmp_path: Path) 
 
 
 def test_a_config_that_samples_without_a_temperature_uses_one(llama: LLM, tmp_path: Path) -> None:
-    """B31: what the config's own library does."""
+    """What the config's own library does. B31."""
     path = copied("llama", tmp_path)
     set_json(path / "generation_config.json", do_sample=True)
     silent = SamplingParams(max_tokens=12, ignore_eos=True, seed=3)

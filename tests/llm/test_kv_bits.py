@@ -25,14 +25,14 @@ from bushel import LLM, ModelError
 from bushel.cache.quantized_kv import QuantizedBatch
 from tests.families import checkpoint_dir
 from tests.families.family import EVERY
-from tests.families.wide import known, wide_dir
-from tests.models.refusal import assert_refused
+from tests.families.variants import known, wide_dir
+from tests.models.refused_checkpoints import assert_refused
 from tests.parity import run
 from tests.parity.run import Result
 from tests.parity.scenarios import Scenario, churn, fork, leaves, together
 from tests.parity.subject import ROWS, Subject, subject
 
-from .asking import greedy, prompt
+from .request_builders import greedy, prompt
 
 BITS = (8, 4)
 FAMILIES = ("llama", "qwen3", "qwen3_5", "qwen2_5_vl", "qwen3_5_vl")
@@ -145,7 +145,7 @@ def served(scenario: Scenario, whole: Subject, **settings: Any) -> Result:
 # -- batched as alone -------------------------------------------------------------------------
 
 
-PAIRS = [  # every family, by turns; all of them with BUSHEL_FAMILIES=all
+PAIRS = [  # every family, by turns; all of them with BUSHEL_TEST_FAMILIES=all
     (family, bits)
     for at, family in enumerate(FAMILIES)
     for bits in (BITS if EVERY else BITS[at % 2 :][:1])
@@ -155,7 +155,7 @@ PAIRS = [  # every family, by turns; all of them with BUSHEL_FAMILIES=all
 @on_cpu
 @pytest.mark.parametrize(("family", "bits"), PAIRS)
 def test_batched_equals_solo(family: str, bits: int) -> None:
-    """B3: eight prompts, with images where the model sees, that come in chunks and go."""
+    """Eight prompts, with images where the model sees, that come in chunks and go. B3."""
     result = served(churn, alone(family, bits, wide=True), kv_bits=bits)
     assert not result.faults, str(result)
     assert result.difference < EXACT
@@ -173,7 +173,7 @@ WAYS: dict[str, Scenario] = {
 @on_cpu
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_rows_meet_is_equal(way: str) -> None:
-    """B3: any chunk size, joins, leaves down to one row, and copies of state."""
+    """Any chunk size, joins, leaves down to one row, and copies of state. B3."""
     result = served(WAYS[way], alone("llama", 4, wide=True), kv_bits=4)
     assert not result.faults, str(result)
     assert result.difference < EXACT
@@ -238,7 +238,7 @@ def make(mistake: Callable[[QuantizedBatch], None], patch: pytest.MonkeyPatch) -
 def test_a_mistake_in_batches_is_refused_at_start(
     family: str, mistake: Callable[[QuantizedBatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """B3: the self-check notices."""
+    """The self-check notices, before anybody is served. B3."""
     make(mistake, monkeypatch)
     reason = f"{family}_wide cannot be loaded: kv_bits=8 does not work with it: the self-check"
     assert_refused(str(wide_dir(f"{family}_wide")), reason, kv_bits=8)
@@ -246,7 +246,7 @@ def test_a_mistake_in_batches_is_refused_at_start(
 
 @on_cpu
 def test_a_mistake_in_batches_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """B3: the comparison notices what the self-check would."""
+    """The comparison notices what the self-check would. B3."""
     make(padding_seen, monkeypatch)
     monkeypatch.setattr("bushel.engine.build.require_kv_bits", lambda *_: None)
     result = served(churn, alone("llama", 4, wide=True), kv_bits=4)
@@ -270,14 +270,14 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_family_without_quantized_form_is_refused_by_name(name: str) -> None:
-    """B3: by what its state is."""
+    """The message tells what its state is. B3."""
     path = str(checkpoint_dir(name))
     assert_refused(path, REFUSED[name], kv_bits=8)
     assert_refused(path, f"{name} cannot be loaded: kv_bits=4", kv_bits=4)
 
 
 def test_attention_that_cannot_read_it_is_refused_by_name() -> None:
-    """B3: by a trial, because only the model's own code knows. Its state is plain."""
+    """A trial finds it, because only the model's own code knows. Its state is plain. B3."""
     path = str(wide_dir("stablelm_wide"))
     reason = "stablelm_wide cannot be loaded: kv_bits=8 does not work with it: its attention"
     assert_refused(path, reason, kv_bits=8)

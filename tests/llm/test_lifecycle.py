@@ -13,7 +13,7 @@ from bushel.core import ThreadError
 from tests.families import checkpoint_dir
 from tests.families.images import MEDIUM, picture
 
-from .asking import assert_same, chat, greedy, hot, image, prompt, solo, text
+from .request_builders import assert_same, chat, greedy, hot, image, prompt, solo, text
 
 # Allocations come in pages, and the library keeps a few scalars: far below one row's state.
 SLACK = 16 * 1024
@@ -118,7 +118,7 @@ def in_decode(llm: LLM, handle: Handle) -> None:
 
 @pytest.mark.parametrize("moment", [at_once, in_prefill, in_decode])
 def test_an_abort_ends_a_request_at_once(slow: LLM, moment: Callable[[LLM, Handle], None]) -> None:
-    """B47: it is over when abort() returns, and what it held is free."""
+    """It is over when abort() returns, and what it held is free. B47."""
     solo(slow, prompt(60), greedy(2))
     before = settled()
     handle = slow.submit(prompt(60), greedy(50))
@@ -138,7 +138,7 @@ def test_an_abort_ends_a_request_at_once(slow: LLM, moment: Callable[[LLM, Handl
 
 
 def test_a_request_is_aborted_while_it_waits_for_a_row(slow: LLM) -> None:
-    """B47."""
+    """It ends as aborted, and running replies are as without it. B47."""
     running = [slow.submit(prompt(30, seed), greedy(20)) for seed in range(2)]
     waiting = slow.submit(prompt(30, 2), greedy(20))
     until(slow, running[0], 2)
@@ -153,7 +153,7 @@ def test_a_request_is_aborted_while_it_waits_for_a_row(slow: LLM) -> None:
 
 
 def test_an_abort_leaves_the_other_rows_unchanged(llama: LLM) -> None:
-    """B47."""
+    """The aborted reply keeps what it had; the others are as they are alone. B47."""
     handles = [llama.submit(prompt(20 + seed, seed), greedy(20)) for seed in range(4)]
     until(llama, handles[1], 5)
     handles[1].abort()
@@ -211,7 +211,7 @@ def test_text_held_back_for_a_stop_string_is_shown_on_abort(llama: LLM) -> None:
 
 
 def test_leaving_a_stream_early_aborts_it(slow: LLM) -> None:
-    """B47."""
+    """`break` in the loop frees its row and its state. B47."""
     for event in slow.stream(prompt(20), greedy(50)):
         if event.token_ids:
             break
@@ -221,7 +221,7 @@ def test_leaving_a_stream_early_aborts_it(slow: LLM) -> None:
 
 
 def test_a_closed_stream_aborts_before_its_first_token(slow: LLM) -> None:
-    """B47."""
+    """Closing the iterator ends the request in its prefill. B47."""
     events: Any = slow.stream(prompt(60), greedy(50, prompt_logprobs=0))
     next(events)
     assert slow.status()["running"] == 1
@@ -230,7 +230,7 @@ def test_a_closed_stream_aborts_before_its_first_token(slow: LLM) -> None:
 
 
 def test_an_exception_in_a_streams_loop_aborts_it(slow: LLM) -> None:
-    """B47."""
+    """The caller's error comes through, and the row is free. B47."""
 
     def reader() -> None:
         for event in slow.stream(prompt(20), greedy(50)):
@@ -269,7 +269,7 @@ def test_a_request_submitted_earlier_survives_a_generate_call(llama: LLM) -> Non
 
 
 def test_a_clients_title_and_main_request_both_succeed(seeing: LLM) -> None:
-    """B10: they arrive together, with the same conversation inside."""
+    """They arrive together, with the same conversation inside. B10."""
     said = "What is the weather like in the valley?"
     title = chat(f"Write a short title for this conversation: {said}")
     main = chat(image(picture(MEDIUM)), text(said))
@@ -283,7 +283,7 @@ def test_a_clients_title_and_main_request_both_succeed(seeing: LLM) -> None:
 
 
 def test_many_requests_and_aborts_leave_no_memory_behind() -> None:
-    """B47, B55: text, images, choices, errors and aborts on a hybrid model."""
+    """Text, images, choices, errors and aborts on a hybrid model. B47, B55."""
     asked: list[Any] = [
         prompt(30),
         chat(image(picture(MEDIUM)), text("What is it?")),
@@ -465,7 +465,7 @@ def test_closing_one_model_leaves_the_other_alone(llama: LLM) -> None:
 
 
 def test_the_two_bounds_of_the_scheduler_are_settings() -> None:
-    """B61: with no gap allowed, a long prompt runs in the smallest pieces beside a stream."""
+    """With no gap allowed, a long prompt runs in the smallest pieces beside a stream. B61."""
     lengths = []
     for gap in (0.0, 1e9):
         with LLM(str(checkpoint_dir("llama")), prefill_chunk=64, token_gap=gap) as llm:

@@ -12,9 +12,9 @@ from tests.families import checkpoint_dir
 from tests.families.checkpoint import VOCAB
 from tests.families.images import LARGE, MEDIUM, picture
 from tests.families.vision import VISION
-from tests.models.altered import copied, set_json, set_template
+from tests.models.altered_checkpoints import copied, set_json, set_template
 
-from .asking import (
+from .request_builders import (
     assert_same,
     base64_url,
     chat,
@@ -112,7 +112,7 @@ def test_a_string_is_read_through_the_tokenizer(llama: LLM) -> None:
 
 
 def test_system_prompt_and_all_turns_reach_the_model(llama: LLM) -> None:
-    """B14."""
+    """The prompt is what the model's own template makes of all messages. B14."""
     output = solo(llama, {"messages": TURNS}, READ)
     expected = encoded("llama", RENDERED)
     assert prompt_ids(output)[1:] == expected[1:]
@@ -121,7 +121,7 @@ def test_system_prompt_and_all_turns_reach_the_model(llama: LLM) -> None:
 
 @pytest.mark.parametrize("at", range(len(TURNS)))
 def test_every_turn_changes_the_reply(llama: LLM, at: int) -> None:
-    """B14: a turn that reached the model unread would leave the reply as it was."""
+    """A turn that reached the model unread would leave the reply as it was. B14."""
     turns = [dict(turn) for turn in TURNS]
     turns[at]["content"] = turns[at]["content"].replace("a", "e")
     first = [solo(llama, {"messages": each}, greedy(1)).logprobs for each in (TURNS, turns)]
@@ -140,7 +140,7 @@ def test_tools_and_template_options_reach_the_template(telling: LLM) -> None:
 
 
 def test_no_option_is_forced_on_the_template(telling: LLM) -> None:
-    """B15."""
+    """A template that tells every option it got tells of none. B15."""
     said = "user: hi\nassistant:"
     assert prompt_ids(solo(telling, chat("hi"), READ))[1:] == encoded("llama", said)[1:]
 
@@ -154,7 +154,7 @@ def test_the_generation_prompt_can_be_left_out(telling: LLM) -> None:
 
 
 def test_data_url_path_and_file_url_show_the_same_picture(seeing: LLM, tmp_path: Path) -> None:
-    """B7."""
+    """However a picture is given, the reply is the same; another picture gives another. B7."""
     shown = picture(MEDIUM, seed=1)
     file = tmp_path / "a picture.png"
     file.write_bytes(png(shown))
@@ -177,7 +177,7 @@ def test_a_picture_takes_as_many_tokens_as_its_size_asks(seeing: LLM) -> None:
 
 
 def test_pictures_stand_where_the_conversation_put_them(seeing: LLM) -> None:
-    """B7: the reply sees the image and every earlier turn."""
+    """The reply sees the image and every earlier turn. B7."""
     shown = image(picture(MEDIUM))
     turns = [
         {"role": "user", "content": [text("first"), shown, text("then")]},
@@ -195,7 +195,7 @@ def test_pictures_stand_where_the_conversation_put_them(seeing: LLM) -> None:
 
 @pytest.mark.parametrize("name", ["qwen3_5_vl", "gemma3_vl", "smolvlm"])
 def test_a_vision_model_serves_text_requests(name: str) -> None:
-    """B6: streaming and not, alone and beside an image, through the same path."""
+    """Streaming and not, alone and beside an image, through the same path. B6."""
     asked, shown = {"messages": TURNS}, chat(image(picture(MEDIUM)), text("What is it?"))
     with LLM(str(checkpoint_dir(name))) as llm:
         alone = solo(llm, asked, READ)
@@ -297,13 +297,13 @@ def assert_refused(llm: LLM, request: Any, message: str, params: SamplingParams 
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_broken_request_says_what_is_wrong(seeing: LLM, case: str) -> None:
-    """B17, B48."""
+    """One error in words for each way to be wrong, and the model serves on. B17, B48."""
     assert_refused(seeing, *BROKEN[case])
 
 
 @pytest.mark.parametrize("case", BROKEN_SETTINGS)
 def test_a_broken_setting_is_named(llama: LLM, case: str) -> None:
-    """B48."""
+    """The error names the setting that cannot be used. B48."""
     settings, message = BROKEN_SETTINGS[case]
     assert_refused(llama, prompt(5), message, SamplingParams(**settings))
 
@@ -319,18 +319,18 @@ def test_an_image_for_a_text_model_is_refused(llama: LLM) -> None:
 
 @pytest.mark.parametrize("name", ["gemma3_vl", "pixtral", "lfm2_vl"])
 def test_a_video_for_a_model_without_video_is_refused_by_name(name: str) -> None:
-    """B7a: it is never dropped unseen."""
+    """It is never dropped unseen. B7a."""
     with LLM(str(checkpoint_dir(name))) as llm:
         assert_refused(llm, chat(text("What is it?"), video(picture(MEDIUM))), "video")
 
 
 def test_the_templates_own_complaint_reaches_the_caller(telling: LLM) -> None:
-    """B16: and there is no fallback to raw text."""
+    """Nothing is sent to the model as raw text instead. B16."""
     assert_refused(telling, chat("result", role="tool"), "no tools in this house")
 
 
 def test_a_prompt_beyond_the_context_is_told_both_numbers(telling: LLM) -> None:
-    """B50."""
+    """The error has the prompt's length and the context's; one token less is served. B50."""
     for length in (CONTEXT, CONTEXT + 36):
         assert_refused(telling, prompt(length), f"{CONTEXT} tokens")
         assert_refused(telling, prompt(length), f"{length} tokens")
@@ -344,7 +344,7 @@ def test_a_prompt_that_ends_inside_an_image_is_refused(ending_in_image: LLM) -> 
 
 
 def test_bad_requests_do_not_disturb_the_good_ones(seeing: LLM) -> None:
-    """B48: each good one is what it is without them."""
+    """Each good one is what it is without them. B48."""
     good: list[Any] = [
         {"messages": TURNS},
         chat(image(picture(MEDIUM)), text("What is it?")),
@@ -367,7 +367,7 @@ def test_bad_requests_do_not_disturb_the_good_ones(seeing: LLM) -> None:
 def test_a_request_that_fails_at_its_first_chunk_does_not_disturb_the_others(
     ending_in_image: LLM,
 ) -> None:
-    """B48: this one is found out only after it has been admitted."""
+    """This one is found out only after it has been admitted. B48."""
     good = chat(text("See"), image(picture(LARGE)), text("this"))
     bad = chat(text("See"), image(picture(MEDIUM)))
     outputs = ending_in_image.generate([good, bad, prompt(40), bad], READ)

@@ -14,7 +14,7 @@ from tests.families import checkpoint_dir
 from tests.families.checkpoint import VOCAB
 from tests.families.images import LARGE, picture
 
-from .asking import (
+from .request_builders import (
     BOUND,
     assert_same,
     assert_same_choice,

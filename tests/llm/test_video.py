@@ -18,7 +18,7 @@ from PIL import Image
 from bushel import LLM, SamplingParams
 from bushel.chat.media.decode import OWN, open_video
 from tests.families.images import MEDIUM, picture
-from tests.models.altered import copied, set_template
+from tests.models.altered_checkpoints import copied, set_template
 
 PLACE = "<|vision_start|><|video_pad|><|vision_end|>"
 QUESTION = "What happens?"

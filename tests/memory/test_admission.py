@@ -11,9 +11,9 @@ from bushel.core.footprint import Memory
 from bushel.engine.footprint import footprint
 from bushel.engine.scheduler import PendingPrompt, Policy, State, schedule
 from tests.families import checkpoint_dir
-from tests.llm.asking import ids, prompt
+from tests.llm.request_builders import ids, prompt
 
-from .test_prediction import MB, SIZES
+from .test_footprint import MB, SIZES
 
 FOREVER = 1 << 62
 
@@ -85,7 +85,7 @@ def test_a_prompt_that_can_never_fit_is_refused_with_the_numbers() -> None:
 
 
 def test_a_reply_is_cut_where_memory_ends() -> None:
-    """As it is at the context: agents ask for more than they need (B50)."""
+    """As it is at the context: agents ask for more than they need. B50."""
     limit = limit_for(1, 500, "llama")
     with LLM(str(checkpoint_dir("llama")), memory_limit=limit, headroom=0) as llm:
         (out,) = llm.generate(prompt(480), SamplingParams(max_tokens=3000, ignore_eos=True))
@@ -153,7 +153,7 @@ def fitting(rows: int, length: int) -> Memory:
 
 
 def test_a_prompt_that_does_not_fit_yet_is_overtaken_until_it_is_old() -> None:
-    """It neither blocks others for long, nor do they keep it out for ever (B67)."""
+    """It neither blocks others for long, nor do they keep it out for ever. B67."""
     running = fitting(2, 5000).with_rows(1, 5000)
     assert admitted(waiting(9000, 100, 100), Policy(), running) == [1]
     assert admitted(waiting(9000, 100, 100, ages=(11.0, 0.0, 0.0)), Policy(), running) == []
@@ -193,7 +193,7 @@ def test_a_heavy_context_makes_chunks_smaller() -> None:
 
 
 def test_three_thousand_requests_leave_nothing_behind() -> None:
-    """B55."""
+    """Bytes and buffers after each five hundred are the same. B55."""
     with LLM(str(checkpoint_dir("lfm2")), max_batch=64) as llm:
         params = SamplingParams(max_tokens=2, temperature=0, ignore_eos=True)
         seen = []
@@ -210,7 +210,7 @@ def test_three_thousand_requests_leave_nothing_behind() -> None:
 
 
 def test_replies_of_four_thousand_tokens_hold_only_their_state() -> None:
-    """B55: bytes grow by the keys and values of each step of 256, buffers not at all."""
+    """Bytes grow by the keys and values of each step of 256, buffers not at all. B55."""
     with LLM(str(checkpoint_dir("lfm2"))) as llm:
         params = SamplingParams(max_tokens=4000, temperature=0, ignore_eos=True)
         rows = [llm.submit(prompt(20, seed), params) for seed in range(2)]

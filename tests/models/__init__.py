@@ -1,3 +1,3 @@
 import pytest
 
-pytest.register_assert_rewrite("tests.models.refusal")
+pytest.register_assert_rewrite("tests.models.refused_checkpoints")

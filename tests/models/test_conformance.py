@@ -27,7 +27,7 @@ from tests.families.checkpoint import VOCAB
 from tests.families.images import MEDIUM, picture
 from tests.families.text import TEXT, WINDOW
 from tests.families.vision import VISION
-from tests.llm.asking import ids
+from tests.llm.request_builders import ids
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 

@@ -20,7 +20,7 @@ from bushel.models.vision.vision_model import VisionModel
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import END_OF_TEXT, IM_END, SPECIAL
 from tests.families.images import MEDIUM, picture
-from tests.llm.asking import (
+from tests.llm.request_builders import (
     assert_same,
     chat,
     difference,
@@ -33,8 +33,8 @@ from tests.llm.asking import (
     text,
 )
 
-from .altered import Weights, change_weights, copied, set_json, set_template
-from .refusal import SLACK, assert_refused, settled
+from .altered_checkpoints import Weights, change_weights, copied, set_json, set_template
+from .refused_checkpoints import SLACK, assert_refused, settled
 
 
 def without(part: str) -> Callable[[Weights], Weights]:
@@ -52,7 +52,7 @@ def dtypes(model: Model) -> set[mx.Dtype]:
 
 @pytest.mark.parametrize("name", ["qwen3_5_vl", "gemma3_vl", "smolvlm", "pixtral"])
 def test_vision_config_and_weights_make_a_model_that_sees(name: str) -> None:
-    """B8."""
+    """Nobody has to say that a checkpoint takes images. B8."""
     model = load(str(checkpoint_dir(name)))
     assert isinstance(model, VisionModel)
     model.close()
@@ -62,7 +62,7 @@ def test_vision_config_and_weights_make_a_model_that_sees(name: str) -> None:
 def test_a_vision_config_without_vision_weights_makes_a_text_model(
     name: str, tmp_path: Path
 ) -> None:
-    """B8: it serves text as the whole checkpoint does, and says why it takes no image."""
+    """It serves text as the whole checkpoint does, and says why it takes no image. B8."""
     path = copied(name, tmp_path)
     change_weights(
         path,
@@ -91,7 +91,7 @@ def test_text_checkpoints_make_text_models() -> None:
 
 
 def test_extra_weights_of_a_prediction_head_are_ignored(tmp_path: Path) -> None:
-    """B8: checkpoints carry them, by a name the library knows."""
+    """Checkpoints carry them, by a name the library knows. B8."""
     path = copied("qwen3_5", tmp_path)
     change_weights(path, lambda weights: {**weights, "mtp.fc.weight": mx.ones((64, 128))})
     with LLM(str(checkpoint_dir("qwen3_5"))) as llm:
@@ -180,7 +180,7 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
 @pytest.mark.parametrize("case", BROKEN)
 @pytest.mark.parametrize("name", ["llama", "qwen3_5_vl"])
 def test_a_broken_checkpoint_gives_one_clear_error(name: str, case: str, tmp_path: Path) -> None:
-    """B8."""
+    """One line says what is wrong with it, and no memory stays in use. B8."""
     path = copied(name, tmp_path)
     change, message = BROKEN[case]
     change(path)
@@ -191,7 +191,7 @@ def test_a_broken_checkpoint_gives_one_clear_error(name: str, case: str, tmp_pat
 def test_a_failed_load_gives_back_what_it_had_read(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """B8: this one fails when all of its weights are in memory."""
+    """This one fails when all of its weights are in memory. B8."""
     held: list[int] = []
 
     def fail(*_: object) -> None:
@@ -277,7 +277,7 @@ def test_bfloat16_agrees_with_float32_within_its_rounding(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_narrow_formats_serve_a_batch(dtype: str) -> None:
-    """B1: rows of other lengths join and leave."""
+    """Rows of other lengths join and leave. B1."""
     with LLM(str(checkpoint_dir("qwen3_5")), dtype=dtype) as llm:
         asked = [prompt(7 + 5 * at, seed=at) for at in range(3)]
         params = [greedy(2 + at) for at in range(3)]
@@ -336,12 +336,12 @@ def endless(tmp_path: Path) -> Path:
 
 
 def test_no_end_token_is_invented(endless: Path) -> None:
-    """B30: the control of the tests below."""
+    """The control of the tests below. B30."""
     assert end_ids(endless) == frozenset()
 
 
 def test_end_tokens_come_from_the_generation_config(endless: Path) -> None:
-    """B30: one or several."""
+    """It may name one or several. B30."""
     set_json(endless / "generation_config.json", eos_token_id=77)
     assert end_ids(endless) == {77}
     set_json(endless / "generation_config.json", eos_token_id=[77, 78])
@@ -349,26 +349,26 @@ def test_end_tokens_come_from_the_generation_config(endless: Path) -> None:
 
 
 def test_end_tokens_come_from_the_config(endless: Path) -> None:
-    """B30."""
+    """`eos_token_id` of the model's config ends a reply. B30."""
     set_json(endless / "config.json", eos_token_id=[IM_END])
     assert end_ids(endless) == {IM_END}
 
 
 def test_end_tokens_come_from_the_tokenizer(endless: Path) -> None:
-    """B30."""
+    """`eos_token` of the tokenizer's config ends a reply. B30."""
     set_json(endless / "tokenizer_config.json", eos_token=SPECIAL[END_OF_TEXT])
     assert end_ids(endless) == {END_OF_TEXT}
 
 
 def test_end_tokens_come_from_the_template(endless: Path) -> None:
-    """B30: what it writes after an assistant's turn, if that is a special token."""
+    """What it writes after an assistant's turn, if that is a special token. B30."""
     turn = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
     set_template(endless, turn + "{% endfor %}")
     assert end_ids(endless) == {IM_END}
 
 
 def test_generation_ends_at_every_end_token(endless: Path) -> None:
-    """B30, B21."""
+    """Whichever file names it, the reply stops there and does not show it. B21, B30."""
     set_json(endless / "generation_config.json", eos_token_id=77)
     set_json(endless / "tokenizer_config.json", eos_token=SPECIAL[END_OF_TEXT])
     with LLM(str(endless)) as llm:
@@ -407,7 +407,7 @@ def test_the_limit_of_open_files_is_left_alone() -> None:
 
 
 def test_names_of_the_config_are_read_where_the_text_model_keeps_them(tmp_path: Path) -> None:
-    """B50: the context of a vision checkpoint stands in its text config."""
+    """The context of a vision checkpoint stands in its text config. B50."""
     path = copied("qwen3_5_vl", tmp_path)
     content = json.loads((path / "config.json").read_text())
     content["text_config"]["max_position_embeddings"] = 48
@@ -418,5 +418,5 @@ def test_names_of_the_config_are_read_where_the_text_model_keeps_them(tmp_path: 
 
 
 def test_a_dtype_the_machine_cannot_run_is_refused_at_load() -> None:
-    """B3: experts run in float32 alone on the CPU; every request would fail."""
+    """Experts run in float32 alone on the CPU; every request would fail. B3."""
     assert_refused(str(checkpoint_dir("qwen3_moe")), "dtype bfloat16", dtype="bfloat16")

@@ -7,10 +7,10 @@ import pytest
 
 from bushel import LLM, ModelError
 from tests.families import checkpoint_dir
-from tests.llm.asking import assert_same, greedy, prompt, solo
+from tests.llm.request_builders import assert_same, greedy, prompt, solo
 
-from .altered import copied, set_json
-from .refusal import assert_refused
+from .altered_checkpoints import copied, set_json
+from .refused_checkpoints import assert_refused
 
 PLANTED = "from pathlib import Path\nPath({marker!r}).touch()\n"
 MODEL_CODE = "from mlx_lm.models.llama import Model, ModelArgs\n"

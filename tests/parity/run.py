@@ -20,7 +20,7 @@ from bushel.models import Model, Prompt, load
 from bushel.models.vision.vision_model import VisionModel
 
 from ..families.checkpoint import VOCAB
-from ..families.solo_vision import POSITION_STATE
+from ..families.library_vision_loop import POSITION_STATE
 from .subject import Row, Subject
 
 # Largest difference of a log-probability. Float32 rounding is 1e-5 to 7e-5.

@@ -17,9 +17,9 @@ from PIL import Image
 from ..families import checkpoint_dir
 from ..families.checkpoint import CORPUS, FIRST_SPECIAL, VOCAB
 from ..families.images import LARGE, MEDIUM, SMALL, picture
-from ..families.solo import Solo, solo_text
-from ..families.solo_vision import Solo as VisionSolo
-from ..families.solo_vision import solo_vision
+from ..families.library_loop import Solo, solo_text
+from ..families.library_vision_loop import Solo as VisionSolo
+from ..families.library_vision_loop import solo_vision
 from ..families.text import TEXT
 from ..families.vision import VISION
 from ..families.vision_family import VisionFamily

@@ -1,7 +1,7 @@
 """Controls: the comparison fails when the mechanism it watches is broken.
 
 A mistake is made in one of the families that have what it breaks, and in as many more as it takes
-for every family to have its turn; BUSHEL_FAMILIES=all makes it in all of them.
+for every family to have its turn; BUSHEL_TEST_FAMILIES=all makes it in all of them.
 """
 
 import logging
@@ -51,7 +51,7 @@ def test_a_mistake_is_noticed(
     caplog: pytest.LogCaptureFixture,
     request: pytest.FixtureRequest,
 ) -> None:
-    """B1, B4, B5, B7: without the line that keeps it, the promise does not hold."""
+    """Without the line that keeps it, the promise does not hold. B1, B4, B5, B7."""
     whole = subject(name)
     mutation.apply(monkeypatch)
     if mutation.at_load:

@@ -23,7 +23,7 @@ def check(whole: Subject, title: str) -> None:
 # One test for each, so that its solo results are made once however many processes there are.
 @pytest.mark.parametrize("name", NAMES)
 def test_batched_equals_solo(name: str) -> None:
-    """B1 and B2 for every mix of kinds, B4 for windows of 16, B5 to B7 for models that see."""
+    """Any mix of kinds, windows of 16, and images for models that see. B1, B2, B4, B5, B6, B7."""
     whole = shortened(name) if short(name) else subject(name)
     for title in selected(name):
         check(whole, title)
@@ -32,7 +32,7 @@ def test_batched_equals_solo(name: str) -> None:
 @pytest.mark.skipif(mx.default_device() != mx.cpu, reason="only the CPU computes in float64")
 @pytest.mark.parametrize("name", WIDER)
 def test_a_wider_bound_is_for_rounding_alone(name: str) -> None:
-    """B1: in float64, where nothing rounds but the log-softmax, the family needs none."""
+    """In float64, where nothing rounds but the log-softmax, the family needs none. B1."""
     for title in selected(name):
         result = scenarios(name)[title](doubled(name))
         assert not result.faults, f"{title}: {result}"

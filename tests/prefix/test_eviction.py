@@ -12,7 +12,7 @@ import pytest
 from bushel.cache.prefix.memory_budget import MemoryBudget
 from bushel.cache.prefix.node import Node
 from bushel.cache.prefix.radix_tree import RadixTree
-from tests.prefix.slow import SNAPSHOT, TOKEN, Run, State, key
+from tests.prefix.brute_force_tree import SNAPSHOT, TOKEN, Run, State, key
 
 
 def kept(tree: RadixTree, budget: MemoryBudget, *tokens: int, root: str = "") -> Node | None:
@@ -69,6 +69,7 @@ def test_a_long_prompt_s_own_old_states_make_room_for_its_last_one() -> None:
 
 
 def test_ten_turns_leave_four_snapshots_besides_grid_and_fork() -> None:
+    """A conversation that goes on keeps its latest states, and its tokens once. B39."""
     budget = MemoryBudget(1 << 30, 1 << 20)
     tree = RadixTree(budget, needs_snapshots=True)
     rng = random.Random(2)
@@ -139,6 +140,8 @@ def opcodes(act: Callable[[], object]) -> int:
 def test_letting_go_of_one_costs_the_same_among_ten_and_ten_thousand(
     roots: bool, needs: bool
 ) -> None:
+    """In instructions of the cache's own Python. B45."""
+
     def cost(count: int) -> int:
         each = TOKEN + (SNAPSHOT if needs else 0)
         budget = MemoryBudget(count * each, 1 << 20)
@@ -157,3 +160,19 @@ def test_letting_go_of_one_costs_the_same_among_ten_and_ten_thousand(
         return found[4]  # a heap is written anew now and then
 
     assert cost(10_000) <= 1.2 * cost(10)
+
+
+def test_looking_up_costs_the_same_among_ten_and_ten_thousand() -> None:
+    """A prompt is found in as many instructions, however much else is stored. B45."""
+
+    def costs(count: int) -> tuple[int, int]:
+        budget = MemoryBudget(1 << 30, 1 << 20)
+        tree = RadixTree(budget, needs_snapshots=False)
+        for at in range(count):
+            assert kept(tree, budget, at, 1, 2) is not None
+        found = opcodes(lambda: tree.walk("", key((count // 2, 1, 2, 3))))
+        return found, opcodes(lambda: list(tree.nodes()))
+
+    (few, every), (many, control) = costs(10), costs(10_000)
+    assert 0 < many <= few
+    assert control > 100 * every  # to look at all of them would show

@@ -12,9 +12,9 @@ from bushel.models.vision.vision_model import VisionModel
 from tests.families.checkpoint import CORPUS
 from tests.families.images import LARGE, MEDIUM, SMALL, picture
 from tests.families.vision import EXEMPLARS, VISION
-from tests.models.sight import watched
+from tests.models.vision_prompts import watched
 
-from .serve import Serving, families
+from .caching_llm import Serving, families
 
 NAMES = [name for name in families(VISION.values(), EXEMPLARS) if VISION[name].most_images > 1]
 # Their two-way attention lets nothing before the last image be restored alone.
@@ -56,6 +56,7 @@ def answered(said: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_image_is_looked_at_once(name: str) -> None:
+    """The vision tower does not run for a picture it has seen in any prompt. B44."""
     image, question = picture(MEDIUM, 3), "What is it?"
     with Serving(name, prefill_chunk=512) as serving:
         first = asked(serving, turn(image, question))
@@ -72,6 +73,7 @@ def test_an_image_is_looked_at_once(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_second_image_reuses_all_before_it(name: str) -> None:
+    """A chat that goes on with another picture computes that one alone. B44."""
     image, more = picture(MEDIUM, 3), picture(SMALL, 4)
     with Serving(name, prefill_chunk=512) as serving:
         first = asked(serving, turn(image, "What is it?"))
@@ -89,6 +91,7 @@ def test_a_second_image_reuses_all_before_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_pixel_makes_another_image(name: str) -> None:
+    """Nothing behind the changed picture is reused. B44."""
     image = picture(LARGE, 3)
     with Serving(name, prefill_chunk=512) as serving:
         first = asked(serving, turn("Look:", image, "What is it?"))

@@ -12,8 +12,8 @@ from bushel.cache.prefix.disk.folder import Folder
 from bushel.core import Prepared
 from bushel.llm import Handle
 
-from .late import held_reads
-from .serve import _PARAMS, Serving, _answer, _submit, cold, words
+from .caching_llm import _PARAMS, Serving, _answer, _submit, cold, words
+from .held_reads import held_reads
 
 # Attention alone, with latent keys, and beside a vision tower: nothing but edges is kept of them.
 FAMILIES = ("llama", "deepseek_v3", "qwen2_5_vl")
@@ -47,7 +47,7 @@ def is_right(serving: Serving, handle: Handle, prompt: tuple[int, ...]) -> bool:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_prompt_that_waits_for_its_file_is_answered_as_ever(family: str, tmp_path: Path) -> None:
-    """Whoever parts from it meanwhile, and whatever has to make room (B42)."""
+    """Whoever parts from it meanwhile, and whatever has to make room. B42."""
     with Serving(family, cache_dir=str(tmp_path)) as serving:
         serving.ask(KNOWN)
         limit = ROOM * per_token(serving)
@@ -76,7 +76,7 @@ def test_a_prompt_that_waits_for_its_file_is_answered_as_ever(family: str, tmp_p
 def test_a_file_of_other_tokens_than_its_place_has_is_dropped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever put it there, the prompt is computed (B43, B46)."""
+    """Whatever put it there, the prompt is computed. B43, B46."""
     read = Folder.read
 
     def other(folder: Folder, name: str) -> Any:

@@ -1,17 +1,18 @@
 """What a prompt need not compute because another has, on every kind of model.
 
 Every reply is compared with that of a model that keeps nothing, log-probabilities included, and
-every count of cached tokens with what the model was seen to compute (`serve.Serving`).
+every count of cached tokens with what the model was seen to compute (`caching_llm.Serving`).
 """
 
 import pytest
 
 from bushel.cache.prefix.kv_segment import SegmentLayout
+from bushel.cache.prefix.memory_budget import MemoryBudget
 from bushel.core import Borders, Prepared
 from tests.families.text import TEXT
 from tests.families.vision import VISION
 
-from .serve import EVERY, Serving, families, words
+from .caching_llm import EVERY, Serving, families, words
 
 # One for each mix of kinds; `tests.parity` repeats a prompt on every family.
 SOME = ("llama", "llama_sliding", "qwen3_5", "falcon_h1", "deepseek_v3")
@@ -42,7 +43,7 @@ def name(request: pytest.FixtureRequest) -> str:
     ("chunk", "busy"), [(8, True), (64, False), *([(512, False), (64, True)] if EVERY else [])]
 )
 def test_shared_beginnings_are_computed_once(name: str, chunk: int, busy: bool) -> None:
-    """B32, B33, B36, B37, B41, B42."""
+    """Only what is new is computed; replies are the cold ones. B32, B33, B36, B37, B41, B42."""
     with Serving(name, busy=busy, prefill_chunk=chunk, snapshot_every=64) as serving:
         first = said(SYSTEM, QUESTION, TAIL, system=90)
         assert serving.ask(first).cached == 0
@@ -76,7 +77,7 @@ def test_the_next_turn_reuses_the_reply(name: str) -> None:
 
 
 def test_a_generation_prompt_that_goes_does_not_lose_the_history(name: str) -> None:
-    """B35: the reply is not kept, and what was before the generation prompt is."""
+    """The reply is not kept, and what was before the generation prompt is. B35."""
     with Serving(name) as serving:
         history = len(SYSTEM + QUESTION)
         first = said(SYSTEM, QUESTION, TAIL, system=90, history=history, reply=False)
@@ -108,7 +109,7 @@ def test_nothing_fits_and_everything_is_answered(name: str) -> None:
 
 
 def test_an_aborted_prompt_leaves_what_it_has_run(name: str) -> None:
-    """B38."""
+    """The same prompt, asked again, goes on where it was given up. B38."""
     with Serving(name, prefill_chunk=16) as serving:
         handle = serving.llm.submit({"prompt_token_ids": list(SYSTEM + LONGER)})
         for _ in range(5):
@@ -127,7 +128,7 @@ def test_requests_of_another_salt_share_nothing(name: str) -> None:
 def test_a_state_that_cannot_be_restored_is_computed(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """B43: and nobody tries it again."""
+    """The reply is as ever, and nobody tries that state again. B43."""
     with Serving(name) as serving:
         engine = serving.llm._engine
         assert engine is not None
@@ -156,7 +157,7 @@ def misplaced(serving: Serving) -> Prepared:
 
 
 def test_a_state_of_other_tokens_is_not_restored(name: str) -> None:
-    """The prompt is computed, and answered as ever (B43)."""
+    """The prompt is computed, and answered as ever. B43."""
     with Serving(name) as serving:
         assert serving.ask(misplaced(serving)).cached == 0
 
@@ -170,3 +171,34 @@ def test_control_a_state_of_other_tokens_would_be_noticed(
         wrong = misplaced(serving)
         with pytest.raises(AssertionError):
             serving.ask(wrong)
+
+
+def cached_beside_others(name: str) -> int:
+    """What a second turn reuses whose first one was stored in a cache full of other prompts."""
+    first = said(SYSTEM, QUESTION, TAIL, history=len(SYSTEM + QUESTION))
+    following = said(SYSTEM, QUESTION, OTHER, TAIL, history=len(SYSTEM + QUESTION + OTHER))
+    with Serving(name) as measure:
+        measure.ask(first)
+        size = measure.llm.cache_stats()["bytes"]
+    with Serving(name, cache_memory=2 * size) as serving:
+        for seed in range(3):
+            serving.ask(said(words(120, 20 + seed)))
+        evicted = serving.llm.cache_stats()["evicted"]
+        serving.ask(first)
+        assert serving.llm.cache_stats()["evicted"] > evicted
+        return serving.ask(following).cached
+
+
+def test_a_reply_that_is_stored_does_not_cost_the_next_turn(name: str) -> None:
+    """Older prompts make way for it, and not the history that the next turn goes on from. B40."""
+    assert cached_beside_others(name) == len(SYSTEM + QUESTION)
+
+
+@pytest.mark.parametrize("hybrid", ["qwen3_5", "falcon_h1"])
+def test_control_the_next_turn_would_tell_of_a_wrong_order(
+    hybrid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where snapshots decide; keys and values stay anyway while something stands on them."""
+    tick = MemoryBudget.tick
+    monkeypatch.setattr(MemoryBudget, "tick", lambda budget: -tick(budget))
+    assert cached_beside_others(hybrid) < len(SYSTEM + QUESTION)

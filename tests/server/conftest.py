@@ -11,10 +11,10 @@ import pytest
 
 import bushel
 
-pytest.register_assert_rewrite("tests.server.asking")
+pytest.register_assert_rewrite("tests.server.compare_with_llm")
 
-from tests.server.asking import MODEL, Caller, Reference  # noqa: E402
-from tests.server.serving import FEW, Server, serving  # noqa: E402
+from tests.server.compare_with_llm import MODEL, Caller, Reference  # noqa: E402
+from tests.server.server_process import FEW, Server, serving  # noqa: E402
 
 SHORT = 48  # tokens of context
 KEY = "sesame"

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from .scripted import Service, ask, options
+from .scripted_service import Service, ask, options
 
 CHAT = {"messages": [{"role": "user", "content": "Hello"}]}
 ROUTES = [
@@ -110,7 +110,7 @@ CACHE = ("DELETE", "/v1/cache")
 def test_who_is_an_operator(
     api: tuple[str, ...], operators: tuple[str, ...], asked: str, status: int
 ) -> None:
-    """B68."""
+    """Clearing the cache takes an operator's key, where there are keys to tell apart. B68."""
     service = Service(options=options(api_keys=api, operator_keys=operators))
     headers = {"x-api-key": asked} if asked else {}
     reply = ask(service, *CACHE, headers=headers)

@@ -1,6 +1,6 @@
 """A server that is killed while it writes its prefixes to disk serves again, and hits them (B46).
 
-BUSHEL_KILLS sets how often; once in a normal run.
+BUSHEL_TEST_KILLS sets how often; once in a normal run.
 """
 
 import os
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import httpx
 
-from .serving import FEW, Server, alive, children, until
+from .server_process import FEW, Server, alive, children, until
 
-KILLS = int(os.environ.get("BUSHEL_KILLS", "1"))
+KILLS = int(os.environ.get("BUSHEL_TEST_KILLS", "1"))
 
 
 def body(at: int) -> dict[str, object]:

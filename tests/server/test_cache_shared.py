@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .serving import FEW, Server
+from .server_process import FEW, Server
 from .test_cache_killed import ask, killed
 
 

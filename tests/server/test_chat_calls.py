@@ -6,7 +6,7 @@ from typing import Any
 
 from bushel.core import CallBegin, CallEnd, CallPart, TextDelta, ThoughtDelta
 
-from .scripted import Service, chat, events, playing, said
+from .scripted_service import Service, chat, events, playing, said
 
 REPLY = playing(
     [said(tokens=2, deltas=(ThoughtDelta("Let me "), ThoughtDelta("see.")))],
@@ -45,7 +45,7 @@ def folded(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def test_thoughts_text_and_calls_stream_apart() -> None:
-    """B23, B29."""
+    """Reasoning, content and calls are fields of their own; `tool_calls` ends it. B23, B29."""
     text = chat(Service(REPLY), stream=True).text
     found = folded(deltas(text))
     assert (found["reasoning"], found["content"]) == ("Let me see.", "I look.")
@@ -79,7 +79,7 @@ def test_a_reply_of_calls_alone_has_no_content() -> None:
 
 
 def test_a_call_that_was_cut_off_is_told_as_far_as_it_came() -> None:
-    """B24."""
+    """Half of its arguments, and `length`, streamed and whole. B24."""
     choice = chat(Service(CUT)).json()["choices"][0]
     assert choice["message"]["tool_calls"][0]["function"]["arguments"] == '{"pa'
     assert choice["finish_reason"] == "length"

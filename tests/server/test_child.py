@@ -58,7 +58,7 @@ def test_a_busy_child_is_not_frozen_and_a_stopped_one_is(
 
 
 def test_more_memory_than_a_worker_may_use_is_refused_and_the_next_one_served() -> None:
-    """B48"""
+    """A text that takes too much memory is a 400 of its own. B48."""
 
     async def work() -> None:
         gate = asyncio.Event()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from bushel.server.http import Connection, make_server
 from bushel.server.options import Limits
 
-from .scripted import Service, application, options, request_bytes, run, until
+from .scripted_service import Service, application, options, request_bytes, run, until
 
 CHAT = "/v1/chat/completions"
 HELLO = {"messages": [{"role": "user", "content": "Hello"}]}
@@ -82,7 +82,7 @@ def conversations(draw: st.DrawFn) -> list[bytes | float | None]:
 @given(st.lists(conversations(), min_size=1, max_size=3))
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 def test_nobody_holds_a_connection_by_what_it_sends(clients: list[Any]) -> None:
-    """B67: once what was asked for has been answered, all of them end by themselves."""
+    """Once what was asked for has been answered, all of them end by themselves. B67."""
 
     async def work() -> None:
         go = asyncio.Event()
@@ -141,7 +141,7 @@ def test_the_check_finds_a_connection_without_a_timer() -> None:
 
 @pytest.mark.parametrize("behind", [b"GET /hea", b"\r\n", POST[:-3]], ids=["line", "break", "body"])
 def test_half_a_request_behind_a_stream_does_not_hold_the_connection(behind: bytes) -> None:
-    """B67: its time begins when the stream ends."""
+    """Its time begins when the stream ends. B67."""
 
     async def work() -> None:
         go = asyncio.Event()
@@ -162,7 +162,7 @@ def test_half_a_request_behind_a_stream_does_not_hold_the_connection(behind: byt
 
 
 def test_a_client_that_leaves_is_seen_though_it_sent_more() -> None:
-    """B47."""
+    """Its request is given up, though further ones were in the pipe. B47."""
 
     async def work() -> None:
         service = Service(gate=asyncio.Event(), options=options(limits=SHORT))

@@ -14,7 +14,17 @@ import pytest
 from bushel.server.options import Limits
 from bushel.server.sse import KEEPALIVE
 
-from .scripted import Service, events, options, playing, request_bytes, run, said, served, until
+from .scripted_service import (
+    Service,
+    events,
+    options,
+    playing,
+    request_bytes,
+    run,
+    said,
+    served,
+    until,
+)
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -48,7 +58,7 @@ def limited(**limits: Any) -> Any:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 def test_leaving_while_queued_ends_the_waiting(path: str, stream: bool) -> None:
-    """B47."""
+    """A request that is not admitted yet goes with its client. B47."""
 
     async def work() -> None:
         service = Service(gate=asyncio.Event())
@@ -69,7 +79,7 @@ def test_leaving_while_queued_ends_the_waiting(path: str, stream: bool) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 def test_leaving_while_it_runs_aborts_at_once(path: str, stream: bool) -> None:
-    """B47: streaming or not."""
+    """Whether it streams or not, the engine is told at once. B47."""
 
     async def work() -> None:
         never = asyncio.Event()
@@ -93,7 +103,7 @@ def test_leaving_while_it_runs_aborts_at_once(path: str, stream: bool) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_leaving_after_the_last_event_is_no_abort(stream: bool) -> None:
-    """B47: a consumer that stops reading then has had everything."""
+    """A consumer that stops reading then has had everything. B47."""
 
     async def work() -> None:
         service = Service()
@@ -144,7 +154,7 @@ def test_leaving_with_requests_in_the_pipe_ends_the_running_one() -> None:
 
 
 def test_a_silent_stream_is_kept_alive_with_comments() -> None:
-    """B54: comments only, and the events are what they would have been without them."""
+    """Comments only, and the events are what they would have been without them. B54."""
 
     async def work() -> tuple[bytes, bytes]:
         go = asyncio.Event()

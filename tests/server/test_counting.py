@@ -19,7 +19,7 @@ import pytest
 from bushel.core.wire import Encode, Made
 from bushel.server.counting import Counting
 
-from .serving import Server, children, serving, until
+from .server_process import Server, children, serving, until
 
 QUEUE = 6
 TALK = {"messages": [{"role": "user", "content": "What is 3 + 4?"}], "max_tokens": 4}
@@ -69,7 +69,7 @@ def running(server: Server) -> list[str]:
 
 @pytest.mark.parametrize("api", ASKED)
 def test_who_asks_and_goes_leaves_nothing_waiting(server: Server, api: str) -> None:
-    """B47, B53."""
+    """A question whose client left is gone from status, and recorded as such. B47, B53."""
     path, body = ASKED[api]
     payload = json.dumps(body).encode()
     head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nx-api-key: alice\r\n"
@@ -86,7 +86,7 @@ def test_who_asks_and_goes_leaves_nothing_waiting(server: Server, api: str) -> N
 
 
 def test_many_questions_get_a_429_and_leave_room_for_another_key(server: Server) -> None:
-    """B51, B67: and all that were admitted are answered."""
+    """All that were admitted are answered. B51, B67."""
     with ThreadPoolExecutor() as threads:
         with stopped(server):
             asked = []
@@ -104,7 +104,7 @@ def test_many_questions_get_a_429_and_leave_room_for_another_key(server: Server)
 
 
 def test_a_question_can_be_cancelled_and_has_a_record(server: Server) -> None:
-    """B53: under the id that its answer carries."""
+    """Under the id that its answer carries. B53."""
     with ThreadPoolExecutor() as threads:
         with stopped(server):
             asked = threads.submit(ask, server, "alice", "count_tokens")
@@ -124,7 +124,7 @@ def test_a_question_can_be_cancelled_and_has_a_record(server: Server) -> None:
 
 @pytest.mark.parametrize("unit", ["word and ", "\U0001f600", "<|im_start|>"])
 def test_ten_megabytes_cost_no_worker_its_life(server: Server, unit: str) -> None:
-    """B67: a text far beyond the context is a 400 which says how much is counted."""
+    """A text far beyond the context is a 400 which says how much is counted. B67."""
     worker = worker_of(server)
     text = unit * (10_000_000 // len(unit.encode()))
     talk = [{"role": "user", "content": text}]
@@ -141,7 +141,7 @@ def test_ten_megabytes_cost_no_worker_its_life(server: Server, unit: str) -> Non
 
 
 def test_a_count_is_the_prompt_tokens_of_what_it_counts(server: Server) -> None:
-    """B72: also of a text beyond the context, which nothing could be asked about."""
+    """Also of a text beyond the context, which nothing could be asked about. B72."""
     http = server.http
     count = http.post("/v1/messages/count_tokens", json=TALK).json()["input_tokens"]
     usage = http.post("/v1/messages", json=TALK).json()["usage"]
@@ -180,7 +180,7 @@ async def settled() -> None:
 
 
 def test_owners_take_turns_and_those_who_left_are_passed_over() -> None:
-    """B67: eight abandoned questions cost what the one that had begun costs."""
+    """Eight abandoned questions cost what the one that had begun costs. B67."""
 
     async def work() -> None:
         pool = Pool()

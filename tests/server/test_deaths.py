@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from tests.server.serving import Server, alive, children, serving, until
+from tests.server.server_process import Server, alive, children, serving, until
 
 ORDERS = int(os.environ.get("BUSHEL_TEST_DEATHS", "1"))
 SEED = int(os.environ.get("BUSHEL_TEST_SEED", "0"))
@@ -128,8 +128,9 @@ def served(server: Server) -> bool:
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + ORDERS))
 def test_whatever_dies_whenever_the_server_serves_in_the_end(seed: int) -> None:
-    """B47. The control: without the supervisor's and the pool's part nobody would serve again,
-    and each fault is known to have hit a process."""
+    """The control: without the supervisor's and the pool's part nobody would serve again, and each
+    fault is known to have hit a process. B47, B66.
+    """
     with serving("--hang-seconds", "5", "--workers", "2", "--drain-seconds", "1") as server:
         load = Load(server)
         faults = order(seed)

@@ -16,7 +16,7 @@ import pytest
 from bushel.core import BushelError
 from bushel.server.descriptors import plan
 from bushel.server.listener import Listener
-from tests.server.serving import FEW, PATIENCE, Server, alive, serving, until
+from tests.server.server_process import FEW, PATIENCE, Server, alive, serving, until
 
 CONNECTIONS = 300
 BODY = json.dumps({"prompt": "a", "max_tokens": 2, "stream": True}).encode()

@@ -9,8 +9,8 @@ import threading
 
 import httpx
 
-from tests.server.serving import FEW, PATIENCE, Server, alive, children, serving, until
-from tests.server.storm import settled, storm
+from tests.server.leaving_clients import settled, storm
+from tests.server.server_process import FEW, PATIENCE, Server, alive, children, serving, until
 
 ASK = {"messages": [{"role": "user", "content": "What is 3 + 4?"}], "temperature": 0}
 REST = 10  # readings, 50 ms apart, that are the same
@@ -42,7 +42,7 @@ def memory_at_rest(server: Server) -> tuple[int, int]:
 
 
 def test_nothing_is_left_of_clients_that_go_away_at_any_moment(tiny: Server) -> None:
-    """`python -m tests.server.storm 1000` is the long form."""
+    """`python -m tests.server.leaving_clients 1000` is the long form."""
     storm(tiny, 20, seed=0)
     settled(tiny)
     before = tiny.http.post("/v1/chat/completions", json=ASK).json()["choices"]

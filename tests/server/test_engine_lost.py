@@ -14,9 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.serving import FEW, PATIENCE, Server, alive, children, serving, until
+from tests.server.server_process import FEW, PATIENCE, Server, alive, children, serving, until
 
-STREAMS = int(os.environ.get("BUSHEL_STREAMS", "12"))  # as many rows decode; more wait
+STREAMS = int(os.environ.get("BUSHEL_TEST_STREAMS", "12"))  # as many rows decode; more wait
 QUEUED = 6
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.asking import Reference, named
-from tests.server.serving import FEW, PATIENCE, Server, serving, until
+from tests.server.compare_with_llm import Reference, named
+from tests.server.server_process import FEW, PATIENCE, Server, serving, until
 
 START_WAIT = 3.0  # seconds; long enough that a busy machine's delays do not matter beside it
 ROWS = 4
@@ -86,7 +86,7 @@ def preempted(server: Server) -> int:
 def test_a_request_for_128_long_replies_does_not_keep_another_one_waiting(
     server: Server, reference: Reference, headers: dict[str, str]
 ) -> None:
-    """Its first token waits at most two start_waits, and the long replies do not change (B67)."""
+    """Its first token waits at most two start_waits, and the long replies do not change. B67."""
     before = preempted(server)
     with Listener(server.url, LONG, GREEDY) as long:
         until(lambda: len(long.heard) == ROWS, "as many replies run as there are rows")
@@ -124,7 +124,7 @@ def test_preempted_replies_are_counted_in_metrics(server: Server) -> None:
 def test_more_than_one_request_may_order_is_refused_with_the_numbers(
     server: Server, body: dict[str, Any], words: tuple[str, ...]
 ) -> None:
-    """B67"""
+    """A 400 names `n`, what was asked for and what may be. B67."""
     reply = server.http.post("/v1/completions", json=body)
     assert reply.status_code == 400
     error = reply.json()["error"]
@@ -142,7 +142,7 @@ def test_more_than_one_request_may_order_is_refused_with_the_numbers(
 def test_a_length_that_nobody_names_counts_like_one_that_is_named(
     server: Server, route: str, body: dict[str, Any]
 ) -> None:
-    """B67"""
+    """128 replies of the default length are refused, 128 short ones served. B67."""
     refused = server.http.post(route, json={**body, "n": 128})
     assert refused.status_code == 400
     assert "128 replies of 9000 tokens (the default" in refused.json()["error"]["message"]

@@ -119,7 +119,7 @@ def test_everything_said_arrives(served: list[ServerOptions], tmp_path: Path) ->
 
 
 def test_sampling_defaults_stand_before_the_models_own(served: list[ServerOptions]) -> None:
-    """B31: the command line's part of it."""
+    """What the command line sets is used where a request says nothing. B31."""
     said = "--default-temperature 0.7 --default-top-p 0.9 --default-top-k 40 --default-min-p 0.05"
     more = "--default-repetition-penalty 1.1 --default-max-tokens 99"
     found = made(served, *said.split(), *more.split()).defaults

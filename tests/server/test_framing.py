@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from .serving import FEW, PATIENCE, Server, serving
+from .server_process import FEW, PATIENCE, Server, serving
 
 CHAT = "/v1/chat/completions"
 KEY = "a-key"
@@ -118,7 +118,7 @@ def pour(server: Server, first: bytes, piece: bytes, most: int) -> tuple[int, in
 def test_one_byte_chunks_without_end_are_refused_and_nobody_waits(
     server: Server, known: bytes
 ) -> None:
-    """B67."""
+    """The connection ends, memory stays, and others are answered meanwhile. B67."""
     piece = b"1\r\n \r\n" * 8192
     taken, grown, slowest = pour(server, head(known, CHUNKED), piece, MORE)
     assert taken < MORE
@@ -129,7 +129,7 @@ def test_one_byte_chunks_without_end_are_refused_and_nobody_waits(
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="/proc tells processor time")
 @pytest.mark.parametrize("known", [b"", KNOWN], ids=["stranger", "known"])
 def test_one_byte_chunks_cost_the_front_next_to_nothing(server: Server, known: bytes) -> None:
-    """B67: 24 MB of them took 2.5 s."""
+    """24 MB of them once took 2.5 s. B67."""
 
     def spent() -> float:
         fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -178,7 +178,7 @@ def test_chunk_extensions_have_a_limit(server: Server) -> None:
 @pytest.mark.parametrize("known", [b"", KNOWN], ids=["stranger", "known"])
 @pytest.mark.parametrize("lines", [True, False], ids=["many", "one"])
 def test_trailers_without_end_are_not_kept(server: Server, known: bytes, lines: bool) -> None:
-    """B67."""
+    """The connection ends, memory stays, and others are answered meanwhile. B67."""
     piece = b"".join(b"x%d: %s\r\n" % (at, b"y" * 40) for at in range(1000))
     first = head(known, CHUNKED) + chunks(BODY, 4096) + b"0\r\n"
     taken, grown, slowest = pour(server, first, piece if lines else b"y" * 65536, MORE)
@@ -302,7 +302,7 @@ def test_java_with_its_defaults(server: Server, tmp_path: Path) -> None:
 
 
 def test_many_large_bodies_that_do_not_end_leave_the_front_its_memory(server: Server) -> None:
-    """B67."""
+    """Another request is answered beside nine of them. B67."""
     before = resident(server)
     piece = b" " * (1 << 20)
     with contextlib.ExitStack() as stack:

@@ -17,7 +17,7 @@ import bushel
 from bushel.core.wire import Encode, Made, MediaRules, Open
 from bushel.server.errors import ApiError
 from bushel.server.pool import Pool
-from tests.server.hostile import (
+from tests.server.hostile_requests import (
     KEY,
     Answer,
     Beside,
@@ -32,9 +32,9 @@ from tests.server.hostile import (
     media_folder,
     picture,
 )
-from tests.server.serving import PATIENCE, Server, alive, children, serving, until
-from tests.server.storm import settled
-from tests.server.threats import ROWS
+from tests.server.leaving_clients import settled
+from tests.server.server_process import PATIENCE, Server, alive, children, serving, until
+from tests.server.threat_table import ROWS
 
 
 def wrong_with(answer: Answer, expected: str, *paths: str) -> str | None:
@@ -56,7 +56,7 @@ def wrong(server: Server, request: Sent | Raw, expected: str, folder: str) -> st
 
 
 def test_hostile_requests_are_refused_one_by_one_and_nobody_else_notices() -> None:
-    """B48. While they run, clients that never finish their requests hold connections open."""
+    """While they run, clients that never finish their requests hold connections open. B48."""
     listener = Listener()
     found: dict[str, str] = {}
     with media_folder() as root, serving(*strict(f"{root}/media")) as server:
@@ -113,7 +113,7 @@ def test_nothing_is_fetched_or_opened_unless_the_server_was_told_to(tiny: Server
 
 
 def test_a_text_of_megabytes_is_refused_while_others_are_answered(tiny: Server) -> None:
-    """B48, B50."""
+    """Others do not wait while it is prepared; it is too long, and told so. B48, B50."""
     answers: list[Answer] = []
 
     def send() -> None:
@@ -131,7 +131,7 @@ def test_a_text_of_megabytes_is_refused_while_others_are_answered(tiny: Server) 
 
 
 def test_what_takes_too_long_to_prepare_costs_its_worker_and_nobody_else() -> None:
-    """B48: the worker is killed, the request refused, and the next one served by another."""
+    """The worker is killed, the request refused, and the next one served by another. B48."""
 
     async def work() -> None:
         gate = asyncio.Event()

@@ -13,8 +13,8 @@ import pytest
 import uvloop
 
 from bushel.server.loop_probe import Longest, LoopProbe
-from tests.server.heavy import bodies
-from tests.server.serving import FEW, Server, serving, until
+from tests.server.expensive_bodies import bodies
+from tests.server.server_process import FEW, Server, serving, until
 from tests.server.test_metrics import samples
 
 CPU, WALL = 0.2, 1.0  # seconds that the loop may be away
@@ -63,7 +63,7 @@ class Share:
 
 
 def test_no_body_keeps_the_event_loop_from_everyone_else(server: Server) -> None:
-    """Each is answered, by a refusal or not, and the loop is never away for long. B48, B66."""
+    """Each is answered, by a refusal or not, and the loop is never away for long. B48, B67."""
     long: dict[str, str] = {}
     cpu, wall = away(server)
     for name, (path, content) in bodies():

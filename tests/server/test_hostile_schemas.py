@@ -9,9 +9,9 @@ from typing import Any
 from bushel.core.wire import Check, MediaRules, Open
 from bushel.server.errors import ApiError
 from bushel.server.pool import Pool
-from tests.chat.grammar.test_schemas import nested, tree
-from tests.server.hostile import Answer, Beside, Sent, ask, chat
-from tests.server.serving import Server, alive, until
+from tests.chat.structured_output.test_json_schema import nested, tree
+from tests.server.hostile_requests import Answer, Beside, Sent, ask, chat
+from tests.server.server_process import Server, alive, until
 
 PERSON = {
     "type": "object",
@@ -86,7 +86,7 @@ def person(server: Server) -> Answer:
 
 
 def test_hostile_schemas_are_answered_while_others_go_on(tiny: Server) -> None:
-    """B48. A stream beside them says what it says alone, and good schemas are served after them."""
+    """A stream beside them says what it says alone, and good schemas are served after them. B48."""
     problems: list[str] = []
     with Beside(tiny, 20) as beside:
         for name, fields in REFUSED.items():
@@ -112,7 +112,7 @@ def test_hostile_schemas_are_answered_while_others_go_on(tiny: Server) -> None:
 
 
 def test_a_grammar_that_takes_too_long_costs_its_worker_and_nobody_else() -> None:
-    """B48: the worker is killed, the request refused, and the next one served by another."""
+    """The worker is killed, the request refused, and the next one served by another. B48."""
 
     async def work() -> None:
         gate = asyncio.Event()

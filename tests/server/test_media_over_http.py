@@ -15,9 +15,9 @@ from PIL import Image
 
 from bushel import SamplingParams
 from tests.drawings import see
-from tests.llm.asking import base64_url, image, png, text, video
-from tests.server.asking import MODEL, Caller, Reference, assert_same, streaming, user
-from tests.server.serving import PATIENCE, Server
+from tests.llm.request_builders import base64_url, image, png, text, video
+from tests.server.compare_with_llm import MODEL, Caller, Reference, assert_same, streaming, user
+from tests.server.server_process import PATIENCE, Server
 
 SURE: dict[str, Any] = {"temperature": 0, "logprobs": True, "top_logprobs": 1}
 SHAPES = {
@@ -59,7 +59,7 @@ def mixed() -> list[tuple[list[dict[str, Any]], dict[str, Any], str]]:
 def test_eight_mixed_requests_at_once_are_each_as_if_alone(
     tiny: Server, caller: Caller, reference: Reference
 ) -> None:
-    """B6: texts and images, short and long, streamed and not, in one batch."""
+    """Texts and images, short and long, streamed and not, in one batch. B6."""
     asked = mixed()
     together = caller.together(
         *(caller.chat_later(messages, way, **fields) for messages, fields, way in asked)
@@ -71,7 +71,7 @@ def test_eight_mixed_requests_at_once_are_each_as_if_alone(
 
 
 def test_a_title_and_an_answer_at_the_same_time(caller: Caller, reference: Reference) -> None:
-    """B10: a client asks for the conversation's title while its answer still streams."""
+    """A client asks for the conversation's title while its answer still streams. B10."""
     main = [{"role": "system", "content": "Be helpful."}, *shown("square", "Describe it.")]
     title = [{"role": "system", "content": "Write a title."}, *shown("square", "Describe it.")]
     long = {**SURE, "max_tokens": 40, "ignore_eos": True}
@@ -96,7 +96,7 @@ def gif() -> str:
 
 @pytest.mark.parametrize("way", ["sync", "sync streamed"])
 def test_a_video_is_seen_or_refused_by_name(caller: Caller, reference: Reference, way: str) -> None:
-    """B7a: as the model's own family has it; it is never dropped unseen."""
+    """As the model's own family has it; it is never dropped unseen. B7a."""
     asked = user(video(gif()), text(QUESTION))
     fields = {**SURE, "max_tokens": 12}
     [output] = reference.llm.generate(
@@ -182,7 +182,7 @@ class Beside:
 def test_a_bad_picture_is_refused_and_nobody_else_notices(
     tiny: Server, caller: Caller, reference: Reference
 ) -> None:
-    """B48: one 400 each, streamed or not, while a reply about a good picture goes on."""
+    """One 400 each, streamed or not, while a reply about a good picture goes on. B48."""
     fields = {"temperature": 3, "seed": 2, "max_tokens": 160, "ignore_eos": True}
     beside = Beside(caller, shown("square"), **fields)
     assert tiny.status()["running"] == 1

@@ -158,7 +158,7 @@ def test_a_refused_request_is_an_error_and_nothing_else() -> None:
 
 
 def test_a_client_that_went_away_is_an_abort_and_no_error() -> None:
-    """B47: of two choices one had ended."""
+    """Also when one of its two choices had ended. B47."""
     found = after(record(status=499, choices=2, finish_reasons=["stop"], error="client_gone"))
     assert found["vllm:request_success_total{finished_reason=stop}"] == 1
     assert found["vllm:request_success_total{finished_reason=abort}"] == 1
@@ -263,7 +263,7 @@ def test_counts_of_an_engine_go_on_with_the_next_one() -> None:
 
 
 def test_the_engine_is_seen_as_it_reports_itself() -> None:
-    """B53, B61."""
+    """A dashboard has the engine's rows, memory, gaps and waits under known names. B53, B61."""
     metrics = Metrics(MODEL)
     metrics.engine(STATUS, up=True, preparing=5)
     found = seen(metrics)
@@ -285,7 +285,7 @@ def test_an_idle_engine_uses_none_of_its_memory_for_requests() -> None:
 
 
 def test_an_engine_that_is_gone_reports_nothing() -> None:
-    """B52: old numbers would look like a living one."""
+    """Old numbers would look like a living one. B52."""
     metrics = Metrics(MODEL)
     metrics.engine(STATUS, up=True)
     metrics.engine({}, up=False)

@@ -12,7 +12,7 @@ import pytest
 
 from bushel.core import SamplingParams
 
-from .scripted import Service, ask, chat, complete, options
+from .scripted_service import Service, ask, chat, complete, options
 
 HUGE = 10**400  # as many digits; JSON allows it
 
@@ -99,7 +99,7 @@ def test_null_means_absent_for_every_optional_field() -> None:
     ids=str,
 )
 def test_hints_and_empty_fields_are_taken(harmless: dict[str, Any]) -> None:
-    """B50: a long limit is no error, since the engine ends a reply with its context."""
+    """A long limit is no error, since the engine ends a reply with its context. B50."""
     assert chat(Service(), **harmless).status_code == 200
 
 
@@ -303,7 +303,7 @@ def test_best_of_n_replies_are_n_replies() -> None:
 
 @pytest.mark.parametrize("name", ["tokenize", "chat_template", "messages", "tools", "a b"])
 def test_template_options_cannot_steer_the_tokenizer(name: str) -> None:
-    """B15; a request that set `tokenize` once blocked another server."""
+    """A request that set `tokenize` once blocked another server. B15."""
     found = error(chat(Service(), chat_template_kwargs={name: True}))
     assert found["param"] == "chat_template_kwargs"
 
@@ -445,7 +445,7 @@ GOOD = {"role": "user", "content": "Hello"}
     ids=str,
 )
 def test_a_malformed_message_is_a_400_that_says_where(messages: Any, place: str) -> None:
-    """B17."""
+    """`param` and the message name the place. B17."""
     found = error(chat(Service(), messages=messages))
     assert found["param"] == place
     assert found["message"].startswith(place)
@@ -494,7 +494,7 @@ def test_messages_pass_as_they_are_but_for_older_forms() -> None:
     ids=str,
 )
 def test_a_malformed_part_is_named(message: dict[str, Any], place: str) -> None:
-    """B17."""
+    """`param` is the path of the part. B17."""
     found = error(chat(Service(), messages=[{"role": "user", "content": "Hi"}, message]))
     assert found["param"] == f"messages[1].{place}"
 
@@ -540,7 +540,7 @@ def test_tokens_are_counted_and_read_back() -> None:
 
 
 def test_health_tells_the_truth() -> None:
-    """B52."""
+    """200 while it serves; 503 with the reason and when to come back while it loads. B52."""
     assert ask(Service(), "GET", "/health").status_code == 200
     reply = ask(Service(unwell="it is being loaded"), "GET", "/health")
     assert "being loaded" in error(reply, 503)["message"]

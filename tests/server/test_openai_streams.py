@@ -9,7 +9,7 @@ import pytest
 
 from bushel.core import TokenLogprob
 
-from .scripted import Service, Vocabulary, chat, complete, events, failing, playing, said
+from .scripted_service import Service, Vocabulary, chat, complete, events, failing, playing, said
 
 WORDS = playing([said("Good ")], [said("day")], [said("!", finish="stop")])
 ID = "0" * 31 + "1"
@@ -82,7 +82,7 @@ def test_a_whole_chat_reply_is_the_fold_of_the_stream() -> None:
 
 
 def test_text_of_any_script_arrives_unharmed() -> None:
-    """B20."""
+    """Emoji, quotes, newlines and control characters, streamed and whole. B20."""
     text = 'Ä🍎 "quoted"\n\\ data: [DONE]\u2028\x00'
     service = Service(playing([said(text, finish="length")]))
     assert chat(service).json()["choices"][0]["message"]["content"] == text
@@ -130,7 +130,7 @@ def test_three_choices_interleave_and_each_ends_once() -> None:
 
 
 def test_held_back_tokens_send_no_chunk() -> None:
-    """B22: what may begin a stop string is not shown yet."""
+    """What may begin a stop string is not shown yet. B22."""
     steps = playing([said("", tokens=2)], [said("ok", finish="stop")])
     chunks = events(chat(Service(steps), stream=True).text)
     assert contents(chunks) == ["", "ok"]
@@ -149,7 +149,7 @@ def test_an_error_before_the_stream_is_a_plain_answer() -> None:
 
 @pytest.mark.parametrize("api", [chat, complete])
 def test_an_error_in_the_stream_is_an_event_and_no_success(api: Any) -> None:
-    """B48a."""
+    """The last event is the error; no finish reason and no [DONE] comes. B48a."""
     steps = playing([said("Good ")], failing(503, "engine_restarted"))
     reply = api(Service(steps), stream=True)
     *_, before, last = events(reply.text)

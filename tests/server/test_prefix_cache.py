@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.serving import FEW, Server, serving, until
+from tests.server.server_process import FEW, Server, serving, until
 from tests.server.test_metrics import samples
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -201,7 +201,7 @@ def test_the_budget_that_was_given_is_the_one_that_holds() -> None:
 
 
 def test_files_outlive_the_server_until_they_are_cleared(tmp_path: Path) -> None:
-    """B46, as a user has it."""
+    """A prompt is reused after a restart, and not after the cache was cleared. B46."""
     text = fresh()
     flags = (*FEW, "--cache-dir", str(tmp_path / "kept"), "--cache-disk", "200MB")
     with serving(*flags) as server:

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 import bushel
-from tests.server.serving import FEW, PATIENCE, Server, alive, children, serving, until
+from tests.server.server_process import FEW, PATIENCE, Server, alive, children, serving, until
 
 HELLO = {"prompt": "a", "max_tokens": 2}
 TINY = Path(str(bushel.__file__)).parent / "tiny"

@@ -11,8 +11,8 @@ import openai
 import pytest
 
 from tests.drawings import see
-from tests.llm.asking import image, text
-from tests.server.asking import (
+from tests.llm.request_builders import image, text
+from tests.server.compare_with_llm import (
     BOUND,
     MODEL,
     WAYS,
@@ -113,7 +113,7 @@ def test_a_plain_picture_is_seen(caller: Caller) -> None:
 def test_a_request_of_nothing_but_messages_is_answered(
     caller: Caller, reference: Reference, way: str
 ) -> None:
-    """The model's own defaults apply (B31), and no log-probabilities come unasked."""
+    """The model's own defaults apply, and no log-probabilities come unasked. B31."""
     got = caller.chat(SUM, way)
     assert got.choices[0].tokens == []
     assert_same(got, reference.chat(SUM))

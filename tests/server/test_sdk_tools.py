@@ -9,7 +9,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from tests.server.serving import Server
+from tests.server.server_process import Server
 
 WEATHER: dict[str, Any] = {
     "type": "function",
@@ -49,7 +49,7 @@ def ask(client: openai.OpenAI, messages: list[dict[str, Any]], **more: Any) -> A
 
 
 def test_a_tool_is_called_and_its_result_answered(client: openai.OpenAI) -> None:
-    """B18, B23: the history of the second request is what the first one gave."""
+    """The history of the second request is what the first one gave. B18, B23."""
     first = ask(client, QUESTION, tools=[WEATHER, ADD]).choices[0]
     assert first.finish_reason == "tool_calls"
     assert first.message.content is None
@@ -64,7 +64,7 @@ def test_a_tool_is_called_and_its_result_answered(client: openai.OpenAI) -> None
 
 
 def test_the_streaming_helper_gives_the_same_call(client: openai.OpenAI) -> None:
-    """B23, with nothing of the markup in the content."""
+    """Nothing of the markup is in the content. B23."""
     with client.chat.completions.stream(
         model="bushel:tiny", messages=QUESTION, tools=[WEATHER], temperature=0, max_tokens=200
     ) as stream:  # type: ignore[call-overload]
@@ -95,7 +95,7 @@ def test_a_tool_that_is_required_is_called_whatever_was_asked(client: openai.Ope
 
 
 def test_thoughts_come_apart_from_the_answer(client: openai.OpenAI) -> None:
-    """B29."""
+    """Reasoning is a field of its own when it is asked for, and absent when not. B29."""
     sums = [{"role": "user", "content": "What is 3 + 4?"}]
     kwargs = {"chat_template_kwargs": {"enable_thinking": True}}
     for more in (kwargs, {"enable_thinking": True}, {"reasoning": {"enabled": True}}):

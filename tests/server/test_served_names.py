@@ -8,9 +8,9 @@ from typing import Any
 import openai
 import pytest
 
-from tests.server.asking import FORMS, Caller, Reference, assert_same, user
+from tests.server.compare_with_llm import FORMS, Caller, Reference, assert_same, user
 from tests.server.conftest import KEY, SHORT
-from tests.server.serving import Server
+from tests.server.server_process import Server
 
 SUM = user("What is 3 + 4?")
 STORY = user("Tell me a story.")

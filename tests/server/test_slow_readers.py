@@ -17,9 +17,9 @@ from bushel.core.wire import Submit
 from bushel.server.options import Limits
 from bushel.server.request_record import Record
 from bushel.server.ticket import SLICE_TOKENS, Live, Ticket
-from tests.server.hostile import CHAT
-from tests.server.scripted import Service, ask, options, said
-from tests.server.serving import FEW, PATIENCE, Server, serving, until
+from tests.server.hostile_requests import CHAT
+from tests.server.scripted_service import Service, ask, options, said
+from tests.server.server_process import FEW, PATIENCE, Server, serving, until
 from tests.server.test_hostile_loop import CPU, away
 
 CHOICES, TOKENS, LIKELY = 16, 400, 20
@@ -62,7 +62,7 @@ def late_read(server: Server, body: dict[str, Any]) -> bytes:
 
 
 def test_what_a_slow_reader_left_is_folded_without_keeping_others_waiting(server: Server) -> None:
-    """Nothing of it is lost either. B66."""
+    """Nothing of it is lost either. B67."""
     got = late_read(server, {**ASKED, "stream": True})
     assert b"data: [DONE]" in got
     assert got.count(b'"top_logprobs"') == CHOICES * TOKENS

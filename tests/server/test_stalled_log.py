@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from bushel.server.log_queue import LogQueue
-from tests.server.serving import FEW, PATIENCE, children, free_port, until
+from tests.server.server_process import FEW, PATIENCE, children, free_port, until
 from tests.server.test_metrics import samples
 
 DROPPED = "bushel:log_lines_dropped_total"
@@ -70,7 +70,7 @@ def unread() -> Iterator[Unread]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pipes of a chosen size, and /proc")
 def test_a_log_that_nobody_reads_stops_neither_the_server_nor_its_children(unread: Unread) -> None:
-    """And what waited is there when somebody reads it after all. B66."""
+    """What waited is there when somebody reads it after all. B69."""
     until(unread.ready, "it serves, though its pipe may be full already")
     for at in range(6):  # 4 kB of log each
         body = {"prompt": f"number {at} " + "x" * 400, "stop": ["y" * 400] * 8, "max_tokens": 1}

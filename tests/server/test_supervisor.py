@@ -15,7 +15,7 @@ import pytest
 from bushel.core.options import EngineOptions
 from bushel.core.wire import Beat, FromEngine, Progress, Ready
 from bushel.server.supervisor import Supervisor
-from tests.server.serving import FEW, PATIENCE, Server, serving, until
+from tests.server.server_process import FEW, PATIENCE, Server, serving, until
 
 
 class Nobody:
@@ -105,7 +105,7 @@ def test_a_front_that_was_stopped_does_not_blame_its_engine(server: Server) -> N
 
 
 def test_beyond_the_queue_limit_a_client_is_told_to_come_back(server: Server) -> None:
-    """B51"""
+    """A 429 with `Retry-After`, while others run and wait. B51."""
     long = {"prompt": "a", "max_tokens": 20_000, "ignore_eos": True}
 
     async def crowd() -> httpx.Response:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.drawings import see
-from tests.llm.asking import image, text
-from tests.server.asking import FORMS, Caller, Heard, Reference, assert_same, user
+from tests.llm.request_builders import image, text
+from tests.server.compare_with_llm import FORMS, Caller, Heard, Reference, assert_same, user
 
 BROKEN = "\ufffd"
 PLAIN: dict[str, Any] = {"temperature": 0, "max_tokens": 24, "logprobs": True, "top_logprobs": 0}

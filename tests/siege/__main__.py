@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import bushel
-from tests.server.hostile import KEY, Listener, media_folder
-from tests.server.serving import alive, free_port
+from tests.server.hostile_requests import KEY, Listener, media_folder
+from tests.server.server_process import alive, free_port
 from tests.siege.attackers import Attacker, attack, cases
 from tests.siege.clients import Asker, client
 from tests.siege.exchange import Broken, Choices, Exchange

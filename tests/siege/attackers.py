@@ -13,8 +13,8 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tests.server.hostile import KEY, Raw, Sent, head, leaks
-from tests.server.threats import ROWS, Case
+from tests.server.hostile_requests import KEY, Raw, Sent, head, leaks
+from tests.server.threat_table import ROWS, Case
 from tests.siege.exchange import PATIENCE, Broken, Exchange
 from tests.siege.tally import Tally
 

@@ -22,14 +22,14 @@ from bushel.chat.template.inline_calls import with_writer, writer_of
 from bushel.chat.template.template_probe import abilities_of
 from bushel.core import RequestError
 from bushel.core.options import ChatOptions
+from tests.chat.conversations import common
 from tests.chat.corpus.bodies import NAMES, OWN, conversation
 from tests.chat.corpus.marks import Marked, marked
-from tests.chat.talks import common
 from tests.chat.templates import ALL, MADE, templated
 
 pytestmark = pytest.mark.corpus
 
-EVERY = os.environ.get("BUSHEL_FAMILIES") == "all"
+EVERY = os.environ.get("BUSHEL_TEST_FAMILIES") == "all"
 # Of the pairs that are not all ours, one in so many.
 _ONE_IN = 1 if EVERY else 8
 _ENDING = 48  # characters that a template writes otherwise where nothing follows
@@ -122,7 +122,7 @@ PAIRS = [(template, body) for template in ALL for body in NAMES if picked(templa
 
 @pytest.mark.parametrize("template", [*ALL])
 def test_nothing_that_a_client_says_is_lost(template: str) -> None:
-    """B14, B18: each text, call, value and result stands in the prompt once, and in its place."""
+    """Each text, call, value and result stands in the prompt once, and in its place. B14, B18."""
     host = templated(template)
     can = abilities(template)
     for body in (body for it, body in PAIRS if it == template):
@@ -212,7 +212,7 @@ def test_recorded_turns_go_on() -> None:
 
 @pytest.mark.parametrize("template", [*ALL])
 def test_the_next_turn_begins_with_this_one(template: str) -> None:
-    """B13, B19: also where system messages come later, and where tools are found on the way."""
+    """Also where system messages come later, and where tools are found on the way. B13, B19."""
     host = templated(template)
     for name in TURNS:
         if not picked(template, name) or template in REWRITE:

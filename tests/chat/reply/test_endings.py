@@ -6,7 +6,7 @@ import pytest
 
 from bushel.chat.reply.reader import Reader
 from bushel.core import CallBegin, CallEnd, CallPart, ReplyFormat, TextDelta
-from tests.chat.reply.replies import TOOLS, read
+from tests.chat.reply.sample_replies import TOOLS, read
 
 CALL = '<tool_call>{"name": "read", "arguments": {"path": "a.txt"}}</tool_call>'
 
@@ -26,14 +26,14 @@ CALL = '<tool_call>{"name": "read", "arguments": {"path": "a.txt"}}</tool_call>'
 def test_the_finish_reason_says_calls_where_there_are_any(
     reply: str, finish: str, reason: str
 ) -> None:
-    """B23, B24."""
+    """A client reads `tool_calls`, unless the limit cut the reply or none was made. B23, B24."""
     reader = Reader(ReplyFormat("hermes"), TOOLS)
     read(reader, [reply])
     assert reader.reason(finish) == reason  # type: ignore[arg-type]
 
 
 def test_arguments_stream_as_they_are_generated() -> None:
-    """B23."""
+    """A client has the name and each piece of the arguments when the model has said it. B23."""
     reader = Reader(ReplyFormat("hermes"), TOOLS)
     assert reader.feed('<tool_call>{"name": "read"') == [CallBegin(0, "read")]
     assert reader.feed(', "arguments": {"pa') == [CallPart(0, '{"pa')]
@@ -44,7 +44,7 @@ def test_arguments_stream_as_they_are_generated() -> None:
 
 
 def test_string_parameters_stream_as_they_are_generated() -> None:
-    """B23."""
+    """A long string in XML arrives piece by piece, as JSON. B23."""
     reader = Reader(ReplyFormat("xml"), TOOLS)
     reader.feed("<function=write_file><parameter=text>")
     assert reader.feed('a "') == [CallPart(0, '{"text": "a \\"')]
@@ -53,7 +53,7 @@ def test_string_parameters_stream_as_they_are_generated() -> None:
 
 
 def test_a_call_that_is_cut_off_is_told_as_such() -> None:
-    """B24."""
+    """A client gets the arguments as far as they came, and `length`. B24."""
     reader = Reader(ReplyFormat("hermes"), TOOLS)
     said = read(reader, [CALL[:-16]])
     (call,) = said.calls
@@ -62,14 +62,14 @@ def test_a_call_that_is_cut_off_is_told_as_such() -> None:
 
 
 def test_arguments_that_are_not_json_do_not_count_as_complete() -> None:
-    """B24."""
+    """The call is told, as an incomplete one, and nothing of it is content. B24."""
     said = read(Reader(ReplyFormat("hermes"), TOOLS), [CALL.replace('"a.txt"', "a.txt")])
     assert [call.complete for call in said.calls] == [False]
     assert said.text == ""
 
 
 def test_a_broken_call_does_not_hide_what_follows() -> None:
-    """B24: the text behind it is said."""
+    """The text behind it is said. B24."""
     reply = '<tool_call>{"name": "read", oh no, sorry.'
     reader = Reader(ReplyFormat("hermes"), TOOLS)
     deltas = [*reader.feed(reply), *reader.finish()]

@@ -1,4 +1,4 @@
-"""Calls in the formats of many models, with arguments of every kind (B24–B27)."""
+"""Calls in the formats of many models, with arguments of every kind (B24, B25, B26, B27)."""
 
 # DeepSeek's bars are wide ones.
 # ruff: noqa: RUF001
@@ -21,13 +21,13 @@ from bushel.chat.reply.pick_format import pick_style
 from bushel.chat.reply.reader import Reader
 from bushel.chat.tool_parsers.registry import MORE
 from bushel.core import ReplyFormat
-from tests.chat.reply import replies_more
-from tests.chat.reply.replies import EXAMPLES, Example, Said, read
+from tests.chat.reply import more_sample_replies
+from tests.chat.reply.sample_replies import EXAMPLES, Example, Said, read
 from tests.chat.templates import REAL
 
 pytestmark = pytest.mark.corpus
 
-assert replies_more  # its examples are among the others
+assert more_sample_replies  # its examples are among the others
 NAMES = {format.name for format in MORE}
 MINE = [example for example in EXAMPLES if example.tools in NAMES]
 
@@ -215,7 +215,7 @@ def found(said: Said) -> Calls:
 @settings(max_examples=30, deadline=None)
 @given(made=calls, places=st.lists(st.integers(0, 3000), max_size=6))
 def test_arguments_arrive_as_they_were_meant(writer: str, made: Calls, places: list[int]) -> None:
-    """B25, B26: braces, quotes, escapes and newlines inside values, however the text is cut."""
+    """Braces, quotes, escapes and newlines inside values, however the text is cut. B25, B26."""
     tools, write = WRITERS[writer]
     text = write(made)
     edges = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
@@ -229,7 +229,7 @@ def test_arguments_arrive_as_they_were_meant(writer: str, made: Calls, places: l
 @settings(max_examples=10, deadline=None)
 @given(made=calls, place=st.integers(0, 3000))
 def test_a_call_that_is_cut_off_is_not_made_valid(writer: str, made: Calls, place: int) -> None:
-    """B24: the arguments are a beginning of the whole ones, and complete only if they are whole."""
+    """The arguments are a beginning of the whole ones, and complete only if they are whole. B24."""
     tools, write = WRITERS[writer]
     text = write(made)
     whole = read(reader(tools), [text])
@@ -241,7 +241,7 @@ def test_a_call_that_is_cut_off_is_not_made_valid(writer: str, made: Calls, plac
 
 @pytest.mark.parametrize("example", MINE, ids=str)
 def test_a_call_of_a_tool_that_was_not_offered_is_text(example: Example) -> None:
-    """B27: as it was generated, to the last marker, and wherever the reply ends."""
+    """As it was generated, to the last marker, and wherever the reply ends. B27."""
     offered = {"other": SCHEMA}
     assert read(reader(example.tools, offered), [example.reply]).text == example.reply
     for place in range(0, len(example.reply), 7):
@@ -266,7 +266,7 @@ def test_a_call_of_a_tool_that_was_not_offered_is_text(example: Example) -> None
     ids=lambda value: value[:20],
 )  # fmt: skip
 def test_endless_repetition_is_read_to_its_end(tools: str, reply: str) -> None:
-    """B24: a model that goes round in circles makes no call that looks valid."""
+    """A model that goes round in circles makes no call that looks valid. B24."""
     said = read(reader(tools), [reply[at : at + 1000] for at in range(0, len(reply), 1000)])
     assert not any(call.complete for call in said.calls)
 
@@ -274,7 +274,7 @@ def test_endless_repetition_is_read_to_its_end(tools: str, reply: str) -> None:
 @pytest.mark.parametrize("writer", ["deepseek", "kimi", "harmony"])
 @pytest.mark.parametrize("closed", [True, False])
 def test_arguments_that_are_not_closed_end_at_the_next_marker(writer: str, closed: bool) -> None:
-    """B24: they do not swallow what comes behind them; the same text with its brace is whole."""
+    """They do not swallow what comes behind them; the same text with its brace is whole. B24."""
     tools, write = WRITERS[writer]
     text = write([("read", {"path": "}"}), ("read", {"path": "b"})])
     text = text if closed else text.replace('"}"}', '"}"', 1)
@@ -312,7 +312,7 @@ tame_calls = st.lists(
 @settings(max_examples=20, deadline=None)
 @given(made=tame_calls)
 def test_calls_are_those_that_the_library_finds(writer: str, made: Calls) -> None:
-    """B25, against mlx-lm's own parsers, which read a section when it is complete."""
+    """They are those of mlx-lm's own parsers, which read a section when it is complete. B25."""
     library = importlib.import_module(f"mlx_lm.tool_parsers.{PARSERS[writer]}")
     tools, write = WRITERS[writer]
     offered = [{"type": "function", "function": {"name": "read", "parameters": SCHEMA}}]
@@ -399,7 +399,7 @@ def corpus() -> list[Written]:
 @settings(max_examples=8, deadline=None)
 @given(made=st.lists(st.tuples(st.just("read"), arguments), min_size=1, max_size=2))
 def test_what_a_template_writes_for_calls_is_read_as_those_calls(made: Calls) -> None:
-    """B18, B25: models write calls the way their templates write them."""
+    """Models write calls the way their templates write them. B18, B25."""
     for form in corpus():
         meant = made[:1] if form.tools in SINGLE else made
         assert found(read(reader(form.tools), [form.render(meant)])) == meant, form.name
@@ -407,6 +407,6 @@ def test_what_a_template_writes_for_calls_is_read_as_those_calls(made: Calls) ->
 
 @pytest.mark.skipif(len(REAL) < 100, reason="not the whole folder of real templates")
 def test_real_templates_of_most_formats_are_read() -> None:
-    """B25: the test above has something to test."""
+    """The test above has something to test. B25."""
     read_here = {form.tools for form in corpus()}
     assert read_here >= {*NAMES, "harmony"} - {*OTHERWISE, "longcat"}

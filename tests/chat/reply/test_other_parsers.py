@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.chat.reply.replies import EXAMPLES, TOOLS, Example, read
+from tests.chat.reply.sample_replies import EXAMPLES, TOOLS, Example, read
 
 DECLARED = [
     {"type": "function", "function": {"name": name, "parameters": schema}}
@@ -24,7 +24,7 @@ PARSERS = {
 
 @pytest.mark.parametrize("example", [it for it in EXAMPLES if str(it) in PARSERS], ids=str)
 def test_a_call_reads_as_another_parser_reads_it(example: Example) -> None:
-    """B25."""
+    """Name and arguments are those that mlx-lm finds in the same reply. B25."""
     parser: Any = importlib.import_module(f"mlx_lm.tool_parsers.{PARSERS[str(example)]}")
     inside = example.reply.split(parser.tool_call_start)[-1]
     inside = inside.rpartition(parser.tool_call_end)[0] or inside

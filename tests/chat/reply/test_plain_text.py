@@ -11,7 +11,7 @@ from bushel.chat.reply.reader import Reader
 from bushel.chat.reply.thinking_formats import FORMS
 from bushel.chat.tool_parsers import FORMATS
 from bushel.core import ReplyFormat, TextDelta
-from tests.chat.reply.replies import TOOLS, read
+from tests.chat.reply.sample_replies import TOOLS, read
 
 names = st.sampled_from(sorted(FORMATS))
 forms = st.sampled_from(sorted({"", *FORMS} - {"harmony"}))
@@ -24,7 +24,7 @@ _BROKEN = ["<", "<tool", "<tool_call", "</tool_call>", "<|", "|>", "{", "}", "["
 def test_text_without_markers_comes_out_as_it_went_in(
     tools: str, thinking: str, text: str, places: list[int]
 ) -> None:
-    """B28."""
+    """Plain text is content, to the letter, whatever formats are looked for. B28."""
     edges = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
     pieces = [text[a:b] for a, b in itertools.pairwise(edges)]
     found = read(Reader(ReplyFormat(tools, thinking), TOOLS), pieces)
@@ -34,7 +34,7 @@ def test_text_without_markers_comes_out_as_it_went_in(
 @settings(deadline=None)
 @given(names, st.lists(st.sampled_from([*_BROKEN, "a", " ", "\n", "read", '"name"'])))
 def test_text_that_looks_like_markup_is_text(tools: str, pieces: list[str]) -> None:
-    """B27: fragments of markers are held back, and released."""
+    """Fragments of markers are held back, and released. B27."""
     found = read(Reader(ReplyFormat(tools, "think"), TOOLS), pieces)
     assert (found.text, found.calls) == ("".join(pieces), [])
 
@@ -44,7 +44,7 @@ def test_text_that_looks_like_markup_is_text(tools: str, pieces: list[str]) -> N
     names, st.lists(st.sampled_from([*_BROKEN, "<tool_call>", '{"name": "read", "arguments": {']))
 )
 def test_without_offered_tools_nothing_is_looked_for(tools: str, pieces: list[str]) -> None:
-    """B27: an agent that puts its tools into the prompt gets its own tags untouched."""
+    """An agent that puts its tools into the prompt gets its own tags untouched. B27."""
     reader = Reader(ReplyFormat(tools), {})
     assert [delta for piece in pieces for delta in reader.feed(piece)] == [
         TextDelta(piece) for piece in pieces
@@ -53,14 +53,14 @@ def test_without_offered_tools_nothing_is_looked_for(tools: str, pieces: list[st
 
 
 def test_the_same_text_is_a_call_when_its_tool_is_offered() -> None:
-    """B27; the control of the tests above."""
+    """The control of the tests above. B27."""
     reply = '<tool_call>{"name": "read", "arguments": {}}</tool_call>'
     assert read(Reader(ReplyFormat("hermes"), {}), [reply]).text == reply
     assert read(Reader(ReplyFormat("hermes"), TOOLS), [reply]).calls
 
 
 def test_text_arrives_at_once_and_a_possible_marker_when_it_is_none() -> None:
-    """B28."""
+    """Only what may begin a marker waits, until it cannot. B28."""
     reader = Reader(ReplyFormat("hermes", "think"), TOOLS)
     assert reader.feed("Hello") == [TextDelta("Hello")]
     assert reader.feed(" <tool") == []
@@ -70,6 +70,6 @@ def test_text_arrives_at_once_and_a_possible_marker_when_it_is_none() -> None:
 
 
 def test_special_tokens_of_calls_are_no_text_without_tools() -> None:
-    """B21."""
+    """A client that offered no tools sees no marker of calls. B21."""
     reply_format = ReplyFormat("llama", "", ((1, "<|python_tag|>"),))
     assert read(Reader(reply_format, {}), ["<|python", "_tag|>1 + 1"]).text == "1 + 1"

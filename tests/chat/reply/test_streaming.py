@@ -1,4 +1,4 @@
-"""Replies in pieces say what they say whole (B23–B27, B29)."""
+"""Replies in pieces say what they say whole (B23, B24, B25, B26, B27, B29)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.chat.reply import replies_more
-from tests.chat.reply.replies import EXAMPLES, Example, Said, read
+from tests.chat.reply import more_sample_replies
+from tests.chat.reply.sample_replies import EXAMPLES, Example, Said, read
 
-assert replies_more  # its examples are among the others
+assert more_sample_replies  # its examples are among the others
 
 each = pytest.mark.parametrize("example", EXAMPLES, ids=str)
 
@@ -23,7 +23,7 @@ def cut(text: str, places: list[int]) -> list[str]:
 
 @each
 def test_a_reply_says_its_text_thoughts_and_calls(example: Example) -> None:
-    """B23, B25, B26, B27, B29."""
+    """Text, thoughts and calls are told apart, in every format. B23, B25, B26, B27, B29."""
     found = read(example.reader(), [example.reply])
     assert found.text == example.text
     assert found.thoughts == example.thoughts
@@ -33,13 +33,13 @@ def test_a_reply_says_its_text_thoughts_and_calls(example: Example) -> None:
 
 @each
 def test_one_character_at_a_time(example: Example) -> None:
-    """B23: markers split over deltas."""
+    """Markers that are split over many pieces are found. B23."""
     assert read(example.reader(), example.reply) == read(example.reader(), [example.reply])
 
 
 @each
 def test_two_pieces_at_every_place(example: Example) -> None:
-    """B23."""
+    """A reply says the same wherever it is cut in two. B23."""
     whole = read(example.reader(), [example.reply])
     for place in range(1, len(example.reply)):
         assert read(example.reader(), cut(example.reply, [place])) == whole, place
@@ -49,14 +49,14 @@ def test_two_pieces_at_every_place(example: Example) -> None:
 @settings(max_examples=20, deadline=None)
 @given(places=st.lists(st.integers(0, 2000), max_size=12))
 def test_any_pieces(example: Example, places: list[int]) -> None:
-    """B23."""
+    """A reply says the same in any number of pieces. B23."""
     whole = read(example.reader(), [example.reply])
     assert read(example.reader(), cut(example.reply, places)) == whole
 
 
 @each
 def test_a_reply_that_is_cut_off_has_no_more_than_was_said(example: Example) -> None:
-    """B24: at every place, in one piece or in many; nothing is added to what was generated."""
+    """At every place, in one piece or in many; nothing is added to what was generated. B24."""
     whole = read(example.reader(), [example.reply])
     for place in range(len(example.reply)):
         said = example.reply[:place]

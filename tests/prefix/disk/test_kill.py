@@ -1,6 +1,6 @@
 """kill -9 at any moment of writing costs nothing that was complete, and leaves nothing else.
 
-BUSHEL_KILLS sets how often, in eighties.
+BUSHEL_TEST_KILLS sets how often, in eighties.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-KILLS = 80 * int(os.environ.get("BUSHEL_KILLS", "1"))
+KILLS = 80 * int(os.environ.get("BUSHEL_TEST_KILLS", "1"))
 ROOT = Path(__file__).parents[3]
 
 
 def killing(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tests.prefix.disk.killing", *map(str, arguments)],
+        [sys.executable, "-m", "tests.prefix.disk.killed_writer", *map(str, arguments)],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -17,8 +17,8 @@ from bushel.core import RequestError
 from bushel.server.anthropic.conversation import conversation_of
 from bushel.server.app import create_app
 from tests import corpus
-from tests.server.anthropic.asking import TOOL, post
-from tests.server.scripted import Service, run
+from tests.server.anthropic.messages_client import TOOL, post
+from tests.server.scripted_service import Service, run
 
 CALL = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "a"}}
 CALLED = {"id": "toolu_1", "type": "function"} | {
@@ -53,13 +53,13 @@ def result(content: Any = None, **more: Any) -> dict[str, Any]:
     "system", ["Be brief.", [block("Be brief.")], [block("Be brief.", cache_control={"a": 1})]]
 )
 def test_a_system_prompt_is_the_same_as_text_and_as_blocks(system: Any) -> None:
-    """B12: clients alternate between the forms, and move their cache marks."""
+    """Clients alternate between the forms, and move their cache marks. B12."""
     first, _ = turns(message("user", "Hi"), system=system)
     assert first == {"role": "system", "content": "Be brief."}
 
 
 def test_the_billing_block_is_where_it_is_looked_for() -> None:
-    """B19."""
+    """A system prompt is the same with and without Claude Code's header. B19."""
     header = "x-anthropic-billing-header: cc_version=2.1.325.669; cc_entrypoint=sdk-cli;"
     said = turns(message("user", "Hi"), system=[block(header), block("Be brief."), block("Now.")])
     plain = turns(message("user", "Hi"), system=[block("Be brief."), block("Now.")])
@@ -68,7 +68,7 @@ def test_the_billing_block_is_where_it_is_looked_for() -> None:
 
 
 def test_a_system_message_stays_where_it_is() -> None:
-    """B13: agents put them after the first question, and between later ones."""
+    """Agents put them after the first question, and between later ones. B13."""
     found = turns(
         message("user", "Hi"),
         message("system", "One."),
@@ -119,7 +119,7 @@ def test_documents_and_search_results_are_text() -> None:
 
 
 def test_calls_results_and_what_is_said_with_them_keep_their_order() -> None:
-    """B18: results answer the calls before them; text beside them comes after."""
+    """Results answer the calls before them; text beside them comes after. B18."""
     second = {**CALL, "id": "toolu_2"}
     found = turns(
         message("user", "Look."),
@@ -160,7 +160,7 @@ def test_a_result_may_have_any_form(given: Any, expected: Any) -> None:
 
 
 def test_thoughts_are_kept_and_signatures_of_others_are_not() -> None:
-    """B29."""
+    """Thoughts come back to the model; sealed ones of others are left out. B29."""
     thought = {"type": "thinking", "thinking": "Hm.", "signature": "c3R1Yg=="}
     sealed = {"type": "redacted_thinking", "data": "AAAA"}
     _, turn = turns(message("user", "Hi"), message("assistant", thought, sealed, CALL))
@@ -301,7 +301,7 @@ def test_an_answer_may_be_held_to_a_schema() -> None:
     ],
 )
 def test_what_cannot_be_said_is_refused_by_its_place(body: dict[str, Any], place: str) -> None:
-    """B17."""
+    """A client gets a 400 that says which field or block is wrong. B17."""
     with pytest.raises(RequestError) as caught:
         conversation_of({"messages": [message("user", "Hi")], **body})
     assert caught.value.param == place
@@ -359,7 +359,7 @@ _FIELDS = ("system", "tools", "tool_choice", "thinking", "output_config", "outpu
     st.dictionaries(st.sampled_from(_FIELDS), json_values(), max_size=3),
 )
 def test_any_body_is_understood_or_refused(messages: list[Any], more: dict[str, Any]) -> None:
-    """B17, B48: nothing else can happen to it, and what is understood can travel."""
+    """Nothing else can happen to it, and what is understood can travel. B17, B48."""
     try:
         said = conversation_of({"messages": messages, **more})
     except RequestError:
@@ -400,7 +400,7 @@ def test_every_recorded_body_is_accepted_but_for_threads() -> None:
 @pytest.mark.skipif(corpus.FOLDER is None, reason=corpus.MISSING)
 @pytest.mark.parametrize("name", ["claude-code_messages", "claude-code_messages-sonnetname"])
 def test_the_second_turn_of_an_agent_extends_the_first(name: str) -> None:
-    """B34, B12: though what was a list is a string by then."""
+    """Though what was a list is a string by then. B34, B12."""
     bodies = [
         json.loads(path.read_text())["body"]
         for at in (1, 2)

@@ -10,8 +10,8 @@ import pytest
 from bushel.core import ContextLengthError
 from bushel.server.errors import ApiError
 from bushel.server.options import Limits
-from tests.server.anthropic.asking import HELLO, TOOL, post
-from tests.server.scripted import (
+from tests.server.anthropic.messages_client import HELLO, TOOL, post
+from tests.server.scripted_service import (
     PATIENCE,
     Service,
     ask,
@@ -59,7 +59,7 @@ def test_every_error_has_the_type_of_its_status(status: int, kind: str, stream: 
 
 @pytest.mark.parametrize("at_least", [True, False])
 def test_a_prompt_that_is_too_long_is_told_in_the_words_clients_look_for(at_least: bool) -> None:
-    """B50."""
+    """Says "prompt is too long", with both numbers, as Anthropic's API says it. B50."""
     error = ApiError.of(ContextLengthError(5000, 4096, at_least=at_least))
     reply = post(refusing(error))
     assert reply.status_code == 400
@@ -105,7 +105,7 @@ def test_threads_are_refused_so_that_clients_go_on_without(thread: Any, path: st
     ],
 )
 def test_a_wrong_field_is_a_400_that_names_it(field: str, value: Any) -> None:
-    """B48."""
+    """An invalid_request_error, with the field in its message. B48."""
     reply = post(Service(), **{field: value})
     assert reply.status_code == 400
     assert detail(reply)["type"] == "invalid_request_error"

@@ -13,9 +13,9 @@ import pytest
 from pydantic import BaseModel
 
 from tests.drawings import see
-from tests.server.asking import MODEL, Reference
+from tests.server.compare_with_llm import MODEL, Reference
 from tests.server.conftest import KEY, SHORT
-from tests.server.serving import Server
+from tests.server.server_process import Server
 
 SUM: list[Any] = [{"role": "user", "content": "What is 3 + 4?"}]
 OSLO: list[Any] = [{"role": "user", "content": "What is the weather in Oslo?"}]
@@ -84,7 +84,7 @@ def prompt_of(usage: Any) -> int:
 
 
 def test_a_message_is_what_the_model_says(claude: Caller, reference: Reference) -> None:
-    """B14: the system prompt and all turns."""
+    """The system prompt and all turns. B14."""
     turns: list[Any] = [
         {"role": "user", "content": "My name is Ada."},
         {"role": "assistant", "content": [{"type": "text", "text": "Good morning, Ada."}]},
@@ -124,7 +124,7 @@ def test_several_clients_may_ask_at_once(tiny: Server) -> None:
 
 
 def test_a_reply_ends_at_a_stop_sequence_or_the_limit(claude: Caller) -> None:
-    """B22."""
+    """The message names the sequence that ended it, or `max_tokens`. B22."""
     for ask in (claude.ask, claude.stream):
         stopped = ask(SUM, stop_sequences=["="])
         assert (text(stopped), stopped.stop_reason, stopped.stop_sequence) == (
@@ -134,7 +134,7 @@ def test_a_reply_ends_at_a_stop_sequence_or_the_limit(claude: Caller) -> None:
 
 
 def test_far_too_many_tokens_may_be_asked_for(claude: Caller) -> None:
-    """B50."""
+    """128,000 tokens are no error; the answer is as long as it is. B50."""
     assert text(claude.stream(SUM, max_tokens=128_000)) == "3 + 4 = 7"
 
 
@@ -144,7 +144,7 @@ def test_a_reply_goes_on_where_the_client_began_it(claude: Caller) -> None:
 
 
 def test_thoughts_come_as_blocks_of_their_own_when_asked_for(claude: Caller) -> None:
-    """B29."""
+    """Signed, and empty where the client wants them omitted. B29."""
     for ask in (claude.ask, claude.stream):
         got = ask(SUM, thinking={"type": "enabled", "budget_tokens": 1024})
         thought, said = got.content
@@ -187,7 +187,7 @@ def test_a_picture_is_seen_in_a_message_and_in_a_result(claude: Caller) -> None:
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_tool_is_called_and_its_result_answered(claude: Caller, streamed: bool) -> None:
-    """B18, B23: the history of the second request is what the first one gave."""
+    """The history of the second request is what the first one gave. B18, B23."""
     ask = claude.stream if streamed else claude.ask
     first = ask(OSLO, tools=[WEATHER, ADD])
     assert first.stop_reason == "tool_use"
@@ -220,7 +220,7 @@ def test_a_choice_among_tools_is_obeyed(claude: Caller) -> None:
 
 
 def test_a_call_that_the_limit_cuts_off_is_told_as_such(claude: Caller) -> None:
-    """B24."""
+    """The call is there, with `max_tokens`, and its input is not the whole one. B24."""
     for ask in (claude.ask, claude.stream):
         got = ask(OSLO, tools=[WEATHER], max_tokens=12)
         assert got.stop_reason == "max_tokens"
@@ -294,7 +294,7 @@ def test_tokens_are_counted_as_they_are_used(claude: Caller) -> None:
 
 
 def test_an_agents_header_and_forms_do_not_change_the_prompt(claude: Caller) -> None:
-    """B19, B12: another number in the header, a string for a list, marks that move."""
+    """Another number in the header, a string for a list, marks that move. B19, B12."""
     system, marked = "You are an agent of few words.", {"cache_control": {"type": "ephemeral"}}
     reminder = "Today is Monday."
     first = claude.ask(
@@ -318,7 +318,7 @@ def test_an_agents_header_and_forms_do_not_change_the_prompt(claude: Caller) -> 
 
 
 def test_a_system_message_in_the_middle_extends_what_is_kept(claude: Caller) -> None:
-    """B13: earlier tokens do not change."""
+    """Earlier tokens do not change. B13."""
     turns: list[Any] = [
         {"role": "user", "content": "What is 3 + 4?"},
         {"role": "system", "content": "The codeword is marmalade."},
@@ -373,7 +373,7 @@ def test_errors_are_of_the_classes_that_the_sdk_has_for_them(claude: Caller) -> 
 
 
 def test_a_family_of_names_and_both_kinds_of_keys_are_taken(short: Server) -> None:
-    """The server is told `--model-alias`, `--api-key`, and has a short context (B50)."""
+    """The server is told `--model-alias`, `--api-key`, and has a short context. B50."""
     asked: dict[str, Any] = {"max_tokens": 1, "messages": SUM, "model": "gpt-any"}
     by_key = anthropic.Anthropic(base_url=short.url, api_key=KEY, max_retries=0)
     by_token = anthropic.Anthropic(base_url=short.url, auth_token=KEY, max_retries=0)

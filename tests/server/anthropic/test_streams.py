@@ -16,8 +16,8 @@ from bushel.core import CallBegin, CallEnd, CallPart, Delta, TextDelta, ThoughtD
 from bushel.server.anthropic.conversation import conversation_of
 from bushel.server.anthropic.signature import carried
 from bushel.server.anthropic.writer import MessageWriter
-from tests.server.anthropic.asking import named, post, put_together
-from tests.server.scripted import Service, failing, options, playing, said
+from tests.server.anthropic.messages_client import named, post, put_together
+from tests.server.scripted_service import Service, failing, options, playing, said
 
 WORDS = playing([said("Good ")], [said("day")], [said("!", finish="stop")])
 ID = "0" * 31 + "1"
@@ -87,7 +87,7 @@ def test_a_stream_is_exactly_start_blocks_delta_and_stop() -> None:
 
 
 def test_thoughts_text_and_calls_are_blocks_in_their_order() -> None:
-    """B23, B29."""
+    """A client puts together what the model said, block by block. B23, B29."""
     message = put_together(post(Service(AGENT), stream=True).text)
     assert message["content"] == [
         {"type": "thinking", "thinking": "Let me look.", "signature": "YnVzaGVs"},
@@ -107,7 +107,7 @@ def test_a_whole_reply_is_the_fold_of_the_stream(script: Any, thinking: Any) -> 
 
 
 def test_a_call_that_was_cut_off_is_told_as_such() -> None:
-    """B24: not dropped, and nothing that could be taken for arguments."""
+    """Not dropped, and nothing that could be taken for arguments. B24."""
     whole = post(Service(CUT)).json()
     assert whole["stop_reason"] == "max_tokens"
     assert whole["content"][0]["name"] == "read"
@@ -140,7 +140,7 @@ def test_thoughts_that_are_left_out_come_back_by_their_signature() -> None:
     ],
 )
 def test_every_reply_says_why_it_ended(step: Any, reason: tuple[str, str | None]) -> None:
-    """B22."""
+    """Stop reason and stop sequence are those of Anthropic's API. B22."""
     whole = post(Service(playing([step]))).json()
     assert (whole["stop_reason"], whole["stop_sequence"]) == reason
 
@@ -177,7 +177,7 @@ def test_no_tokens_at_all_may_be_asked_for() -> None:
 
 
 def test_silence_is_filled_with_pings_also_before_the_message() -> None:
-    """B54."""
+    """A client that waits gets `ping` events, and the message as ever. B54."""
 
     async def later(wait: asyncio.Event) -> None:
         await asyncio.sleep(0.1)
@@ -199,7 +199,7 @@ def test_silence_is_filled_with_pings_also_before_the_message() -> None:
 
 @pytest.mark.parametrize("before", [[], [[said("Hi")]]])
 def test_a_stream_that_fails_ends_with_an_error_and_no_stop(before: list[Any]) -> None:
-    """B48a."""
+    """The last event is an `error`, in Anthropic's form. B48a."""
     script = playing(*before, failing(503, "engine_restarted"))
     *_, (name, data) = named(post(Service(script), stream=True).text)
     assert name == "error"

@@ -10,7 +10,7 @@ import pytest
 from bushel.server.errors import ApiError
 from bushel.server.responses.conversation import conversation_of
 from bushel.server.responses.encrypted_thoughts import sealed
-from tests.server.responses.talking import LOOK, PATCH
+from tests.server.responses.scripted_replies import LOOK, PATCH
 
 
 def turns(*items: Any, **body: Any) -> list[Any]:
@@ -51,7 +51,7 @@ def test_empty_input_is_a_silent_user() -> None:
 
 
 def test_messages_come_with_and_without_a_type_and_in_all_forms_of_content() -> None:
-    """B11, B17: a text and one part of text are the same."""
+    """A text and one part of text are the same. B11, B17."""
     said = turns(
         {"role": "developer", "content": "Be brief."},
         {"type": "message", "id": "msg_1", **user([part("input_text", "One")])},
@@ -87,7 +87,7 @@ def test_files_are_taken_where_they_are_text_or_images() -> None:
 
 
 def test_what_one_reply_thought_said_and_called_is_one_turn() -> None:
-    """B18."""
+    """Items of one reply reach the template as one message, results by their calls. B18."""
     said = turns(
         user("Go"),
         {"type": "reasoning", "id": "rs_1", "summary": [part("summary_text", "Hm.")]},
@@ -132,7 +132,7 @@ THOUGHTS: dict[str, tuple[dict[str, Any], str | None]] = {
 
 @pytest.mark.parametrize("name", THOUGHTS)
 def test_thoughts_come_back_in_every_form(name: str) -> None:
-    """B29: what another server has encrypted is ignored."""
+    """What another server has encrypted is ignored. B29."""
     item, expected = THOUGHTS[name]
     said = turns(user("Go"), {"type": "reasoning", "id": "rs", **item}, called("f"))
     assert said[1].get("reasoning_content") == expected
@@ -314,7 +314,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_named_with_its_place(name: str) -> None:
-    """B17."""
+    """A 400 whose `param` is the path of the item. B17."""
     body, param = WRONG[name]
     with pytest.raises(ApiError) as raised:
         conversation_of(body)

@@ -10,9 +10,9 @@ import pytest
 from pydantic import BaseModel
 
 from tests.drawings import see
-from tests.llm.asking import data_url
-from tests.server.asking import MODEL, Caller, user
-from tests.server.serving import Server
+from tests.llm.request_builders import data_url
+from tests.server.compare_with_llm import MODEL, Caller, user
+from tests.server.server_process import Server
 
 SUM = user("What is 3 + 4?")
 GREEDY: dict[str, Any] = {"model": MODEL, "temperature": 0, "max_output_tokens": 24}
@@ -69,7 +69,7 @@ def test_a_reply_that_is_too_long_is_incomplete(create: Any) -> None:
 
 
 def test_a_conversation_goes_on_from_what_is_kept(caller: Caller, create: Any) -> None:
-    """B14, by both ways to refer to it, and as a client that keeps everything itself."""
+    """By both ways to refer to it, and as a client that keeps everything itself. B14."""
     said = [
         {"role": "system", "content": "The codeword is marmalade."},
         {"role": "user", "content": "My name is Ada."},
@@ -99,7 +99,7 @@ def test_a_conversation_goes_on_from_what_is_kept(caller: Caller, create: Any) -
 
 
 def test_a_picture_is_seen(create: Any) -> None:
-    """B7."""
+    """The model names the colour of the picture in the input. B7."""
     url = data_url(see("square", "red"))
     content = [
         {"type": "input_image", "image_url": url, "detail": "auto"},
@@ -124,7 +124,7 @@ def test_parse_gives_an_object(caller: Caller) -> None:
 
 
 def test_a_required_call_is_made_and_answered(caller: Caller, create: Any) -> None:
-    """B23: a call with arguments that fit, whole and streamed; its result is taken back."""
+    """A call with arguments that fit, whole and streamed; its result is taken back. B23."""
     asked = [{"role": "user", "content": "What is the weather in Paris?"}]
     body = {**GREEDY, "tools": [LOOK], "tool_choice": "required", "max_output_tokens": 96}
     found = create(input=asked, **body)
@@ -156,7 +156,7 @@ def test_the_warm_up_of_codex_is_answered(tiny: Server) -> None:
 
 
 def test_the_overflow_of_a_stream_is_a_failed_response(short: Server) -> None:
-    """B50."""
+    """A stream ends with `response.failed`; without streaming it is a 400. B50."""
     body = {"input": "word " * 100, "stream": True}
     headers = {"authorization": "Bearer sesame"}
     reply = short.http.post("/v1/responses", json=body, headers=headers)

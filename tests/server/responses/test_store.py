@@ -7,8 +7,8 @@ import pytest
 
 from bushel.core.delta import TextDelta
 from bushel.server.responses.store import Bounds, Kept, Store, encoded
-from tests.server.responses.talking import Talk, event, nameless
-from tests.server.scripted import Service, options
+from tests.server.responses.scripted_replies import Talk, event, nameless
+from tests.server.scripted_service import Service, options
 
 
 def kept(name: str, *texts: str, owner: str = "me", before: Kept | None = None) -> Kept:
@@ -71,7 +71,7 @@ def test_owners_do_not_see_each_other() -> None:
 
 
 def test_a_flood_of_one_owner_drops_its_own() -> None:
-    """B68: by bytes and by number; what an equal share holds is safe from everyone else."""
+    """By bytes and by number; what an equal share holds is safe from everyone else. B68."""
     size = kept("a", "x").size
     for bounds in (Bounds(entries=8), Bounds(bytes=8 * size)):
         store = Store(bounds)
@@ -167,7 +167,7 @@ def test_keys_and_salts_do_not_share_responses() -> None:
 
 
 def test_an_operator_sees_and_drops_the_responses_of_others() -> None:
-    """B68."""
+    """Another key gets a 404 for both, the operator's key does not. B68."""
     talk = Talk(Service(options=options(api_keys=("mine", "yours"), operator_keys=("root",))))
     name = talk.respond(key="mine").json()["id"]
     assert talk.ask("GET", f"/{name}", "yours").status_code == 404

@@ -21,7 +21,7 @@ from bushel.server.responses.envelope import Envelope, fields_of
 from bushel.server.responses.schema import ReasoningOptions, ResponsesRequest
 from bushel.server.responses.tools import offers_of
 from bushel.server.responses.writer import ResponseWriter
-from tests.server.responses.talking import (
+from tests.server.responses.scripted_replies import (
     LOOK,
     PATCH,
     THOUGHTFUL,
@@ -34,7 +34,7 @@ from tests.server.responses.talking import (
     steps,
     streamed,
 )
-from tests.server.scripted import (
+from tests.server.scripted_service import (
     Service,
     ask,
     failing,
@@ -66,7 +66,7 @@ def whole(*deltas: Delta, finish: str = "stop", **body: Any) -> dict[str, Any]:
 
 
 def test_a_stream_has_every_event_in_order() -> None:
-    """B23, B29: thoughts, text and calls are items of their own, each with its own events."""
+    """Thoughts, text and calls are items of their own, each with its own events. B23, B29."""
     events = tell(*THOUGHTFUL)
     text, part, item = "output_text", "content_part", "output_item"
     called = ["function_call_arguments.delta", "function_call_arguments.done", f"{item}.done"]
@@ -156,7 +156,7 @@ def writer(body: ResponsesRequest) -> ResponseWriter:
 def test_a_whole_reply_is_what_its_stream_ends_with(
     reply: tuple[list[Delta], str], summarised: bool, encrypted: bool, data: st.DataObject
 ) -> None:
-    """B20, B24: the fold of the deltas, and of the items that they tell of, in any batches."""
+    """The fold of the deltas, and of the items that they tell of, in any batches. B20, B24."""
     deltas, finish = reply
     events = [event(it) for it in deltas] + [event(finish=finish)]
     cut = data.draw(st.integers(0, len(events)))
@@ -222,7 +222,7 @@ def test_a_custom_call_is_text_and_a_nested_one_has_its_namespace() -> None:
 
 @pytest.mark.parametrize(("name", "key"), [("look", "arguments"), ("patch", "input")])
 def test_a_call_that_was_cut_off_says_so(name: str, key: str) -> None:
-    """B24."""
+    """The item and the response are incomplete, with the input as far as it came. B24."""
     said = call(name, '{"input": "ha', complete=False)
     found = whole(TextDelta("I look."), *said, finish="length")
     assert found["status"] == "incomplete"
@@ -285,7 +285,7 @@ def test_logprobs_are_those_of_the_text() -> None:
 
 
 def test_a_long_wait_is_filled_with_progress() -> None:
-    """B54: data, since comments do not count for Codex, and none before response.created."""
+    """Data, since comments do not count for Codex, and none before response.created. B54."""
 
     async def work() -> str:
         gate = asyncio.Event()
@@ -312,7 +312,7 @@ def test_a_long_wait_is_filled_with_progress() -> None:
 
 
 def test_the_sdk_follows_a_stream_with_waits_inside() -> None:
-    """B54: progress is told between the pieces of an item too."""
+    """Progress is told between the pieces of an item too. B54."""
 
     async def work() -> tuple[list[Any], Any]:
         gate = asyncio.Event()
@@ -347,7 +347,7 @@ def test_the_sdk_follows_a_stream_with_waits_inside() -> None:
 
 
 def test_a_stream_that_fails_says_so() -> None:
-    """B48a."""
+    """The last event is `response.failed`, with what was said so far as incomplete. B48a."""
     service = Service(playing([event(TextDelta("Once"))], failing(503, "engine_restarted")))
     events = streamed(respond(service, stream=True).text)
     assert kinds(events)[-1] == "failed"
@@ -359,7 +359,7 @@ def test_a_stream_that_fails_says_so() -> None:
 
 
 def test_too_long_a_conversation_is_a_stream_that_failed() -> None:
-    """B50: Codex compacts its history at this, and gives up at a 400."""
+    """Codex compacts its history at this, and gives up at a 400. B50."""
     error = failing(400, "context_length_exceeded")
     error.param = "messages"
     refusing = Service(lambda job: error)

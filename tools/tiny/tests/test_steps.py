@@ -109,8 +109,8 @@ def test_the_export_holds_every_weight_and_fits() -> None:
     assert {name.split(".")[0] for name in weights} == {"model", "mtp"}
 
 
-@pytest.mark.skipif("BUSHEL_PYTHON" not in os.environ, reason="needs a Python with mlx-vlm")
+@pytest.mark.skipif("BUSHEL_TEST_PYTHON" not in os.environ, reason="needs a Python with mlx-vlm")
 def test_mlx_gives_the_same_logits(tmp_path) -> None:
     script = Path(__file__).with_name("parity.py")
     subprocess.run([sys.executable, script, "write", str(tmp_path)], check=True)
-    subprocess.run([os.environ["BUSHEL_PYTHON"], script, "read", str(tmp_path)], check=True)
+    subprocess.run([os.environ["BUSHEL_TEST_PYTHON"], script, "read", str(tmp_path)], check=True)

@@ -1,0 +1,187 @@
+"""A reply that has to make way goes on as if nothing had happened (B63, B67)."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bushel import LLM, Output, SamplingParams
+from bushel.cache.batch_state import BatchState, Snapshot
+from bushel.core import Prepared, Request
+from bushel.engine.build import rows_of
+from bushel.engine.engine import Engine
+from bushel.engine.sampling.sampler import Sampled
+from bushel.engine.scheduler import Plan
+from tests.engine.constrained_requests import Pair, shaped, talk, thinking, together
+from tests.engine.mixed_requests import innocent
+from tests.families import checkpoint_dir
+from tests.llm.request_builders import assert_same, greedy, hot, prompt
+
+EVERY = 3  # steps between two rows that make way
+# Keys and values, latent ones, windows, recurrent layers beside attention, chunked attention.
+FAMILIES = ("llama", "deepseek_v3", "gemma3_text", "qwen3_5", "llama4")
+SETTINGS: list[Pair] = [
+    (prompt(5, 1), greedy(20)),
+    (prompt(70, 2), hot(24)),
+    (prompt(33, 3), hot(24, n=3, top_p=0.9, temperature=1.0)),
+    (prompt(1, 4), greedy(16, repetition_penalty=1.3, frequency_penalty=0.4)),
+    (prompt(12, 5), greedy(18, prompt_logprobs=1, min_tokens=9, stop="zq")),
+]
+
+
+def making_way(monkeypatch: pytest.MonkeyPatch, *, drop: bool) -> list[int]:
+    """Every few steps one of the running rows yields its slot; returns which, as they do."""
+    planned, steps, yielded = Engine._plan, itertools.count(), list[int]()
+
+    def plan(engine: Engine, now: float) -> Plan:
+        found, rows = planned(engine, now), [it.row.id for it in engine._batch.sequences]
+        step = next(steps)
+        if not rows or step % EVERY:
+            return found
+        yielded.append(rows[step // EVERY % len(rows)])
+        one = (yielded[-1],)
+        return replace(found, preempt=one, drop=one if drop else ())
+
+    monkeypatch.setattr(Engine, "_plan", plan)
+    return yielded
+
+
+def served(llm: LLM, pairs: list[Pair]) -> list[Output]:
+    outs = together(llm, pairs)
+    llm.check_integrity()
+    assert [out.error for out in outs] == [None] * len(outs)
+    return outs
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_replies_that_make_way_are_the_same_as_those_that_do_not(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With their state kept, and rebuilt from their tokens; there are fewer slots than rows."""
+    with LLM(str(checkpoint_dir(name)), max_batch=4, prefill_chunk=32) as llm:
+        clean = served(llm, SETTINGS)
+        for drop in (False, True):
+            with monkeypatch.context() as patch:
+                yielded = making_way(patch, drop=drop)
+                outs = served(llm, SETTINGS)
+            assert len(yielded) > 10
+            for out, expected in zip(outs, clean, strict=True):
+                assert_same(out, expected)
+        assert llm.status()["preemptions"] > 20
+
+
+@pytest.mark.parametrize("drop", [False, True], ids=["kept", "dropped"])
+def test_replies_about_pictures_that_make_way_are_the_same(
+    drop: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LLM(str(checkpoint_dir("qwen3_5_vl")), prefill_chunk=32) as llm:
+        clean = served(llm, innocent())
+        yielded = making_way(monkeypatch, drop=drop)
+        for out, expected in zip(served(llm, innocent()), clean, strict=True):
+            assert_same(out, expected)
+        assert len(yielded) > 5
+
+
+GUIDED: list[Pair] = [
+    (shaped("Who are you?"), SamplingParams(max_tokens=200, temperature=1.0, seed=1, logprobs=0)),
+    (shaped("And you?"), SamplingParams(max_tokens=200, temperature=1.5, seed=2, logprobs=0)),
+    (talk("Say something."), SamplingParams(max_tokens=40, temperature=1.0, seed=3, logprobs=0)),
+    (thinking("Think.", 8), SamplingParams(max_tokens=40, temperature=1.0, seed=4, logprobs=0)),
+]
+
+
+@pytest.mark.parametrize("drop", [False, True], ids=["kept", "dropped"])
+def test_replies_held_to_a_schema_that_make_way_are_the_same(
+    drop: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LLM("bushel:tiny") as llm:
+        clean = served(llm, GUIDED)
+        yielded = making_way(monkeypatch, drop=drop)
+        for out, expected in zip(served(llm, GUIDED), clean, strict=True):
+            assert_same(out, expected)
+        assert len(yielded) > 10
+
+
+def test_a_reply_that_makes_way_while_its_last_step_is_lost_loses_no_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It left the batch, but the token it has not read yet is in the step that fails. B49."""
+    with LLM(str(checkpoint_dir("llama")), max_batch=4) as llm:
+        clean = served(llm, SETTINGS)
+        yielded = making_way(monkeypatch, drop=False)
+        read, failed = Sampled.read, set[int]()
+
+        def failing(sampled: Sampled, rows: Any) -> Any:
+            if len(rows) > 1 and len(yielded) in {3, 6} - failed:  # this step someone has left
+                failed.add(len(yielded))
+                raise RuntimeError("planted")
+            return read(sampled, rows)
+
+        monkeypatch.setattr(Sampled, "read", failing)
+        for out, expected in zip(served(llm, SETTINGS), clean, strict=True):
+            assert_same(out, expected)
+        assert failed == {3, 6}
+
+
+def test_control_a_row_that_goes_on_with_another_ones_state_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    snapshot = BatchState.snapshot
+
+    def anothers(rows: BatchState, row: int) -> Snapshot:
+        wrong = snapshot(rows, (row + 1) % len(rows))
+        return replace(wrong, position=rows.positions[row])
+
+    pairs = [(prompt(20, seed), greedy(20)) for seed in range(3)]
+    with LLM(str(checkpoint_dir("llama"))) as llm:
+        clean = served(llm, pairs)
+        making_way(monkeypatch, drop=False)
+        monkeypatch.setattr(BatchState, "snapshot", anothers)
+        outs = together(llm, pairs)
+    assert [out.token_ids for out in outs] != [out.token_ids for out in clean]
+
+
+def test_many_single_replies_never_make_way() -> None:
+    """However long they wait: nobody holds more than another."""
+    pairs = [(prompt(5, seed), greedy(6)) for seed in range(12)]
+    with LLM(str(checkpoint_dir("llama")), max_batch=3, start_wait=0.0) as llm:
+        served(llm, pairs)
+        assert llm.status()["preemptions"] == 0
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    with LLM(str(checkpoint_dir("llama")), max_batch=4, start_wait=0.0) as llm:
+        assert llm._engine is not None
+        yield llm._engine
+
+
+def ask(engine: Engine, id: str, owner: str, choices: int, tokens: int) -> None:
+    decoding = greedy_decoding(engine, tokens)
+    ids = tuple(prompt(8, len(id))["prompt_token_ids"])
+    engine.submit(Request(id, Prepared(ids), rows_of(decoding, choices), owner=owner))
+
+
+def greedy_decoding(engine: Engine, tokens: int) -> Any:
+    from bushel.core.params import resolve
+
+    model = engine.model
+    params = SamplingParams(max_tokens=tokens, temperature=0, ignore_eos=True)
+    return resolve(params, model.defaults, vocab=model.vocab, end_ids=model.tokenizer.end_ids)
+
+
+def test_another_owner_is_served_beside_a_request_that_wants_every_row(engine: Engine) -> None:
+    """It gets a row and ends first; all rows of the other end too. B67."""
+    ask(engine, "many", "greedy", 8, 60)
+    for _ in range(6):
+        engine.step()
+    ask(engine, "one", "modest", 1, 4)
+    ended = list[tuple[str, int]]()
+    while not engine.idle:
+        events = engine.step()
+        ended += [(it.request_id, it.choice) for it in events if it.finish_reason == "length"]
+    assert ended[0] == ("one", 0)
+    assert sorted(ended[1:]) == [("many", choice) for choice in range(8)]
+    assert engine.preemptions == 1

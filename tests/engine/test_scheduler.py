@@ -1,0 +1,320 @@
+"""Who gets the machine next: every small state, and simulated traffic."""
+
+import ast
+import itertools
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bushel.core import footprint
+from bushel.engine import scheduler as module
+from bushel.engine.engine import _GO_ON
+from bushel.engine.scheduler import Chunk, Costs, PendingPrompt, Plan, Policy, Row, State, schedule
+
+from .scheduler_simulation import Arrival, Schedule, Trace, simulate
+
+POLICY = Policy(max_batch=3, prefill_chunk=32, least_chunk=8, token_gap=0.5, start_wait=2.0)
+NOW = 100.0
+REMAINING = (0, 1, 5, 16, 40)
+FRESH = 1.0
+OVERDUE = (3.0, 5.0, 4.0)  # by place: who has waited longest is not who came first
+# Nothing measured yet; room for 20 tokens beside a decode step; room for none.
+COSTS = (Costs(), Costs(0.1, 0.02), Costs(0.6, 0.02))
+
+
+def states() -> Iterator[State]:
+    """Every combination of up to three prompts with any number of rows; 155,556 states."""
+    shapes = [
+        tuple(
+            PendingPrompt(at, remaining, NOW - age, at, group=str(at))
+            for at, (remaining, age) in enumerate(jobs)
+        )
+        for count in range(4)
+        for jobs in itertools.product(
+            *(itertools.product(REMAINING, (FRESH, OVERDUE[at])) for at in range(count))
+        )
+    ]
+    for jobs in shapes:
+        for split, running, ready, costs in itertools.product(
+            range(len(jobs) + 1), range(4), range(3), COSTS
+        ):
+            yield State(NOW, rows(running), rows(ready, 10), jobs[:split], jobs[split:], costs)
+
+
+def rows(count: int, first: int = 20) -> tuple[Row, ...]:
+    """Of as many requests."""
+    return tuple(Row(it, it, NOW - 9.0, group=str(it)) for it in range(first, first + count))
+
+
+def broken_promise(state: State, plan: Plan) -> str | None:
+    """The first promise of the module's docstring that the plan breaks, if any."""
+    slots = len(state.running) + len(state.ready) + len(state.prefilling)
+    join = len(plan.join)
+    running = len(state.running) + join
+    started = [replace(job, last_served=NOW) for job in state.waiting[: len(plan.admit)]]
+    admitted = [*state.prefilling, *started]
+    queue = sorted(admitted, key=urgency)
+    total = sum(chunk.tokens for chunk in plan.chunks)
+    remaining = {job.id: job.remaining for job in admitted}
+    least = min(8, max(remaining.values(), default=0))
+    promises = {
+        "rows fit the batch": running <= 3
+        and plan.join == tuple(row.id for row in state.ready[:join]),
+        "rows are not left empty": running == 3 or join == len(state.ready),
+        "nobody yields who holds no more than others": not plan.preempt and not plan.drop,
+        "prompts fit the slots": not plan.admit or slots + len(plan.admit) <= 3,
+        "slots are not left empty": slots + len(plan.admit) >= 3
+        or len(plan.admit) == len(state.waiting),
+        "admission is in order of arrival": plan.admit
+        == tuple(job.id for job in state.waiting[: len(plan.admit)]),
+        "chunks go to admitted prompts, one each, the longest overdue first": [
+            chunk.job for chunk in plan.chunks
+        ]
+        == [job.id for job in queue[: len(plan.chunks)]],
+        "chunks end where their prompts end": all(
+            0 <= chunk.tokens <= remaining[chunk.job] for chunk in plan.chunks
+        ),
+        "tokens fit the budget": total <= 32,
+        "tokens fit the gap": not running
+        or state.costs.decode_step + total * state.costs.prefill_token
+        <= max(0.5, state.costs.decode_step + 8 * state.costs.prefill_token) + 1e-9,
+        "decode is never left out": plan.decode == (running > 0),
+        "prefill is never left out": not admitted or len(plan.chunks) > 0,
+        "the first prompt gets a real piece": not plan.chunks
+        or plan.chunks[0].tokens >= min(remaining[plan.chunks[0].job], least),
+    }
+    return next((name for name, kept in promises.items() if not kept), None)
+
+
+def urgency(job: PendingPrompt) -> tuple[int, float]:
+    overdue = NOW - job.last_served >= POLICY.start_wait
+    return (0, job.last_served) if overdue else (1, job.order)
+
+
+def test_every_small_state_gets_a_plan_that_keeps_all_promises() -> None:
+    """No mix of rows and prompts makes the scheduler break a bound. B61."""
+    for state in states():
+        broken = broken_promise(state, schedule(state, POLICY))
+        assert broken is None, (broken, state)
+
+
+def test_the_same_state_gives_the_same_plan_in_whatever_order_prompts_are_listed() -> None:
+    for state in itertools.islice(states(), 0, None, 7):
+        plan = schedule(state, POLICY)
+        listed = replace(state, prefilling=state.prefilling[::-1])
+        assert schedule(replace(state), POLICY) == plan == schedule(listed, POLICY)
+
+
+def no_age(state: State, policy: Policy) -> Plan:
+    return schedule(state, replace(policy, start_wait=math.inf))
+
+
+def shortest_first(state: State, policy: Policy) -> Plan:
+    def shortest(jobs: tuple[PendingPrompt, ...]) -> tuple[PendingPrompt, ...]:
+        return tuple(replace(job, order=job.remaining) for job in jobs)
+
+    listed = replace(state, prefilling=shortest(state.prefilling), waiting=shortest(state.waiting))
+    return no_age(listed, policy)
+
+
+def decode_when_nothing_else(state: State, policy: Policy) -> Plan:
+    plan = schedule(state, policy)
+    return replace(plan, decode=plan.decode and not plan.chunks)
+
+
+def prefill_when_nothing_else(state: State, policy: Policy) -> Plan:
+    plan = schedule(state, policy)
+    return replace(plan, chunks=() if plan.decode else plan.chunks)
+
+
+def whole_prompts(state: State, policy: Policy) -> Plan:
+    return schedule(replace(state, costs=Costs()), replace(policy, prefill_chunk=1 << 20))
+
+
+def no_costs(state: State, policy: Policy) -> Plan:
+    return schedule(replace(state, costs=Costs()), policy)
+
+
+def one_row_too_many(state: State, policy: Policy) -> Plan:
+    return schedule(state, replace(policy, max_batch=policy.max_batch + 1))
+
+
+def last_come_first_admitted(state: State, policy: Policy) -> Plan:
+    waiting = tuple(replace(job, order=-job.order) for job in state.waiting)
+    return schedule(replace(state, waiting=waiting), policy)
+
+
+def two_chunks_each(state: State, policy: Policy) -> Plan:
+    plan = schedule(state, policy)
+    halves = [
+        Chunk(chunk.job, part)
+        for chunk in plan.chunks
+        for part in (chunk.tokens // 2, chunk.tokens - chunk.tokens // 2)
+    ]
+    return replace(plan, chunks=tuple(halves))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        no_age,
+        shortest_first,
+        decode_when_nothing_else,
+        prefill_when_nothing_else,
+        whole_prompts,
+        no_costs,
+        one_row_too_many,
+        last_come_first_admitted,
+        two_chunks_each,
+    ],
+)
+def test_control_a_wrong_scheduler_breaks_a_promise_in_some_small_state(wrong: Schedule) -> None:
+    assert any(broken_promise(state, wrong(state, POLICY)) for state in states())
+
+
+# -- traffic -------------------------------------------------------------------------------
+
+
+def gap_bound(policy: Policy, costs: Costs) -> float:
+    least = min(policy.least_chunk, policy.prefill_chunk)
+    chunk = costs.prefill_chunk + least * costs.prefill_token
+    return max(policy.token_gap, costs.decode_step + chunk) + 1e-9
+
+
+def complaints(trace: Trace, policy: Policy, costs: Costs) -> set[str]:
+    found = {
+        "gap": trace.longest_gap() > gap_bound(policy, costs),
+        "wait": bool(trace.late(policy.start_wait)),
+        "rows": trace.most_rows > policy.max_batch,
+        "starved": not trace.finished,
+    }
+    return {name for name, wrong in found.items() if wrong}
+
+
+arrivals = st.lists(
+    st.builds(
+        Arrival,
+        at=st.floats(0, 30),
+        prompt=st.one_of(st.integers(0, 64), st.integers(0, 4000)),
+        reply=st.integers(1, 60),
+        choices=st.integers(1, 3),
+    ),
+    min_size=1,
+    max_size=12,
+)
+policies = st.builds(
+    Policy,
+    max_batch=st.integers(1, 5),
+    prefill_chunk=st.sampled_from([8, 16, 64, 512]),
+    least_chunk=st.sampled_from([1, 16, 64]),
+    token_gap=st.floats(0.02, 1),
+    start_wait=st.floats(0.05, 3),
+)
+measured = st.builds(
+    Costs, st.floats(1e-3, 0.3), st.floats(1e-4, 5e-3), st.sampled_from([0.0, 0.01, 0.1])
+)
+
+
+@settings(derandomize=True, max_examples=100, deadline=None)
+@given(arrivals, policies, measured)
+def test_token_gaps_and_prompt_waits_stay_bounded_and_everyone_finishes(
+    traffic: list[Arrival], policy: Policy, costs: Costs
+) -> None:
+    """Under any traffic no stream stalls and no prompt waits too long. B61."""
+    assert complaints(simulate(traffic, policy, costs), policy, costs) == set()
+
+
+# Someone talks all the time, a crowd passes, a long prompt arrives, and short ones keep coming.
+CROWD = [Arrival(0.0, 10, 20)] * 10
+TALK = Arrival(0.0, 10, 400)
+LONG = Arrival(0.5, 3000, 5)
+SHORT = [Arrival(1.0 + 0.05 * at, 60, 1) for at in range(300)]
+TRAFFIC = [*CROWD, TALK, LONG, *SHORT]
+BUSY = Policy(max_batch=8, prefill_chunk=64, least_chunk=16, token_gap=0.1, start_wait=1.0)
+SECONDS = Costs(decode_step=0.02, prefill_token=0.001)
+
+
+def test_a_long_prompt_among_many_short_ones_keeps_both_bounds() -> None:
+    """Neither the long prompt nor the streams beside it wait too long. B61."""
+    assert complaints(simulate(TRAFFIC, BUSY, SECONDS), BUSY, SECONDS) == set()
+
+
+def test_an_admitted_prompt_does_not_wait_longer_because_the_queue_is_longer() -> None:
+    """Two hundred requests behind it do not delay its first token. B61."""
+    policy = Policy(max_batch=4, prefill_chunk=64, token_gap=1.0, start_wait=2.0)
+    queue = [Arrival(0.1 * at, 64, 1) for at in range(200)]
+    trace = simulate([Arrival(0.0, 2000, 5), *queue], policy, Costs(0.02, 0.01))
+    longest = max(wait.seconds for wait in trace.waits)
+    assert longest <= policy.start_wait + (policy.max_batch + 1) * trace.longest_step
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        (no_age, "wait"),
+        (shortest_first, "wait"),
+        (decode_when_nothing_else, "gap"),
+        (prefill_when_nothing_else, "wait"),
+        (whole_prompts, "gap"),
+        (one_row_too_many, "rows"),
+    ],
+)
+def test_control_a_wrong_scheduler_breaks_a_bound_in_the_same_traffic(
+    wrong: Schedule, complaint: str
+) -> None:
+    assert complaint in complaints(simulate(TRAFFIC, BUSY, SECONDS, wrong), BUSY, SECONDS)
+
+
+def test_control_the_simulation_notices_a_prompt_that_never_runs() -> None:
+    def forgets(state: State, policy: Policy) -> Plan:
+        plan = schedule(state, policy)
+        return replace(plan, chunks=tuple(it for it in plan.chunks if it.job != 11))
+
+    assert "starved" in complaints(simulate(TRAFFIC, BUSY, SECONDS, forgets), BUSY, SECONDS)
+
+
+# -- a pure function -----------------------------------------------------------------------
+
+ALONE = """
+import importlib.util, sys
+for name in ("mlx", "numpy", "bushel"):
+    sys.modules[name] = None
+spec = importlib.util.spec_from_file_location("alone", sys.argv[1])
+module = sys.modules["alone"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+row = module.Row(7)
+print(module.schedule(module.State(0.0, (), (row,)), module.Policy()).join[0])
+"""
+
+
+def test_planning_needs_neither_mlx_nor_the_rest_of_bushel() -> None:
+    command = [sys.executable, "-I", "-c", ALONE, str(module.__file__)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.strip() == "7", done.stderr
+
+
+@pytest.mark.parametrize("part", [module, footprint])
+def test_planning_reads_no_clock_and_rolls_no_dice(part: ModuleType) -> None:
+    tree = ast.parse(Path(str(part.__file__)).read_text())
+    plain = {
+        name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
+    }
+    origins = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    ours = {"bushel.core.footprint", "bushel.core.options"}
+    plain_data = {"collections", "collections.abc", "dataclasses", "heapq", "typing"}
+    allowed = {"__future__", *plain_data, *ours}
+    assert plain | origins <= allowed
+
+
+@pytest.mark.parametrize("running", [1, 2, 3])
+def test_the_engine_goes_on_as_the_scheduler_would_say(running: int) -> None:
+    """The engine does not ask when only running rows are left; the answer is this one."""
+    assert schedule(State(NOW, rows(running)), Policy(max_batch=3)) == _GO_ON

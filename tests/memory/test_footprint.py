@@ -1,0 +1,113 @@
+"""The closed form of `core.footprint`, by itself and against what the allocator saw."""
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bushel import LLM, SamplingParams
+from bushel.core.footprint import STEP, Footprint, Memory, Piece, alike
+from bushel.engine.footprint import footprint
+from bushel.models import load
+from tests.families import checkpoint_dir
+from tests.llm.request_builders import prompt
+
+MB = 1 << 20
+SIZES = Footprint(
+    weights=100 * MB,
+    weight_buffers=50,
+    pieces=(Piece(4096, None, 0, 4, 8), Piece(4096, 512, 0, 4, 8), Piece(0, None, MB, 2, 4)),
+    per_token=64 << 10,
+    per_score=16,
+    per_row=MB,
+)
+
+
+def test_state_grows_with_the_longest_row_and_a_window_stops_growing() -> None:
+    per_token, windows, fixed = 8 * 4096, 8 * 4096, 4 * MB
+    assert SIZES.state(1, 100) == (per_token + windows) * (100 + STEP) + fixed
+    assert SIZES.state(1, 2000) == per_token * (2000 + STEP) + windows * 512 + fixed
+    assert SIZES.state(8, STEP) == 8 * SIZES.state(1, STEP)
+
+
+def test_layers_alike_are_counted() -> None:
+    kv, window = Piece(64, buffers=4), Piece(64, 16, buffers=4)
+    assert alike([kv, window, kv]) == (Piece(64, buffers=4, count=2), window)
+
+
+lengths = st.integers(1, 100_000)
+limits = st.integers(100, 4000).map(lambda mb: mb * MB)
+
+
+@given(limits, st.lists(lengths, max_size=8), lengths)
+def test_the_longest_row_is_the_longest_that_fits(
+    limit: int, rows: Sequence[int], most: int
+) -> None:
+    memory = Memory(SIZES, limit, 1 << 62)
+    for count in (1, 3):
+        longest = memory.longest_row(count, 16, most)
+        assert longest == 0 or memory.with_rows(count, longest).fits(16)
+        assert longest == most or not memory.with_rows(count, longest + 1).fits(16)
+
+
+@given(limits, st.integers(0, 8), lengths, st.integers(1, 512), lengths)
+def test_a_chunk_fits_unless_it_is_the_least_one(
+    limit: int, rows: int, longest: int, want: int, context: int
+) -> None:
+    """Chunks shrink when a long context makes them heavy, down to the least and no further."""
+    memory = Memory(SIZES, limit, 1 << 62, rows, longest)
+    tokens = memory.chunk(want, 16, context)
+    assert min(want, 16) <= tokens <= want
+    held = SIZES.weights + SIZES.state(rows, longest) + rows * SIZES.per_row
+    assert tokens <= 16 or held + SIZES.forward(tokens, context) <= limit
+    if tokens < want:
+        assert held + SIZES.forward(tokens + 1, context) > limit
+
+
+def test_more_rows_or_longer_ones_never_need_less() -> None:
+    peaks = [SIZES.peak(rows, 1000 * rows, 16) for rows in range(1, 9)]
+    assert peaks == sorted(peaks)
+    assert SIZES.buffers(2) > SIZES.buffers(1)
+
+
+def test_too_many_buffers_do_not_fit() -> None:
+    assert Memory(SIZES, 1 << 62, SIZES.buffers(2)).with_rows(2, 10).fits(16)
+    assert not Memory(SIZES, 1 << 62, SIZES.buffers(2) - 1).with_rows(2, 10).fits(16)
+
+
+FAMILIES = [
+    "llama", "llama_sliding", "qwen3_5", "gemma3_text", "gemma4_text", "gpt_oss", "mamba2",
+    "falcon_h1", "deepseek_v3", "recurrent_gemma", "qwen2_5_vl", "qwen3_5_vl",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_state_of_real_rows_is_as_predicted(name: str) -> None:
+    """Within one step of 256 tokens, for every kind of layer."""
+    with LLM(str(checkpoint_dir(name))) as llm:
+        sizes = footprint(llm._engine.model)  # type: ignore[union-attr]
+        rows = [llm.submit(prompt(length), SamplingParams(max_tokens=40, ignore_eos=True))
+                for length in (300, 40, 170)]  # fmt: skip
+        while llm.status()["max_decode_batch"] < 3:
+            llm.step()
+        for _ in range(8):
+            llm.step()
+        real = llm.status()["memory"]["state_bytes"]
+        small = 1024  # offsets and paddings
+        assert sizes.state(3, 300 - STEP) <= real <= sizes.state(3, 340) + small
+        assert real > sizes.state(2, 340) + small  # control: two rows would be less
+        for row in rows:
+            row.abort()
+
+
+def test_measuring_leaves_nothing_behind() -> None:
+    model = load(str(checkpoint_dir("qwen3_5")))
+    mx.synchronize()
+    before = mx.get_active_memory()
+    first, second = footprint(model), footprint(model)
+    assert mx.get_active_memory() == before
+    assert first.weights == second.weights > 0
+    assert first.pieces == second.pieces
+    model.close()
