@@ -1,10 +1,7 @@
 """The loop: schedule, run, emit. One thread owns it, and everything it holds.
 
 Faults stay with their row. A request whose preparation, prefill or text handling raises ends
-with an error. When a whole batched step raises, nobody knows whose fault it was: its rows are
-rebuilt from their tokens, and each runs one step alone before it may share a batch again, so
-the guilty one is found and the others go on. If every row is innocent alone but the batch
-keeps failing, the model cannot be batched, and the engine serves it one row at a time (B49).
+with an error. A whole batched step that raises is another matter: see `recovery`.
 """
 
 from __future__ import annotations
@@ -13,6 +10,7 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -23,27 +21,24 @@ from bushel.cache.prefix import PrefixCache, key_of
 from bushel.core import BushelError, Event, Request
 from bushel.core.footprint import Memory
 from bushel.core.wire import Started
-from bushel.engine import footprint
 from bushel.engine.admission import Admission
 from bushel.engine.constraints.mask_thread import MaskThread
 from bushel.engine.decode_batch import LATE, DecodeBatch, Run, Step
 from bushel.engine.prefill import Prefill, PrefilledRow
+from bushel.engine.recovery import Recovery, run_alone
 from bushel.engine.request_queue import RequestQueue
 from bushel.engine.sampling.chooser import Masks
 from bushel.engine.scheduler import Chunk, Plan, Policy, Work, schedule
 from bushel.engine.sequence import Phase, Sequence
+from bushel.engine.status import describe_cache, describe_memory, describe_rows
 from bushel.engine.step_costs import Stopwatch
 from bushel.models import Model
 from bushel.models.known_families import cuts_matter
 
 log = logging.getLogger(__name__)
 
-# Batched steps that fail in a row, with every row fine alone, before batching is given up.
-_JOINT_FAULTS = 2
 _GO_ON, _NOTHING = Plan(decode=True), Plan()
 _SHORT_WAIT = 0.01  # seconds until the next look at what has been read or compiled
-# Steps that fail with this sequence in them before it is ended, whoever is to blame.
-_MOST_FAULTS = 8
 _LOGPROBS = 256  # a prompt's, in one event: more would keep its receiver busy for too long
 
 
@@ -79,7 +74,7 @@ class Engine:
         self.guides = MaskThread(model)
         self._pending: Step | None = None
         self._marker: mx.array | None = None  # evaluated when the last chunk is
-        self._joint_faults = 0
+        self._recovery = Recovery()
         self._stopwatch = Stopwatch(behind=mx.default_device() != mx.cpu)
         self._events: list[Event] = []
         self._started: list[Started] = []
@@ -263,11 +258,12 @@ class Engine:
         except Exception as error:  # a batched step failed: see `_rebuild`
             return error
         self.max_decode_batch = max(self.max_decode_batch, len(self._batch))
-        if len(self._batch) > 1:
-            self._joint_faults = 0
+        self._recovery.step_started(len(self._batch))
         return None
 
-    def _advance(self, batch: DecodeBatch, before: Step | None, *, late: bool) -> Step | None:
+    def _advance(
+        self, batch: DecodeBatch, before: Step | None = None, *, late: bool
+    ) -> Step | None:
         if not len(batch):
             return None
         run = batch.forward()
@@ -381,39 +377,31 @@ class Engine:
         """
         log.warning("a decode step of %d rows failed: %s", len(self._batch), error)
         held = (*self._batch.sequences, *(unread.sequences if unread else ()))
-        sequences = [it for it in dict.fromkeys(held) if not it.done]
-        if len(sequences) > 1:
-            self._joint_faults += 1
-        if self._joint_faults >= _JOINT_FAULTS:
+        sequences = [sequence for sequence in dict.fromkeys(held) if not sequence.done]
+        again, given_up = self._recovery.step_failed(sequences)
+        if self._recovery.batching_fails:
             self.single_because = f"batched steps fail: {error}"
             self.policy = dataclasses.replace(self.policy, max_batch=1)
         self._batch, self._pending = DecodeBatch(self.model), None
         self._queue.forget(set(sequences))
         now = self._clock()
-        for sequence in sequences:
-            sequence.suspect, sequence.faults = True, sequence.faults + 1
-            if sequence.faults > _MOST_FAULTS:
-                self._fail(sequence, error)
-            else:
-                self._queue.restart(sequence, now, slot=True)
+        for sequence in again:
+            self._queue.restart(sequence, now, slot=True)
+        for sequence in given_up:
+            self._fail(sequence, error)
 
     def _run_alone(self, ready: PrefilledRow) -> PrefilledRow | None:
         """One decode step of a sequence by itself; None if that ends it."""
-        sequence, alone = ready.sequence, DecodeBatch(self.model)
+        sequence = ready.sequence
         try:
-            if sequence.guided is not None:
-                sequence.guided.follow(sequence.tokens)
-            alone.join(ready)
-            step = self._advance(alone, None, late=False)
-            if step is not None and not sequence.done:
-                self._events.extend(sequence.add(token, found) for _, token, found in step.read())
+            ready, events = run_alone(ready, self.model, partial(self._advance, late=False))
+            self._events.extend(events)
         except Exception as error:  # nobody else was there
             self._fail(sequence, error)
         sequence.suspect = False
         if sequence.done:
             self._someone_ended = True
-            return None
-        return PrefilledRow(sequence, ready.prompt, ready.position + 1, alone.rows.layers)
+        return None if sequence.done else ready
 
     def _sequences(self) -> Iterable[Sequence]:
         yield from self._queue.sequences()
@@ -438,29 +426,21 @@ class Engine:
     # -- looking at it ---------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        sequences = list(dict.fromkeys(self._sequences()))
-        begun = {it: job.done for job in self._queue.prefilling.values() for it in job.sequences}
+        jobs = self._queue.prefilling.values()
+        prefilled = {sequence: job.done for job in jobs for sequence in job.sequences}
+        promised = self.admission.status(self._lengths())
         return {
-            "running": sum(it.phase is not Phase.WAITING for it in sequences),
-            "waiting": sum(it.phase is Phase.WAITING for it in sequences),
             "lane": "single" if self.policy.max_batch == 1 and self.single_because else "batch",
             "lane_reason": self.single_because,
             "max_decode_batch": self.max_decode_batch,
             "preemptions": self.preemptions,
-            "memory": {
-                **footprint.in_use(),
-                "state_bytes": self._batch.rows.nbytes,
-                "state_buffers": self._batch.rows.buffers,
-                **self.admission.status(self._lengths()),
-            },
-            "requests": [it.report(begun.get(it)) for it in sequences],
+            "memory": describe_memory(self._batch.rows, promised),
+            **describe_rows(dict.fromkeys(self._sequences()), prefilled),
             "cache": self.cache_stats(),
         }
 
     def cache_stats(self) -> dict[str, Any]:
-        if self.prefixes is None:
-            return {"on": False, "why": self.computes_whole}
-        return {"on": True, **self.prefixes.stats()}
+        return describe_cache(self.prefixes, self.computes_whole)
 
     def clear_cache(self) -> None:
         if self.prefixes is not None:
