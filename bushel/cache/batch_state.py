@@ -106,9 +106,10 @@ class BatchState:
                     kind.make_room(part, position, kv_padding.padded_length(position))
             self._enough_until = kv_padding.fits_until(position)
 
-    def advance(self) -> None:
-        """Every row has run one more token."""
-        self.positions = [position + 1 for position in self.positions]
+    def advance(self, counts: Sequence[int]) -> None:
+        """Row i has run counts[i] more tokens."""
+        pairs = zip(self.positions, counts, strict=True)
+        self.positions = [position + count for position, count in pairs]
         if self.positions[0] >= self._enough_until:
             self._make_room()
 

@@ -91,7 +91,7 @@ def _largest_difference(model: Model) -> float:
             pairs = zip(live, rows.positions, strict=True)
             where = [position + prompts[row].delta for row, position in pairs]
             logits = logprobs(model.forward(tokens, where, rows.layers))
-            rows.advance()
+            rows.advance([1] * len(live))
             found.extend(apart(logits[n], expected[row][at[row]]) for n, row in enumerate(live))
             for row in live:
                 at[row] += 1

@@ -41,20 +41,25 @@ class Step(NamedTuple):
     sampled: Sampled
     twin: mx.array | None  # its tokens, where rows are guided; no two threads touch one array
 
-    def read(self) -> list[tuple[Sequence, int, TokenLogprob | None]]:
+    def read(self) -> list[tuple[Sequence, tuple[int, ...], tuple[TokenLogprob, ...]]]:
+        """What it added to each row, with log-probabilities where they were asked for."""
         tokens, logprobs = self.sampled.read([it.decoding for it in self.sequences])
-        return list(zip(self.sequences, tokens, logprobs, strict=True))
+        return [
+            (sequence, (token,), () if logprob is None else (logprob,))
+            for sequence, token, logprob in zip(self.sequences, tokens, logprobs, strict=True)
+        ]
 
-    def tokens_for_masks(self) -> dict[Sequence, int]:
+    def tokens_for_masks(self) -> dict[Sequence, tuple[int, ...]]:
         """What it chose, for another thread than the engine's; waits for the device."""
         tokens = [] if self.twin is None else listed(self.twin)
-        return dict(zip(self.sequences, tokens, strict=False))
+        return {row: (token,) for row, token in zip(self.sequences, tokens, strict=False)}
 
 
 class Run(NamedTuple):
     """A forward pass on its way, and what led to it."""
 
     inputs: mx.array  # [B, 1]
+    counts: list[int]  # of tokens by which each row goes on
     logits: mx.array  # [B, 1, V]
     before: list[mx.array]  # of the choice that led to it, if that was not started
     early: list[mx.array]  # what it then computes long before its logits
@@ -145,9 +150,10 @@ class DecodeBatch:
         pairs = zip(self.rows.positions, self._deltas, strict=True)
         where = [index + delta for index, delta in pairs]
         logits = self._model.forward(inputs, where, self.rows.layers)
-        self.rows.advance()
+        counts = [inputs.shape[1]] * len(self.sequences)
+        self.rows.advance(counts)
         before, self._late = self._late, []
-        return Run(inputs, logits, before, self.rows.early() if before else [])
+        return Run(inputs, counts, logits, before, self.rows.early() if before else [])
 
     def choose(self, run: Run, masks: Masks | None = None, *, late: bool = False) -> Step:
         """Choose every row's token; late: not before the next run starts, or someone reads them."""
@@ -164,8 +170,8 @@ class DecodeBatch:
         else:
             mx.async_eval(*run.before, *arrays)
         self._next = sampled.tokens
-        for sequence in self.sequences:
-            sequence.launched += 1
+        for sequence, count in zip(self.sequences, run.counts, strict=True):
+            sequence.launched += count
         return Step(tuple(self.sequences), sampled, twin)
 
     def check_integrity(self) -> None:

@@ -339,11 +339,11 @@ class Engine:
         except Exception as error:  # the device failed while computing this step
             self._rebuild(error, step)
             return
-        for sequence, token, logprob in results:
+        for sequence, tokens, logprobs in results:
             if sequence.phase is Phase.DONE:
                 continue
             try:
-                event = sequence.add(token, logprob)
+                event = sequence.add(tokens, logprobs)
             except Exception as error:  # one row's text handling is that row's alone
                 self._fail(sequence, error)
                 continue

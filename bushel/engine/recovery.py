@@ -60,5 +60,5 @@ def run_alone(
     step = advance(alone)
     events = []
     if step is not None and not sequence.done:
-        events = [sequence.add(token, logprob) for _, token, logprob in step.read()]
-    return PrefilledRow(sequence, ready.prompt, ready.position + 1, alone.rows.layers), events
+        events = [sequence.add(tokens, logprobs) for _, tokens, logprobs in step.read()]
+    return PrefilledRow(sequence, ready.prompt, *alone.rows.positions, alone.rows.layers), events

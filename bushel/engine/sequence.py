@@ -93,21 +93,28 @@ class Sequence:
         """Of prompt and reply, at their longest."""
         return len(self.request.prompt.ids) + self.limit
 
-    def add(self, token: int, logprob: TokenLogprob | None) -> Event:
-        """Take one token read back from the device; may end the sequence."""
-        self.tokens.append(token)
+    def add(self, tokens: tuple[int, ...], logprobs: tuple[TokenLogprob, ...] = ()) -> Event:
+        """Take tokens read back from the device, up to one that ends the sequence."""
         finish: FinishReason | None = None
-        ended = token in self.decoding.end_ids if self.reply is None else self.reply.add(token)
-        if ended:
-            finish = "stop"
-        elif len(self.tokens) >= self.limit:
-            finish = "stop" if self.reply is not None and self.reply.finish() else "length"
+        taken = 0
+        while finish is None and taken < len(tokens):
+            finish = self._take(tokens[taken])
+            taken += 1
         if finish is not None:
             self.phase = Phase.DONE
         elif self.guided is not None:
             self.guided.follow(self.tokens)
-        found = () if logprob is None else (logprob,)
-        return Event(self.request.id, self.choice, (token,), "", found, (), finish)
+        added = tokens[:taken], "", logprobs[:taken]
+        return Event(self.request.id, self.choice, *added, finish_reason=finish)
+
+    def _take(self, token: int) -> FinishReason | None:
+        """Whether the reply ends with it, and why."""
+        self.tokens.append(token)
+        if token in self.decoding.end_ids if self.reply is None else self.reply.add(token):
+            return "stop"
+        if len(self.tokens) < self.limit:
+            return None
+        return "stop" if self.reply is not None and self.reply.finish() else "length"
 
     def report(self, prefilled: int | None) -> dict[str, Any]:
         """For whoever asks how it is doing; prefilled: tokens, while its prompt runs."""

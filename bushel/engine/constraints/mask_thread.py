@@ -98,12 +98,12 @@ class MaskThread:
                 self._made.put(error)
 
     def _make(self, rows: _Rows, before: Step | None) -> tuple[Masks | None, Failures]:
-        said = {} if before is None else before.tokens_for_masks()
+        newest = {} if before is None else before.tokens_for_masks()
         going_on: list[ConstrainedRow | None] = []
         failed = Failures()
         for sequence, guided in rows:
             try:
-                going_on.append(_goes_on(guided, said.get(sequence)))
+                going_on.append(_goes_on(guided, newest.get(sequence, ())))
             except Exception as error:  # a matcher's fault is its row's
                 going_on.append(None)
                 failed.append((sequence, error))
@@ -117,11 +117,12 @@ class MaskThread:
         self._grammars.close()
 
 
-def _goes_on(guided: ConstrainedRow | None, token: int | None) -> ConstrainedRow | None:
+def _goes_on(guided: ConstrainedRow | None, tokens: tuple[int, ...]) -> ConstrainedRow | None:
     """The guide after what its row said, if anything; None if that ended the reply."""
-    if guided is None or token is None:
-        return guided
-    if token in guided.decoding.end_ids:
+    if guided is None:
         return None
-    guided.take(token)
+    for token in tokens:
+        if token in guided.decoding.end_ids:
+            return None
+        guided.take(token)
     return guided
