@@ -143,6 +143,13 @@ class DecodeBatch:
         ]
         return guides if any(guides) else []
 
+    def too_slow(self) -> tuple[int, ...]:
+        """Rows whose constraints have cost the others too much time."""
+        if not self._guided:
+            return ()
+        rows = (it for it in self.sequences if it.guided is not None and it.guided.too_slow)
+        return tuple(sequence.row.id for sequence in rows)
+
     def forward(self) -> Run:
         """Run the newest token of every row; `choose` must follow."""
         assert self._next is not None

@@ -22,13 +22,14 @@ from bushel.core import BushelError, Event, Request
 from bushel.core.footprint import Memory
 from bushel.core.wire import Started
 from bushel.engine.admission import Admission
+from bushel.engine.constraints.constraint import too_slow
 from bushel.engine.constraints.mask_thread import MaskThread
 from bushel.engine.decode_batch import LATE, DecodeBatch, Run, Step
 from bushel.engine.prefill import Prefill, PrefilledRow
 from bushel.engine.recovery import Recovery, run_alone
 from bushel.engine.request_queue import RequestQueue
 from bushel.engine.sampling.chooser import Masks
-from bushel.engine.scheduler import Chunk, Plan, Policy, Work, schedule
+from bushel.engine.scheduler import Arrivals, Chunk, Plan, Policy, Work, schedule
 from bushel.engine.sequence import Phase, Sequence
 from bushel.engine.status import describe_cache, describe_memory, describe_rows
 from bushel.engine.step_costs import Stopwatch
@@ -69,6 +70,7 @@ class Engine:
         self.work = Work()  # of the present or the last step; any thread may look
         self._snapshot_every = snapshot_every
         self._clock = clock
+        self._now = 0.0  # when the present or the last step began
         self._queue = RequestQueue(model, self._piece)
         self._batch = DecodeBatch(model)
         self.guides = MaskThread(model)
@@ -107,27 +109,15 @@ class Engine:
         """One turn of the loop; does nothing when idle."""
         if self.idle:
             return self.take_events()
-        start = self._clock()
-        if self.prefixes is not None:
-            self.prefixes.settle()
-        self._retire()
-        plan = self._plan(start)
-        self.work = Work.of(plan, len(self._batch), self._stopwatch.costs)
-        self._preempt(plan, start)
-        self._admit(plan, start)
-        self._join(plan, start)
-        pending, self._pending = self._pending, None
-        fault: Exception | None = None
-        if plan.decode:
-            fault = self._launch(pending, late=LATE and not plan.chunks)
-        tokens = sum(self._run_chunk(chunk) for chunk in plan.chunks)
-        self._emit(pending)
-        if fault is not None:
-            self._rebuild(fault)
-        self._drop_done()
-        elapsed = self._clock() - start
+        arrivals = self._arrivals()
+        self.take_in(arrivals)
+        plan = self.decide()
+        tokens = self.execute(plan)
         self._stopwatch.step(
-            elapsed, decode=self._pending is not None, tokens=tokens, chunks=len(plan.chunks)
+            self._clock() - arrivals.now,
+            decode=self._pending is not None,
+            tokens=tokens,
+            chunks=len(plan.chunks),
         )
         return self.take_events()
 
@@ -137,15 +127,42 @@ class Engine:
 
     # -- schedule --------------------------------------------------------------------------
 
-    def _plan(self, now: float) -> Plan:
-        if not self._queue:
-            return _GO_ON  # what `schedule` says to running rows alone
-        costs, memory = self._stopwatch.costs, self.admission.promised(self._lengths())
-        running = self._batch.sequences
-        state = self._queue.state(now, running, self._complete, costs, memory)
-        plan = schedule(state, self.policy)
-        if plan == _NOTHING and self._pending is None:
-            self._wait()
+    def _arrivals(self) -> Arrivals:
+        """The one look at clock, disk and compilers; all else in a step follows from it."""
+        now = self._clock()
+        if self.prefixes is not None:
+            self.prefixes.settle()
+        read, compiled = self._queue.arrivals() if self._queue.waiting else ((), ())
+        return Arrivals(now, read, compiled, self._batch.too_slow())
+
+    def take_in(self, arrivals: Arrivals) -> None:
+        """Begin a step with what has arrived."""
+        self._now = arrivals.now
+        for id in arrivals.read:
+            self._queue.waiting[id].take_read()
+        for id in arrivals.compiled:
+            job = self._queue.waiting[id]
+            try:
+                self.guides.take_compiled(job)
+            except Exception as error:  # its grammar cannot be compiled
+                for sequence in job.sequences:
+                    self._fail(sequence, error)
+        for sequence in self._batch.sequences if arrivals.slow else ():
+            if sequence.row.id in arrivals.slow:
+                self._fail(sequence, too_slow())
+        self._retire()
+
+    def decide(self) -> Plan:
+        """What the step will do."""
+        plan = _GO_ON  # what `schedule` says to running rows alone
+        costs = self._stopwatch.costs
+        if self._queue:
+            memory, running = self.admission.promised(self._lengths()), self._batch.sequences
+            state = self._queue.state(self._now, running, costs, memory)
+            plan = schedule(state, self.policy)
+            if plan == _NOTHING and self._pending is None:
+                self._wait()
+        self.work = Work.of(plan, len(self._batch), costs)
         return plan
 
     def _wait(self) -> None:
@@ -154,22 +171,30 @@ class Engine:
         if not compiling and self.prefixes is not None:
             self.prefixes.wait(_SHORT_WAIT)
 
-    def _complete(self, job: Prefill) -> bool:
-        """Whether what was read and compiled for it is there."""
-        there = job.take_files()
-        try:
-            return self.guides.complete(job) and there
-        except Exception as error:  # its grammar cannot be compiled
-            for sequence in job.sequences:
-                self._fail(sequence, error)
-            return False
-
     def _lengths(self) -> Iterator[int]:
         """Of every row whose state is held or promised."""
         yield from self._queue.lengths()
         yield from (sequence.length for sequence in self._batch.sequences)
 
-    def _preempt(self, plan: Plan, now: float) -> None:
+    # -- run -------------------------------------------------------------------------------
+
+    def execute(self, plan: Plan) -> int:
+        """Carry out a plan; returns how many tokens of prompts were run."""
+        self._preempt(plan)
+        self._admit(plan)
+        self._join(plan)
+        pending, self._pending = self._pending, None
+        fault: Exception | None = None
+        if plan.decode:
+            fault = self._launch(pending, late=LATE and not plan.chunks)
+        tokens = sum(self._run_chunk(chunk) for chunk in plan.chunks)
+        self._emit(pending)
+        if fault is not None:
+            self._rebuild(fault)
+        self._drop_done()
+        return tokens
+
+    def _preempt(self, plan: Plan) -> None:
         """Whoever yields goes on later from where it is; its newest token is read in this step."""
         if not (plan.preempt or plan.drop):
             return
@@ -183,19 +208,19 @@ class Engine:
             self._rebuild(error, self._pending)
             return
         for ready in aside:
-            self._queue.put_back(ready, now)
+            self._queue.put_back(ready, self._now)
         for _, sequence in yielding:
             if sequence.row.id in plan.drop:
-                self._queue.restart(sequence, now, slot=False)
+                self._queue.restart(sequence, self._now, slot=False)
         for id in plan.preempt:
             if id in self._queue.prefilling:
-                self._queue.pause(id, now)
+                self._queue.pause(id, self._now)
         for id in plan.drop:
-            self._queue.drop(id, now)
+            self._queue.drop(id, self._now)
 
-    def _admit(self, plan: Plan, now: float) -> None:
+    def _admit(self, plan: Plan) -> None:
         for id in plan.admit:
-            self._queue.admit(id, now)
+            self._queue.admit(id, self._now)
         if plan.admit or plan.join:
             self._fit_prefixes()
 
@@ -203,8 +228,6 @@ class Engine:
         """What is kept for later takes no more than what rows were promised leaves."""
         if self.prefixes is not None and (spare := self.admission.spare(self._lengths())):
             self.prefixes.fit(*spare)
-
-    # -- run -------------------------------------------------------------------------------
 
     def _retire(self) -> None:
         if not (ended := self._batch.ended()):
@@ -231,9 +254,9 @@ class Engine:
             generated=True,
         )
 
-    def _join(self, plan: Plan, now: float) -> None:
+    def _join(self, plan: Plan) -> None:
         for id in plan.join:
-            ready = self._queue.join(id, now)
+            ready = self._queue.join(id, self._now)
             if ready is None:  # rebuilt since it was planned
                 continue
             # A row without any state has to make some before it can share a batch.
@@ -297,7 +320,7 @@ class Engine:
                 self._started.extend(job.started())
                 before = job.done
             self._start(job.run(chunk.tokens))
-            job.last_served = self._clock()
+            job.last_served = self._now
             if job.remaining <= 0:
                 self._finish_prefill(chunk.job, job)
         except Exception as error:  # a prompt runs alone: its fault is its own
@@ -321,7 +344,7 @@ class Engine:
         mx.async_eval(arrays, self._marker)
 
     def _finish_prefill(self, id: int, job: Prefill) -> None:
-        for ready in self._queue.finish(id, self._clock()):
+        for ready in self._queue.finish(id, self._now):
             sequence = ready.sequence
             if job.prompt_logprobs and not job.replay:
                 found, owner = tuple(job.prompt_logprobs), (sequence.request.id, sequence.choice)
@@ -384,9 +407,8 @@ class Engine:
             self.policy = dataclasses.replace(self.policy, max_batch=1)
         self._batch, self._pending = DecodeBatch(self.model), None
         self._queue.forget(set(sequences))
-        now = self._clock()
         for sequence in again:
-            self._queue.restart(sequence, now, slot=True)
+            self._queue.restart(sequence, self._now, slot=True)
         for sequence in given_up:
             self._fail(sequence, error)
 

@@ -101,16 +101,26 @@ class Prefill:
             sequence = self.sequences[0]
             self.fetch = self.prefixes.ahead(sequence.root, sequence.key, len(sequence.key) - 1)
 
-    def take_files(self) -> bool:
-        """Take in what was read for it; false if it has to wait for more."""
-        if self.fetch is None or self.prefixes is None:
-            return True
-        if not self.fetch.done:
-            return False
+    @property
+    def complete(self) -> bool:
+        """Whether all that it waits for, beside a slot, is there."""
+        return self.fetch is None and self.compiling is None
+
+    @property
+    def has_been_read(self) -> bool:
+        return self.fetch is not None and self.fetch.done
+
+    @property
+    def has_been_compiled(self) -> bool:
+        return self.compiling is not None and self.compiling.done()
+
+    def take_read(self) -> None:
+        """Take in what was read for it."""
+        assert self.fetch is not None
+        assert self.prefixes is not None
         self.prefixes.arrived(self.fetch)
         self.from_disk, self.fetch = frozenset(self.fetch.loaded), None
         self.plan_reuse()
-        return True
 
     def plan_reuse(self) -> None:
         """What could be restored now."""

@@ -61,4 +61,5 @@ def run_alone(
     events = []
     if step is not None and not sequence.done:
         events = [sequence.add(tokens, logprobs) for _, tokens, logprobs in step.read()]
-    return PrefilledRow(sequence, ready.prompt, *alone.rows.positions, alone.rows.layers), events
+    (position,) = alone.rows.positions
+    return PrefilledRow(sequence, ready.prompt, position, alone.rows.layers), events

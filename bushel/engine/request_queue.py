@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from bushel.core.footprint import Memory
 from bushel.engine.prefill import Prefill, PrefilledRow
@@ -174,21 +174,25 @@ class RequestQueue:
                 shared[id(ready.snapshot)] = row.length
         yield from shared.values()
 
+    def arrivals(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Waiting prompts whose files have been read, and those whose grammars are compiled."""
+        waiting = self.waiting.items()
+        read = tuple(id for id, job in waiting if job.has_been_read)
+        return read, tuple(id for id, job in waiting if job.has_been_compiled)
+
     def state(
         self,
         now: float,
         running: Iterable[Sequence],
-        complete: Callable[[Prefill], bool],
         costs: Costs,
         memory: Memory | None,
     ) -> State:
-        """complete: whether all that a job waits for, beside a slot, is there."""
         return State(
             now=now,
             running=tuple(sequence.row for sequence in running),
             ready=tuple(ready.sequence.row for ready in self.ready.values()),
             prefilling=_jobs(self.prefilling),
-            waiting=_jobs({id: job for id, job in self.waiting.items() if complete(job)}),
+            waiting=_jobs({id: job for id, job in self.waiting.items() if job.complete}),
             costs=costs,
             memory=memory,
             served=Served(self._owners, self._groups),

@@ -118,6 +118,19 @@ class Served(NamedTuple):
 _NEVER = Served({}, {})
 
 
+class Arrivals(NamedTuple):
+    """What a step finds that came from outside the engine since the step before.
+
+    A step is a function of these and of the engine's own state: nothing that it does after them
+    looks at a clock, a disk or a compiler.
+    """
+
+    now: float
+    read: tuple[int, ...] = ()  # waiting prompts whose files have been read
+    compiled: tuple[int, ...] = ()  # waiting prompts whose grammars have been compiled
+    slow: tuple[int, ...] = ()  # running rows whose constraints take too much time
+
+
 @dataclass(frozen=True)
 class State:
     now: float

@@ -97,11 +97,11 @@ class ConstrainedRow:
 
     def _charge(self, seconds: float) -> None:
         self._slow += seconds if seconds > _SLOW else 0.0
-        if self._slow > _MOST_SLOW:
-            raise RequestError(
-                "The schema or grammar of the reply is too complex: following it takes too long.",
-                code="invalid_grammar",
-            )
+
+    @property
+    def too_slow(self) -> bool:
+        """Whether it has cost the others more time than it may. The engine decides what follows."""
+        return self._slow > _MOST_SLOW
 
     def _next_forced(self) -> int | None:
         forced = () if self._thoughts is None else self._thoughts.forced
@@ -163,6 +163,13 @@ def _set(words: np.ndarray, tokens: Sequence[int] | frozenset[int]) -> None:
 def _clear(words: np.ndarray, tokens: Sequence[int] | frozenset[int]) -> None:
     for at, bit in _places(tokens):
         words[at] &= ~bit
+
+
+def too_slow() -> RequestError:
+    return RequestError(
+        "The schema or grammar of the reply is too complex: following it takes too long.",
+        code="invalid_grammar",
+    )
 
 
 Failures = list[tuple[int, Exception]]

@@ -56,17 +56,12 @@ class MaskThread:
         for sequence in job.sequences:
             sequence.guided = ConstrainedRow(sequence.decoding, self._decode, None)
 
-    def complete(self, job: Prefill) -> bool:
-        """Take in what was compiled for it; false if it has to wait. Raises what compiling did."""
-        compiling = job.compiling
-        if compiling is None:
-            return True
-        if not compiling.done():
-            return False
-        job.compiling = None
-        for sequence, matcher in zip(job.sequences, compiling.result(), strict=True):
+    def take_compiled(self, job: Prefill) -> None:
+        """Take in what was compiled for it; raises what compiling did, and then it still waits."""
+        assert job.compiling is not None
+        for sequence, matcher in zip(job.sequences, job.compiling.result(), strict=True):
             sequence.guided = ConstrainedRow(sequence.decoding, self._decode, matcher)
-        return True
+        job.compiling = None
 
     def wait(self, jobs: Iterable[Prefill], seconds: float) -> bool:
         """Until one of them has been compiled; false if none is being."""
