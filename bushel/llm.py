@@ -21,6 +21,7 @@ from bushel.core import (
     Output,
     Request,
     RequestError,
+    Result,
     SamplingParams,
     ThreadError,
     Usage,
@@ -166,11 +167,15 @@ class LLM:
         return [handle.output for handle in handles]
 
     def submit(self, request: Mapping[str, Any], params: SamplingParams | None = None) -> Handle:
+        return self._submit(request, params or SamplingParams())
+
+    def _submit(
+        self, request: Mapping[str, Any], params: SamplingParams, result: Result = "text"
+    ) -> Handle:
         engine = self._own_engine()
-        params = params or SamplingParams()
         request_id = f"req-{next(self._ids)}"
         try:
-            ready = self._prepare(engine, request_id, request, params)
+            ready = replace(self._prepare(engine, request_id, request, params), result=result)
         except RequestError as error:
             return self._refused(request_id, str(error))
         except Exception as error:  # whatever a template or an image provokes is that request's

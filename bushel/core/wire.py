@@ -22,7 +22,7 @@ from bushel.core.errors import BushelError, RequestError
 from bushel.core.options import ChatOptions, EngineOptions, ModelInfo
 from bushel.core.output import Event
 from bushel.core.params import Decoding
-from bushel.core.request import Borders, Media
+from bushel.core.request import Borders, Media, Result
 
 _SIZES = struct.Struct("<QQ")
 # Of one message. A prompt of 64 large pictures is below 1 GB; beyond this it is garbage.
@@ -57,6 +57,7 @@ class Submit(WireMessage, frozen=True):
     salt: str = ""
     owner: str = ""
     group: str = ""
+    result: Result = "text"
 
 
 class Abort(WireMessage, frozen=True):

@@ -344,6 +344,10 @@ class Engine:
         mx.async_eval(arrays, self._marker)
 
     def _finish_prefill(self, id: int, job: Prefill) -> None:
+        if job.wants_hidden_state:
+            self._give_hidden_state(job)
+            del self._queue.prefilling[id]
+            return
         for ready in self._queue.finish(id, self._now):
             sequence = ready.sequence
             if job.prompt_logprobs and not job.replay:
@@ -351,6 +355,13 @@ class Engine:
                 for at in range(0, len(found), _LOGPROBS):
                     part = found[at : at + _LOGPROBS]
                     self._events.append(Event(*owner, prompt_logprobs=part))
+
+    def _give_hidden_state(self, job: Prefill) -> None:
+        hidden_state = job.last_hidden_state()
+        self._someone_ended = True
+        for sequence in job.sequences:
+            if not sequence.done:
+                self._events.append(sequence.give(hidden_state))
 
     # -- emit ------------------------------------------------------------------------------
 

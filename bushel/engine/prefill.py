@@ -252,6 +252,18 @@ class Prefill:
         if self.prefixes is not None and not self.replay and self.done - self.kept >= FAR:
             self._keep_as("grid")
 
+    @property
+    def wants_hidden_state(self) -> bool:
+        return self.sequences[0].request.result == "hidden_state"
+
+    def last_hidden_state(self) -> tuple[float, ...]:
+        """Of the prompt's last token, which is run for it; waits for the device."""
+        assert self.prompt is not None
+        token, where = mx.array([self.prompt.ids[-1:]]), [self.done + self.prompt.delta]
+        _, hidden = self.model.forward_with_hidden(token, where, self.state)
+        values: Any = hidden[0, -1].astype(mx.float32).tolist()
+        return tuple(values)
+
     def finish(self) -> list[PrefilledRow]:
         """One row per choice that is still wanted; the first one owns the state."""
         assert self.prompt is not None

@@ -97,7 +97,7 @@ class Process:
             prompt = Prepared(message.ids, tensors, message.media, message.borders)
             rows = rows_of(message.decoding, message.choices)
             whose = message.salt, message.owner, message.group
-            self._engine.submit(Request(message.id, prompt, rows, *whose))
+            self._engine.submit(Request(message.id, prompt, rows, *whose, message.result))
         except Exception as error:  # whatever it is, it is this request's
             if not isinstance(error, BushelError):
                 log.error("request %s failed", message.id, exc_info=error)

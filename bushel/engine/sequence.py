@@ -131,13 +131,17 @@ class Sequence:
             "why": self.reuse.why,
         }
 
+    def give(self, hidden_state: tuple[float, ...]) -> Event:
+        """End with a result that is no text."""
+        return self.end("stop")._replace(hidden_state=hidden_state)
+
     def fail(self, error: Exception) -> Event:
         known = isinstance(error, BushelError)
         message = str(error) if known else f"{type(error).__name__}: {error}"
         return self.end("error", message, error.code if isinstance(error, RequestError) else None)
 
     def end(self, reason: FinishReason, error: str | None = None, code: str | None = None) -> Event:
-        """End without a token: abort, or an error."""
+        """End without a token: abort, an error, or another result than text."""
         self.phase = Phase.DONE
         self.failed = reason == "error"
         return Event(self.request.id, self.choice, finish_reason=reason, error=error, code=code)

@@ -337,6 +337,7 @@ class Service:
             salt=job.salt,
             owner=job.owner,
             group=job.group,
+            result=job.result,
         )
         live = self._live[record.id] = Live(record, submit, tail)
         self._hold(tail.nbytes)
