@@ -16,6 +16,7 @@ from bushel.cache import kv_padding
 from bushel.cache.kinds import kind_of
 from bushel.cache.layer_kind import Layer, LayerSnapshot
 from bushel.core import IntegrityError
+from bushel.models.device import ON_CUDA
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class BatchState:
 
     def _make_room(self) -> None:
         self._enough_until = math.inf
-        if kv_padding.CUDA and len(self.positions) == 1:
+        if ON_CUDA and len(self.positions) == 1:
             (position,) = self.positions
             for layer in self.layers:
                 for kind, part in kind_of(layer).parts(layer):

@@ -27,13 +27,14 @@ from bushel.engine.sampling.chooser import Masks
 from bushel.engine.sampling.sampler import Sampled, Sampler, listed
 from bushel.engine.sequence import Phase, Sequence
 from bushel.models import Model, Prompt
+from bushel.models.device import ON_CPU
 
 # Bookkeeping arrays that nothing reads form chains of one node per step; 64 of them are free.
 _SETTLE_EVERY = 64
 # MLX's CPU build lets the host be only some dozens of operations ahead of the device. A choice for
 # rows of different settings is more than that, and small ones: with those last, the device has done
 # them all before the host has built the next forward pass, and waits for it.
-LATE = mx.default_device() == mx.cpu
+LATE = ON_CPU
 
 
 class Step(NamedTuple):

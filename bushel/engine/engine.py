@@ -34,6 +34,7 @@ from bushel.engine.sequence import Phase, Sequence
 from bushel.engine.status import describe_cache, describe_memory, describe_rows
 from bushel.engine.step_costs import Stopwatch
 from bushel.models import Model
+from bushel.models.device import ON_CPU
 from bushel.models.known_families import cuts_matter
 
 log = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ class Engine:
         self._pending: Step | None = None
         self._marker: mx.array | None = None  # evaluated when the last chunk is
         self._recovery = Recovery()
-        self._stopwatch = Stopwatch(behind=mx.default_device() != mx.cpu)
+        self._stopwatch = Stopwatch(behind=not ON_CPU)
         self._events: list[Event] = []
         self._started: list[Started] = []
         self._someone_ended = False  # since `_drop_done` last looked

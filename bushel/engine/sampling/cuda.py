@@ -27,12 +27,9 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import numpy as np
 
-from bushel.cache.kv_padding import CUDA
 from bushel.core import Decoding, IntegrityError
 from bushel.engine.sampling import draw
 from bushel.engine.sampling.chooser import SamplingStep
-
-AVAILABLE = CUDA
 
 # A block has 65,536 registers. Most kernels need 40 to 48 a thread; those with penalties up to 72
 # (by vocabulary), and those that read one logit at a time 64 (nvcc 13.4 for sm_90).

@@ -18,6 +18,7 @@ from bushel.core import Decoding, TokenLogprob
 from bushel.engine.sampling import cuda, draw
 from bushel.engine.sampling.chooser import Chooser, Masks, SamplingStep
 from bushel.engine.sampling.vectorised import VectorisedChooser
+from bushel.models.device import ON_CUDA
 
 Logprobs = tuple[mx.array, mx.array, mx.array]  # chosen, values of the best, ids of the best
 
@@ -67,9 +68,7 @@ class Sampler:
     def __init__(self, vocab: int):
         self.vocab = vocab
         self.rows: list[Decoding] = []
-        self.chooser: Chooser = (
-            cuda.KernelChooser(vocab) if cuda.AVAILABLE else VectorisedChooser(vocab)
-        )
+        self.chooser: Chooser = cuda.KernelChooser(vocab) if ON_CUDA else VectorisedChooser(vocab)
         self._early: tuple[bool, ...] | None = None  # who is below min_tokens, as of _bias
         self._bias: mx.array | None = None  # [B, V]
         self._arrange()
