@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ from bushel.core.options import ChatOptions, EngineOptions, ModelInfo
 from bushel.core.output import Event
 from bushel.core.params import Decoding
 from bushel.core.request import Borders, Media, Result
+from bushel.core.reuse import Hit, Miss
 
 _SIZES = struct.Struct("<QQ")
 # Of one message. A prompt of 64 large pictures is below 1 GB; beyond this it is garbage.
@@ -136,9 +137,9 @@ class Started(msgspec.Struct, frozen=True, array_like=True):
 
     id: str
     cached: int = 0
-    hit: str = ""  # exact, prefix, shorter, fork or disk; empty: nothing was reused
+    hit: Hit | Literal[""] = ""  # empty: nothing was reused
     why: str = ""  # for a person
-    reason: str = ""  # the same in a word: see `cache.prefix.REASONS`
+    reason: Miss | Literal[""] = ""  # the same in a word
 
 
 class Stepped(WireMessage, frozen=True):

@@ -13,11 +13,10 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from bushel.core.reuse import HITS, MISSES
 from bushel.server.request_record import Record
 
-HITS = ("exact", "prefix", "shorter", "fork", "disk")
-# The engine's words (`cache.prefix.REASONS`), which the front cannot import; a test compares.
-REASONS = ("off", "prompt_logprobs", "unknown", "no_state", "diverged", "not_restored", "other")
+REASONS = (*MISSES, "other")
 _NOT_ASKED = ("off", "prompt_logprobs")  # nobody looked
 
 # Label, and where the count and the bytes stand in the engine's status.

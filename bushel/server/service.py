@@ -22,11 +22,11 @@ import time
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bushel.core import Event, GenerationDefaults, RequestError, SamplingParams
+from bushel.core import Event, RequestError, SamplingParams
 from bushel.core.options import ModelInfo
 from bushel.core.params import choices, resolve
 from bushel.core.wire import (
@@ -299,7 +299,8 @@ class Service:
 
     async def _open(self, job: GenerationJob, record: Record, seconds: float | None) -> Ticket:
         model_info = await self.pool.known()
-        defaults = _overlaid(model_info.defaults, self.options.defaults)
+        # The command line over the model's generation config (B31).
+        defaults = self.options.defaults.over(model_info.defaults)
         decoding = _checked(
             lambda params: resolve(
                 params,
@@ -477,12 +478,6 @@ def _checked(check: Any, params: SamplingParams) -> Any:
         return check(params)
     except RequestError as error:
         raise ApiError.of(error) from None
-
-
-def _overlaid(model: GenerationDefaults, said: GenerationDefaults) -> GenerationDefaults:
-    """The command line over the model's generation config (B31)."""
-    stated = {it.name: getattr(said, it.name) for it in fields(said)}
-    return replace(model, **{name: value for name, value in stated.items() if value is not None})
 
 
 def _lost(event: Event) -> ApiError:

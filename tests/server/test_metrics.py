@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bushel.cache import prefix
+from bushel.core.reuse import HITS, MISSES
 from bushel.server.metrics import Metrics
-from bushel.server.prefix_metrics import HITS, REASONS
+from bushel.server.prefix_metrics import REASONS
 from bushel.server.request_record import Record
 
 from .test_logs import record
@@ -208,7 +208,7 @@ def test_a_miss_is_counted_by_its_reason(reason: str) -> None:
 
 
 def test_the_reasons_are_the_engines() -> None:
-    assert (*prefix.REASONS, "other") == REASONS
+    assert (*MISSES, "other") == REASONS
 
 
 def cache(**more: Any) -> dict[str, Any]:
