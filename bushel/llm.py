@@ -30,6 +30,7 @@ from bushel.core import (
 )
 from bushel.core.options import EngineOptions
 from bushel.core.params import choices, resolve
+from bushel.core.status import as_json
 from bushel.engine.build import build, rows_of
 from bushel.engine.engine import Engine
 from bushel.text.detokenizer import OutputProcessor
@@ -96,7 +97,7 @@ def _made_from(
 
     def decorate(init: Callable[[_Self, _T], None]) -> Callable[Concatenate[_Self, _P], None]:
         @wraps(init)
-        def made(self: _Self, *args: _P.args, **kwargs: _P.kwargs) -> None:
+        def made(self: _Self, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
             init(self, make(*args, **kwargs))
 
         own = next(iter(signature(init).parameters.values()))
@@ -197,11 +198,11 @@ class LLM:
                 handle.abort()
 
     def status(self) -> dict[str, Any]:
-        return self._own_engine().status()
+        return as_json(self._own_engine().status())
 
     def cache_stats(self) -> dict[str, Any]:
         """What is kept of earlier prompts, how often it was of use, and what it takes."""
-        return self._own_engine().cache_stats()
+        return as_json(self._own_engine().cache_status())
 
     def clear_cache(self) -> None:
         self._own_engine().clear_cache()

@@ -24,6 +24,7 @@ from bushel.core.output import Event
 from bushel.core.params import Decoding
 from bushel.core.request import Borders, Media, Result
 from bushel.core.reuse import Hit, Miss
+from bushel.core.status import EngineStatus
 
 _SIZES = struct.Struct("<QQ")
 # Of one message. A prompt of 64 large pictures is below 1 GB; beyond this it is garbage.
@@ -108,7 +109,7 @@ class Pulse(WireMessage, frozen=True):
 class Ready(WireMessage, frozen=True):
     """The model is loaded; `status` as in `Status`."""
 
-    status: dict[str, Any]
+    status: EngineStatus
 
 
 class Accepted(WireMessage, frozen=True):
@@ -158,17 +159,17 @@ class Beat(WireMessage, frozen=True):
     steps: int
     busy: float
     patience: float
-    status: dict[str, Any]
+    status: EngineStatus
 
 
 class Status(WireMessage, frozen=True):
-    status: dict[str, Any]
+    status: EngineStatus
 
 
 class Cleared(WireMessage, frozen=True):
     """One for each `ClearCache`, in their order; `status` is that behind it."""
 
-    status: dict[str, Any]
+    status: EngineStatus
 
 
 FromEngine = (

@@ -20,6 +20,7 @@ from bushel.cache import unbatchable
 from bushel.cache.prefix import PrefixCache, key_of
 from bushel.core import BushelError, Event, Request
 from bushel.core.footprint import Memory
+from bushel.core.status import CacheStatus, EngineStatus
 from bushel.core.wire import Started
 from bushel.engine.admission import Admission
 from bushel.engine.constraints.constraint import too_slow
@@ -31,7 +32,7 @@ from bushel.engine.request_queue import RequestQueue
 from bushel.engine.sampling.chooser import Masks
 from bushel.engine.scheduler import Arrivals, Chunk, Plan, Policy, Work, schedule
 from bushel.engine.sequence import Phase, Sequence
-from bushel.engine.status import describe_cache, describe_memory, describe_rows
+from bushel.engine.status import describe_cache, describe_memory, describe_request
 from bushel.engine.step_costs import Stopwatch
 from bushel.models import Model
 from bushel.models.device import ON_CPU
@@ -459,21 +460,25 @@ class Engine:
 
     # -- looking at it ---------------------------------------------------------------------
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> EngineStatus:
+        sequences = dict.fromkeys(self._sequences())
         jobs = self._queue.prefilling.values()
         prefilled = {sequence: job.done for job in jobs for sequence in job.sequences}
-        promised = self.admission.status(self._lengths())
-        return {
-            "lane": "single" if self.policy.max_batch == 1 and self.single_because else "batch",
-            "lane_reason": self.single_because,
-            "max_decode_batch": self.max_decode_batch,
-            "preemptions": self.preemptions,
-            "memory": describe_memory(self._batch.rows, promised),
-            **describe_rows(dict.fromkeys(self._sequences()), prefilled),
-            "cache": self.cache_stats(),
-        }
+        waiting = sum(sequence.phase is Phase.WAITING for sequence in sequences)
+        alone = self.policy.max_batch == 1 and self.single_because
+        return EngineStatus(
+            running=len(sequences) - waiting,
+            waiting=waiting,
+            lane="single" if alone else "batch",
+            lane_reason=self.single_because,
+            max_decode_batch=self.max_decode_batch,
+            preemptions=self.preemptions,
+            memory=describe_memory(self._batch.rows, self.admission.status(self._lengths())),
+            requests=tuple(describe_request(it, prefilled.get(it)) for it in sequences),
+            cache=self.cache_status(),
+        )
 
-    def cache_stats(self) -> dict[str, Any]:
+    def cache_status(self) -> CacheStatus:
         return describe_cache(self.prefixes, self.computes_whole)
 
     def clear_cache(self) -> None:

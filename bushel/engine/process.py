@@ -17,10 +17,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+
+import msgspec
 
 from bushel.core import BushelError, Event, Prepared, Request
 from bushel.core.child_link import Link
+from bushel.core.status import EngineStatus
 from bushel.core.wire import (
     Abort,
     Accepted,
@@ -125,8 +127,8 @@ class Process:
         work = self._engine.work
         return work.prefill, min(work.rows, 2)
 
-    def _look(self) -> dict[str, Any]:
-        return {"pid": os.getpid(), **self._engine.status()}
+    def _look(self) -> EngineStatus:
+        return msgspec.structs.replace(self._engine.status(), pid=os.getpid())
 
     def _beat(self) -> None:
         while True:

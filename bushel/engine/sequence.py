@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
 
@@ -115,21 +114,6 @@ class Sequence:
         if len(self.tokens) < self.limit:
             return None
         return "stop" if self.reply is not None and self.reply.finish() else "length"
-
-    def report(self, prefilled: int | None) -> dict[str, Any]:
-        """For whoever asks how it is doing; prefilled: tokens, while its prompt runs."""
-        prompt = len(self.request.prompt.ids)
-        return {
-            "id": self.request.id,
-            "choice": self.choice,
-            "phase": str(self.phase),
-            "prompt_tokens": prompt,
-            "prefilled_tokens": (prompt if self.tokens else 0) if prefilled is None else prefilled,
-            "completion_tokens": len(self.tokens),
-            "cached_tokens": self.reuse.position,
-            "hit": self.reuse.hit,
-            "why": self.reuse.why,
-        }
 
     def give(self, hidden_state: tuple[float, ...]) -> Event:
         """End with a result that is no text."""

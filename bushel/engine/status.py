@@ -1,36 +1,43 @@
-"""How an engine is doing, for whoever asks."""
+"""How an engine is doing, for whoever asks (`core.status`)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Mapping
+
+import msgspec
 
 from bushel.cache import BatchState
 from bushel.cache.prefix import PrefixCache
+from bushel.core.status import CacheStatus, MemoryStatus, RequestStatus
 from bushel.engine import footprint
-from bushel.engine.sequence import Phase, Sequence
+from bushel.engine.sequence import Sequence
 
 
-def describe_rows(
-    sequences: Collection[Sequence], prefilled: Mapping[Sequence, int]
-) -> dict[str, Any]:
-    """prefilled: tokens, of those whose prompts run."""
-    waiting = sum(sequence.phase is Phase.WAITING for sequence in sequences)
-    return {
-        "running": len(sequences) - waiting,
-        "waiting": waiting,
-        "requests": [sequence.report(prefilled.get(sequence)) for sequence in sequences],
-    }
+def describe_request(sequence: Sequence, prefilled: int | None) -> RequestStatus:
+    """prefilled: tokens, while its prompt runs."""
+    prompt = len(sequence.request.prompt.ids)
+    if prefilled is None:
+        prefilled = prompt if sequence.tokens else 0
+    return RequestStatus(
+        id=sequence.request.id,
+        choice=sequence.choice,
+        phase=str(sequence.phase),
+        prompt_tokens=prompt,
+        prefilled_tokens=prefilled,
+        completion_tokens=len(sequence.tokens),
+        cached_tokens=sequence.reuse.position,
+        hit=sequence.reuse.hit,
+        why=sequence.reuse.why,
+    )
 
 
-def describe_memory(rows: BatchState, promised: Mapping[str, int]) -> dict[str, int]:
-    return {
-        **footprint.in_use(),
-        "state_bytes": rows.nbytes,
-        "state_buffers": rows.buffers,
-        **promised,
-    }
+def describe_memory(rows: BatchState, promised: Mapping[str, int]) -> MemoryStatus:
+    return MemoryStatus(
+        **footprint.in_use(), state_bytes=rows.nbytes, state_buffers=rows.buffers, **promised
+    )
 
 
-def describe_cache(prefixes: PrefixCache | None, why_off: str) -> dict[str, Any]:
-    return {"on": False, "why": why_off} if prefixes is None else {"on": True, **prefixes.stats()}
+def describe_cache(prefixes: PrefixCache | None, why_off: str) -> CacheStatus:
+    if prefixes is None:
+        return CacheStatus(why=why_off)
+    return msgspec.convert({"on": True, **prefixes.stats()}, CacheStatus)
