@@ -293,9 +293,9 @@ def pack(tensors: Mapping[str, Any]) -> tuple[dict[str, Any], list[memoryview]]:
         if isinstance(value, np.ndarray):
             array = np.ascontiguousarray(value)
             tail.append(array.reshape(-1).view(np.uint8).data)
-            found = _WireTensor(array.dtype.str, value.shape, at, array.nbytes)
+            placed = _WireTensor(array.dtype.str, value.shape, at, array.nbytes)
             at += array.nbytes
-            return msgspec.to_builtins(found)
+            return msgspec.to_builtins(placed)
         if isinstance(value, np.generic):
             return value.item()
         if isinstance(value, list | tuple):
@@ -310,9 +310,9 @@ def unpack(tensors: Mapping[str, Any], tail: memoryview) -> dict[str, Any]:
 
     def whole(value: Any) -> Any:
         if isinstance(value, dict):
-            found = msgspec.convert(value, _WireTensor)
-            piece = tail[found.start : found.start + found.size]
-            return np.frombuffer(piece, dtype=np.dtype(found.dtype)).reshape(found.shape)
+            placed = msgspec.convert(value, _WireTensor)
+            piece = tail[placed.start : placed.start + placed.size]
+            return np.frombuffer(piece, dtype=np.dtype(placed.dtype)).reshape(placed.shape)
         if isinstance(value, list):
             return [whole(it) for it in value]
         return value

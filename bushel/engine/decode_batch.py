@@ -1,10 +1,10 @@
 """The rows that decode together, one step ahead of what has been read.
 
-    launch()   builds and starts step t+1 from step t's tokens, which are still on the device
-    Step       what step t will have chosen; reading it waits for step t only
+    forward, choose   build and start step t+1 from step t's tokens, still on the device
+    Step              what step t will have chosen; reading it waits for step t only
 
-Where rows are held to a guide, another thread reads step t between the two halves of launch():
-while the forward pass runs, and before tokens are chosen (`guides`).
+Where rows are constrained, another thread reads step t between the two halves of a launch: while
+the forward pass runs, and before tokens are chosen (`constraints.mask_thread`).
 
 A row that ends was already part of the step in flight: that step's token for it is ignored.
 
@@ -40,7 +40,7 @@ LATE = ON_CPU
 class Step(NamedTuple):
     sequences: tuple[Sequence, ...]
     sampled: Sampled
-    twin: mx.array | None  # its tokens, where rows are guided; no two threads touch one array
+    twin: mx.array | None  # its tokens, where rows are constrained; no two threads touch one array
 
     def read(self) -> list[tuple[Sequence, tuple[int, ...], tuple[TokenLogprob, ...]]]:
         """What it added to each row, with log-probabilities where they were asked for."""
@@ -85,7 +85,7 @@ class DecodeBatch:
         self.sequences: list[Sequence] = []
         self._sampler = Sampler(model.vocab)
         self._deltas: list[int] = []
-        self._guided = False  # whether any row is
+        self._constrained = False  # whether any row is
         self._next: mx.array | None = None  # [B, 1] tokens to run
         self._late: list[mx.array] = []  # of the last choice, if it is to start later
         self._launches = 0
@@ -101,7 +101,7 @@ class DecodeBatch:
         self._next = token if self._next is None else mx.concatenate([self._next, token])
         self._deltas.append(ready.prompt.delta)
         self.sequences.append(sequence)
-        self._guided = self._guided or sequence.guided is not None
+        self._constrained = self._constrained or sequence.constrained is not None
         sequence.launched = len(sequence.tokens)
         sequence.phase = Phase.DECODE
 
@@ -113,7 +113,7 @@ class DecodeBatch:
         self._sampler.leave(keep)
         self._deltas = [self._deltas[row] for row in keep]
         self.sequences = [self.sequences[row] for row in keep]
-        self._guided = any(sequence.guided is not None for sequence in self.sequences)
+        self._constrained = any(sequence.constrained is not None for sequence in self.sequences)
         if not keep:
             if self._late:  # nothing follows it, and another thread may read it
                 mx.async_eval(*self._late)
@@ -134,22 +134,19 @@ class DecodeBatch:
         return [(row, it) for row, it in rows if it.phase is done or it.launched >= it.limit]
 
     @property
-    def guides(self) -> list[ConstrainedRow | None]:
+    def constraints(self) -> list[ConstrainedRow | None]:
         """By row, of those whose next token may be held to something; empty if none is."""
-        if not self._guided:
+        if not self._constrained:
             return []
-        guides = [
-            it.guided if it.guided is not None and it.guided.holds(it.launched) else None
-            for it in self.sequences
-        ]
-        return guides if any(guides) else []
+        constraints = [_held(sequence) for sequence in self.sequences]
+        return constraints if any(constraints) else []
 
     def too_slow(self) -> tuple[int, ...]:
         """Rows whose constraints have cost the others too much time."""
-        if not self._guided:
+        if not self._constrained:
             return ()
-        rows = (it for it in self.sequences if it.guided is not None and it.guided.too_slow)
-        return tuple(sequence.row.id for sequence in rows)
+        rows = ((it.row.id, it.constrained) for it in self.sequences)
+        return tuple(id for id, constrained in rows if constrained and constrained.too_slow)
 
     def forward(self) -> Run:
         """Run the newest token of every row; `choose` must follow."""
@@ -171,7 +168,7 @@ class DecodeBatch:
         )
         self._launches += 1
         settle = self.rows.settle() if self._launches % _SETTLE_EVERY == 0 else []
-        twin = mx.contiguous(sampled.tokens) if self._guided else None
+        twin = mx.contiguous(sampled.tokens) if self._constrained else None
         arrays = [*sampled.arrays(), *settle, *([] if twin is None else [twin])]
         if late:
             self._late = arrays
@@ -192,5 +189,13 @@ class DecodeBatch:
             run = len(sequence.request.prompt.ids) - 1 + sequence.launched
             if position != run:
                 raise IntegrityError(f"a row at {position} whose sequence has run {run}")
-            if sequence.guided is not None:
-                sequence.guided.check_integrity(sequence.tokens)
+            if sequence.constrained is not None:
+                sequence.constrained.check_integrity(sequence.tokens)
+
+
+def _held(sequence: Sequence) -> ConstrainedRow | None:
+    """What its next token is held to, if it may be."""
+    constrained = sequence.constrained
+    if constrained is None or not constrained.holds(sequence.launched):
+        return None
+    return constrained

@@ -11,10 +11,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
-
-import mlx.core as mx
-from mlx.utils import tree_flatten
 
 from bushel.cache import unbatchable
 from bushel.cache.prefix import PrefixCache, key_of
@@ -25,11 +21,10 @@ from bushel.core.wire import Started
 from bushel.engine.admission import Admission
 from bushel.engine.constraints.constraint import too_slow
 from bushel.engine.constraints.mask_thread import MaskThread
-from bushel.engine.decode_batch import LATE, DecodeBatch, Run, Step
-from bushel.engine.prefill import Prefill, PrefilledRow
+from bushel.engine.decode_batch import LATE, DecodeBatch, Step
+from bushel.engine.prefill import BackgroundChunks, Prefill, PrefilledRow
 from bushel.engine.recovery import Recovery, run_alone
 from bushel.engine.request_queue import RequestQueue
-from bushel.engine.sampling.chooser import Masks
 from bushel.engine.scheduler import Arrivals, Chunk, Plan, Policy, Work, schedule
 from bushel.engine.sequence import Phase, Sequence
 from bushel.engine.status import describe_cache, describe_memory, describe_request
@@ -42,7 +37,6 @@ log = logging.getLogger(__name__)
 
 _GO_ON, _NOTHING = Plan(decode=True), Plan()
 _SHORT_WAIT = 0.01  # seconds until the next look at what has been read or compiled
-_LOGPROBS = 256  # a prompt's, in one event: more would keep its receiver busy for too long
 
 
 class Engine:
@@ -75,9 +69,9 @@ class Engine:
         self._now = 0.0  # when the present or the last step began
         self._queue = RequestQueue(model, self._piece)
         self._batch = DecodeBatch(model)
-        self.guides = MaskThread(model)
+        self.masks = MaskThread(model)
         self._pending: Step | None = None
-        self._marker: mx.array | None = None  # evaluated when the last chunk is
+        self._chunks = BackgroundChunks()
         self._recovery = Recovery()
         self._stopwatch = Stopwatch(behind=not ON_CPU)
         self._events: list[Event] = []
@@ -97,7 +91,7 @@ class Engine:
         job = self._queue.arrive(sequences, self._clock())
         job.prefixes, job.every = self.prefixes, self._snapshot_every
         job.arrive()
-        self.guides.begin(job)
+        self.masks.begin(job)
 
     def abort(self, request_id: str) -> None:
         """Stop a request now; whatever it held is free when this returns (B47)."""
@@ -145,7 +139,7 @@ class Engine:
         for id in arrivals.compiled:
             job = self._queue.waiting[id]
             try:
-                self.guides.take_compiled(job)
+                self.masks.take_compiled(job)
             except Exception as error:  # its grammar cannot be compiled
                 for sequence in job.sequences:
                     self._fail(sequence, error)
@@ -169,7 +163,7 @@ class Engine:
 
     def _wait(self) -> None:
         """All that is left to do needs something compiled or read."""
-        compiling = self.guides.wait(self._queue.waiting.values(), _SHORT_WAIT)
+        compiling = self.masks.wait(self._queue.waiting.values(), _SHORT_WAIT)
         if not compiling and self.prefixes is not None:
             self.prefixes.wait(_SHORT_WAIT)
 
@@ -202,10 +196,11 @@ class Engine:
             return
         self.preemptions += len(plan.preempt)
         rows = enumerate(self._batch.sequences)
-        yielding = [(at, it) for at, it in rows if it.row.id in plan.preempt]
+        yielding = [(at, sequence) for at, sequence in rows if sequence.row.id in plan.preempt]
+        keeping = [at for at, sequence in yielding if sequence.row.id not in plan.drop]
         try:
-            aside = [self._batch.put_aside(at) for at, it in yielding if it.row.id not in plan.drop]
-            self._batch.leave([it for _, it in yielding])
+            aside = [self._batch.put_aside(at) for at in keeping]
+            self._batch.leave([sequence for _, sequence in yielding])
         except Exception as error:  # the batch may be half changed
             self._rebuild(error, self._pending)
             return
@@ -289,28 +284,19 @@ class Engine:
     def _advance(
         self, batch: DecodeBatch, before: Step | None = None, *, late: bool
     ) -> Step | None:
+        """One step of a batch; whose constraint fails ends."""
         if not len(batch):
             return None
         run = batch.forward()
         masks = None
-        if batch.guides:
-            masks = self._masks(batch, run, before)
+        if batch.constraints:
+            masks, failed = self.masks.make(batch, run, before)
+            for sequence, error in failed:
+                self._fail(sequence, error)
         elif late:
             run.begin()
             run.go_on()
         return batch.choose(run, masks, late=late)
-
-    def _masks(self, batch: DecodeBatch, run: Run, before: Step | None) -> Masks | None:
-        """What its rows may say next, found out while the model runs; whose guide fails ends."""
-        run.begin()  # before another thread reads what led to it
-        self.guides.start(batch, before)
-        try:
-            run.go_on()
-        finally:
-            masks, failed = self.guides.masks()
-        for sequence, error in failed:
-            self._fail(sequence, error)
-        return masks
 
     def _run_chunk(self, chunk: Chunk) -> int:
         """Run a piece of one prompt; returns how many tokens that was."""
@@ -321,7 +307,7 @@ class Engine:
                 job.begin()
                 self._started.extend(job.started())
                 before = job.done
-            self._start(job.run(chunk.tokens))
+            self._chunks.start(job.run(chunk.tokens), catch_up=self._pending is None)
             job.last_served = self._now
             if job.remaining <= 0:
                 self._finish_prefill(chunk.job, job)
@@ -331,32 +317,13 @@ class Engine:
                 self._fail(sequence, error)
         return job.done - before
 
-    def _start(self, states: list[Any]) -> None:
-        """Evaluate a chunk in the background, at most one chunk ahead of the device.
-
-        The marker is a copied scalar, so that waiting for it holds no state buffer.
-        """
-        leaves: Any = tree_flatten(states)
-        arrays = [leaf for _, leaf in leaves if isinstance(leaf, mx.array) and leaf.size]
-        if not arrays:
-            return
-        if self._pending is None and self._marker is not None:
-            mx.eval(self._marker)
-        self._marker = arrays[-1][(0,) * arrays[-1].ndim] + 0
-        mx.async_eval(arrays, self._marker)
-
     def _finish_prefill(self, id: int, job: Prefill) -> None:
         if job.wants_hidden_state:
             self._give_hidden_state(job)
             del self._queue.prefilling[id]
             return
         for ready in self._queue.finish(id, self._now):
-            sequence = ready.sequence
-            if job.prompt_logprobs and not job.replay:
-                found, owner = tuple(job.prompt_logprobs), (sequence.request.id, sequence.choice)
-                for at in range(0, len(found), _LOGPROBS):
-                    part = found[at : at + _LOGPROBS]
-                    self._events.append(Event(*owner, prompt_logprobs=part))
+            self._events.extend(job.prompt_logprob_events(ready.sequence))
 
     def _give_hidden_state(self, job: Prefill) -> None:
         hidden_state = job.last_hidden_state()
@@ -456,7 +423,7 @@ class Engine:
         self._fit_prefixes()
         self._queue.forget_served(self._batch.sequences)
         if self.idle:
-            self._marker = None
+            self._chunks = BackgroundChunks()
 
     # -- looking at it ---------------------------------------------------------------------
 
@@ -497,8 +464,8 @@ class Engine:
 
     def close(self) -> None:
         self._queue, self._batch = RequestQueue(self.model), DecodeBatch(self.model)
-        self._pending = self._marker = None
-        self.guides.close()
+        self._pending, self._chunks = None, BackgroundChunks()
+        self.masks.close()
         if self.prefixes is not None:
             self.prefixes.close()
         self.model.close()

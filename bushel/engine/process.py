@@ -165,7 +165,7 @@ def main(descriptor: int) -> int:
     except OSError as error:  # a folder may go away while it is read
         link.send(Failed(f"The model cannot be read: {error.strerror or error}."))
         return 2
-    engine.guides.warm()
+    engine.masks.warm()
     gc.freeze()  # what a loaded model consists of need not be looked at again
     process = Process(engine, link)
     link.send(Ready(process.status))

@@ -54,8 +54,8 @@ def run_alone(
     Returns the row as it is then, and what it said.
     """
     sequence, alone = ready.sequence, DecodeBatch(model)
-    if sequence.guided is not None:
-        sequence.guided.follow(sequence.tokens)
+    if sequence.constrained is not None:
+        sequence.constrained.follow(sequence.tokens)
     alone.join(ready)
     step = advance(alone)
     events = []

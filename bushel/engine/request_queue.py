@@ -199,21 +199,21 @@ class RequestQueue:
         )
 
 
-def _jobs(found: dict[int, Prefill]) -> tuple[PendingPrompt, ...]:
+def _jobs(prefills: dict[int, Prefill]) -> tuple[PendingPrompt, ...]:
     return tuple(
         PendingPrompt(
             id,
-            it.expected,
-            it.last_served,
-            it.order,
-            it.done,
-            max(sequence.row.length for sequence in it.sequences),
-            len(it.sequences),
-            it.sequences[0].row.owner,
-            it.sequences[0].row.group,
-            it.admitted,
-            it.sequences[0].row.yields,
-            it.prompt is not None,
+            job.expected,
+            job.last_served,
+            job.order,
+            job.done,
+            max(sequence.row.length for sequence in job.sequences),
+            len(job.sequences),
+            job.sequences[0].row.owner,
+            job.sequences[0].row.group,
+            job.admitted,
+            job.sequences[0].row.yields,
+            job.prompt is not None,
         )
-        for id, it in found.items()
+        for id, job in prefills.items()
     )

@@ -355,8 +355,8 @@ class _Slots:
         while done and not self._fits(claim):
             done = self._drop(claim, counts[0]) or self._preempt(claim)
         if not done:
-            for it in self.preempted[counts[0] :]:
-                self._count(it, 1)
+            for victim in self.preempted[counts[0] :]:
+                self._count(victim, 1)
             del self.preempted[counts[0] :], self.dropped[counts[1] :]
             self.memory = counts[2]
         return done
@@ -365,9 +365,11 @@ class _Slots:
         """Of whoever holds most, the youngest of those who yielded least."""
         late = self.state.now - self.policy.start_wait
         able = [
-            it
-            for it in self.holders
-            if it.since <= late and it not in self.preempted and self._yields_to(it, claim)
+            holder
+            for holder in self.holders
+            if holder.since <= late
+            and holder not in self.preempted
+            and self._yields_to(holder, claim)
         ]
         if not able:
             return False
@@ -381,8 +383,9 @@ class _Slots:
             return self.owners[holder.owner] >= self.owners[claim.owner] + 2
         return self.groups[holder.group] >= self.policy.share
 
-    def _holds_most(self, it: Claim) -> tuple[int, int, int, int, int]:
-        return self.owners[it.owner], self.groups[it.group], -it.yields, it.order, it.id
+    def _holds_most(self, holder: Claim) -> tuple[int, int, int, int, int]:
+        slots = self.owners[holder.owner], self.groups[holder.group]
+        return *slots, -holder.yields, holder.order, holder.id
 
     def _drop(self, claim: Claim, own: int) -> bool:
         """State of someone who does not run: now from `preempted[own:]`, or for longer."""
@@ -401,11 +404,11 @@ class _Slots:
         ready = [it for it in self.state.ready if it.state and not it.slot]
         return [*ready, *(it for it in self.state.waiting if it.state)]
 
-    def _count(self, it: Claim, change: int) -> None:
+    def _count(self, holder: Claim, change: int) -> None:
         """It has a slot more, or less."""
         self.free -= change
-        self.owners[it.owner] += change
-        self.groups[it.group] += change
+        self.owners[holder.owner] += change
+        self.groups[holder.group] += change
 
 
 _Rank = tuple[bool, int, int, int]
@@ -416,9 +419,9 @@ def _waits_since(claim: Claim) -> float:
     return claim.since if isinstance(claim, Row) else claim.last_served
 
 
-def _held(it: Claim) -> int:
+def _held(claim: Claim) -> int:
     """Rows that its state takes: choices of one prompt share a copy until each has its own."""
-    return 1 if isinstance(it, Row) else min(it.rows, 2)
+    return 1 if isinstance(claim, Row) else min(claim.rows, 2)
 
 
 def _need(claim: Claim) -> int:

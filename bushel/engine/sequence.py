@@ -53,8 +53,8 @@ class Sequence:
     faults: int = 0
     failed: bool = False
     reuse: ReusePlan = field(default_factory=ReusePlan)  # of its prompt
-    guided: ConstrainedRow | None = None  # what it may say; there before it decodes
-    row: Row = _NOWHERE  # as the scheduler sees it; `queue` keeps it
+    constrained: ConstrainedRow | None = None  # what it may say; there before it decodes
+    row: Row = _NOWHERE  # as the scheduler sees it; `request_queue` keeps it
 
     @classmethod
     def start(
@@ -101,8 +101,8 @@ class Sequence:
             taken += 1
         if finish is not None:
             self.phase = Phase.DONE
-        elif self.guided is not None:
-            self.guided.follow(self.tokens)
+        elif self.constrained is not None:
+            self.constrained.follow(self.tokens)
         added = tokens[:taken], "", logprobs[:taken]
         return Event(self.request.id, self.choice, *added, finish_reason=finish)
 

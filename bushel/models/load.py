@@ -94,8 +94,8 @@ def _run_once(model: Model, dtype: str | None) -> State:
         mx.eval(model.forward(mx.array([[0]]), [0], state))
         return state
     except Exception as error:
-        said = f"dtype {dtype}" if dtype else "its own dtype"
-        raise ModelError(f"it does not run with {said} on this machine: {error}") from error
+        kind = f"dtype {dtype}" if dtype else "its own dtype"
+        raise ModelError(f"it does not run with {kind} on this machine: {error}") from error
 
 
 def _open(model: str, trust: bool) -> tuple[Checkpoint, Callable[[], Model]]:

@@ -33,7 +33,7 @@ State = list[Any]
 class Prompt:
     """A prompt ready to be prefilled in pieces. Owned by one sequence, never mutated.
 
-    `extras` belongs to the adapter that made it; nobody else reads it.
+    `extras` belongs to the model that made it; nobody else reads it.
     """
 
     ids: tuple[int, ...]

@@ -88,7 +88,7 @@ TO_ITS_END = replace(LONG, ignore_eos=False)
 def test_another_thread_reads_only_what_has_begun(
     llm: LLM, late: list[bool], read: list[bool]
 ) -> None:
-    """Where rows are guided. Two threads that evaluate one array would be undefined."""
+    """Where rows are constrained. Two threads that evaluate one array would be undefined."""
     (out,) = llm.generate(HELD, TO_ITS_END)
     assert re.fullmatch("[ab]{9}", out.text)
     assert len(read) > 3

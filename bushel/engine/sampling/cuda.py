@@ -125,7 +125,7 @@ def _kernel(dtype: mx.Dtype, vocab: int, uses: Uses) -> Any:
 
 
 class KernelChooser:
-    """A `Chooser` (see `sampler`) for CUDA."""
+    """A `Chooser` (see `chooser`) for CUDA."""
 
     def __init__(self, vocab: int):
         self._vocab = vocab

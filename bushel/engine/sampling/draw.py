@@ -222,9 +222,9 @@ def _first_inside(
 @cache
 def _range(count: int) -> mx.array:
     """Made once: in a compiled function it would be made in every call."""
-    found = mx.arange(count)
-    mx.eval(found)
-    return found
+    numbers = mx.arange(count)
+    mx.eval(numbers)
+    return numbers
 
 
 def _pick_ranked(
@@ -277,10 +277,10 @@ def penalise(
     x = x.astype(mx.float32)
     counts = counts + (_range(x.shape[-1]) == newest[:, None])
     # Products, as in `_first_inside`; where nothing is penalised they leave infinities alone.
-    known, said = mx.minimum(seen + counts, 1), mx.minimum(counts, 1)
+    known, spoken = mx.minimum(seen + counts, 1), mx.minimum(counts, 1)
     factor = repetition + (x > 0) * (inverse - repetition)
     x = x * (1 + known * (factor - 1))
-    return x - frequency * counts - presence * said, counts
+    return x - frequency * counts - presence * spoken, counts
 
 
 _BITS = mx.arange(32, dtype=mx.uint32)

@@ -84,7 +84,7 @@ def _settings(route: draw.Route, rows: list[Decoding]) -> tuple[mx.array | None,
 
 
 class VectorisedChooser:
-    """A `Chooser` (see `sampler`) for any device."""
+    """A `Chooser` (see `chooser`) for any device."""
 
     def __init__(self, vocab: int):
         self.rows: list[Decoding] = []

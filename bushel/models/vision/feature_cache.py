@@ -54,7 +54,7 @@ class ImageEncoder(Protocol):
     def embed_text_only(self, prepared: Prepared) -> Found:
         """Without any pixels; as `encode_images` where no image is."""
 
-    def assemble(self, prepared: Prepared, found: Found) -> Prompt: ...
+    def assemble(self, prepared: Prepared, embedded: Found) -> Prompt: ...
 
     def spans(self, prepared: Prepared) -> tuple[Span, ...]: ...
 
@@ -83,10 +83,10 @@ class FeatureCache:
         reason = self._proven.get(_kind(prepared))
         if reason == "" and (known := self._recalled(prepared, start, features)):
             return known
-        found = self._eyes.encode_images(prepared.ids, prepared.tensors)
-        prompt = self._eyes.assemble(prepared, found)
+        embedded = self._eyes.encode_images(prepared.ids, prepared.tensors)
+        prompt = self._eyes.assemble(prepared, embedded)
         if not reason:
-            self._learn(prepared, found, prompt, features)
+            self._learn(prepared, embedded, prompt, features)
         return prompt
 
     def _recalled(self, prepared: Prepared, start: int, features: Features | None) -> Prompt | None:
@@ -109,18 +109,18 @@ class FeatureCache:
         if not needed:
             return {}
         places, (parts, keys) = self._places(prepared), self._parts(prepared)
-        found: dict[str, Record] = {}
+        known_records: dict[str, Record] = {}
         new: dict[str, Record] = {}
         for at in needed:
             known = features.get(keys[at]) if features is not None else None
             if known is not None and fits(known, places[at]):
-                found[keys[at]] = known
+                known_records[keys[at]] = known
             elif len(prepared.media) == 1 or not parts:
                 return None
             elif keys[at] not in new:
                 new[keys[at]] = self._encode(prepared, at, parts[at])
         self._keep(new, features)
-        return {at: (found | new)[keys[at]] for at in needed}
+        return {at: (known_records | new)[keys[at]] for at in needed}
 
     def _keep(self, records: Mapping[str, Record], features: Features | None) -> None:
         if features is not None:
@@ -147,9 +147,9 @@ class FeatureCache:
 
     def _encode(self, prepared: Prepared, at: int, tensors: Mapping[str, Any]) -> Record:
         low, high = prepared.media[at].start, prepared.media[at].end
-        found = self._eyes.encode_images(prepared.ids[low:high], tensors)
+        embedded = self._eyes.encode_images(prepared.ids[low:high], tensors)
         self._eyes.forget()
-        return record_of(found, [place - low for place in self._places(prepared)[at]])
+        return record_of(embedded, [place - low for place in self._places(prepared)[at]])
 
     def _spliced(self, prepared: Prepared, records: Mapping[int, Record]) -> Prompt:
         places = self._places(prepared)
@@ -157,11 +157,11 @@ class FeatureCache:
         return self._eyes.assemble(prepared, spliced(self._eyes.embed_text_only(prepared), placed))
 
     def _learn(
-        self, prepared: Prepared, found: Found, prompt: Prompt, features: Features | None
+        self, prepared: Prepared, embedded: Found, prompt: Prompt, features: Features | None
     ) -> None:
         """From a prompt that the tower has seen."""
         kind = _kind(prepared)
-        records = dict(enumerate(record_of(found, it) for it in self._places(prepared)))
+        records = dict(enumerate(record_of(embedded, it) for it in self._places(prepared)))
         together = len(records) > 1 and not self._eyes.packs(prepared) and kind not in self._cut
         if kind not in self._proven or together:
             self._proven[kind] = self._why_not(prepared, records, prompt)
