@@ -95,11 +95,11 @@ class _Check:
         self.model = model
         self.bound = bound(model)
         self._uncut = cuts_matter(model.network)
-        room = model.context or math.inf
+        context = model.context or math.inf
         self._window = max(windows(model.make_state()), default=0)
-        self._crossed = 0 < self._window <= min(WIDEST_WINDOW, room - 2 * TOKENS)
+        self._crossed = 0 < self._window <= min(WIDEST_WINDOW, context - 2 * TOKENS)
         wanted = _around(self._window) if self._crossed else _LENGTHS
-        lengths = [max(1, int(min(length, room - TOKENS))) for length in wanted]
+        lengths = [max(1, int(min(length, context - TOKENS))) for length in wanted]
         self._texts = [Prepared(words(model, at, it)) for at, it in enumerate(lengths)]
         self._alone: dict[int, tuple[list[int], list[np.ndarray]]] = {}
 
@@ -133,7 +133,7 @@ class _Check:
 
     def _images(self, scenario: str) -> Result:
         try:
-            pictures = [prepare(self.model.host, _look(*size)) for size in _PICTURES]
+            pictures = [prepare(self.model.host, _picture_question(*size)) for size in _PICTURES]
             for picture in pictures:
                 self.model.embed(picture)
         except Exception as error:  # a template without images, a processor that wants others
@@ -214,7 +214,7 @@ def _around(window: int) -> tuple[int, ...]:
     return window + 1, 1, window + window // 4 + 30, 9, window, 40, 2, window - 1
 
 
-def _look(width: int, height: int) -> dict[str, object]:
+def _picture_question(width: int, height: int) -> dict[str, object]:
     """A question about a picture with a different colour everywhere."""
     down, across = np.mgrid[0:height, 0:width]
     colours = np.stack([7 * down, 5 * across, 3 * (down + across)], axis=-1) % 256

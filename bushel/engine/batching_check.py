@@ -131,8 +131,8 @@ def _lengths(model: Model) -> list[int]:
     window = max((it for it in windows(model.make_state()) if it <= _WIDEST), default=0)
     if window > 2:
         middle, long = window - 2, max(long, window + _STEPS)
-    room = (model.context or long + _STEPS) - _STEPS
-    return [max(1, min(length, room)) for length in (short, middle, long)]
+    longest = (model.context or long + _STEPS) - _STEPS
+    return [max(1, min(length, longest)) for length in (short, middle, long)]
 
 
 def windows(state: Iterable[Any]) -> Iterator[int]:

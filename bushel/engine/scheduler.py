@@ -193,7 +193,7 @@ def schedule(state: State, policy: Policy) -> Plan:
     started = [replace(job, last_served=state.now) for job in slots.admitted]
     chunks = _chunks(
         _by_urgency([*prefilling, *started], state.now, policy),
-        _room(running, state.costs, policy),
+        _seconds_for_prompts(running, state.costs, policy),
         state.costs,
         slots.memory,
         policy,
@@ -448,13 +448,13 @@ def _by_urgency(jobs: Sequence[PendingPrompt], now: float, policy: Policy) -> li
     return sorted(jobs, key=urgency)
 
 
-def _room(running: int, costs: Costs, policy: Policy) -> float:
+def _seconds_for_prompts(running: int, costs: Costs, policy: Policy) -> float:
     """Seconds that the prompts of this step may take."""
     return policy.token_gap - costs.decode_step if running else float("inf")
 
 
 def _chunks(
-    jobs: list[PendingPrompt], room: float, costs: Costs, memory: Memory | None, policy: Policy
+    jobs: list[PendingPrompt], seconds: float, costs: Costs, memory: Memory | None, policy: Policy
 ) -> tuple[Chunk, ...]:
     """Whole prompts while they fit; a piece of one only if it is worth a pass of its own.
 
@@ -463,24 +463,25 @@ def _chunks(
     chunks: list[Chunk] = []
     budget = policy.prefill_chunk
     for job in jobs:
-        tokens = min(job.remaining, budget, _affordable(room, costs, budget))
+        tokens = min(job.remaining, budget, _affordable(seconds, costs, budget))
         if not chunks:
             tokens = max(tokens, min(job.remaining, policy.least_chunk, policy.prefill_chunk))
         if memory is not None:
             tokens = memory.chunk(tokens, policy.least_chunk, job.done + tokens)
         if chunks and (
-            room < costs.prefill_chunk or (tokens < job.remaining and tokens < policy.least_chunk)
+            seconds < costs.prefill_chunk
+            or (tokens < job.remaining and tokens < policy.least_chunk)
         ):
             break
         chunks.append(Chunk(job.id, tokens))
         budget -= tokens
-        room -= costs.prefill_chunk + tokens * costs.prefill_token
+        seconds -= costs.prefill_chunk + tokens * costs.prefill_token
     return tuple(chunks)
 
 
-def _affordable(room: float, costs: Costs, most: int) -> int:
-    """Tokens of one chunk that take no longer than `room`, at most so many."""
-    left = room - costs.prefill_chunk
+def _affordable(seconds: float, costs: Costs, most: int) -> int:
+    """Tokens of one chunk that take no longer than `seconds`, at most so many."""
+    left = seconds - costs.prefill_chunk
     if left >= most * costs.prefill_token:
         return most
     return int(left / costs.prefill_token) if left > 0 else 0

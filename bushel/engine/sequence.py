@@ -66,12 +66,12 @@ class Sequence:
         key: Key | None = None,
     ) -> Sequence:
         decoding = request.choices[choice]
-        room = decoding.max_tokens
+        limit = decoding.max_tokens
         if context is not None:
-            room = min(room, context - len(request.prompt.ids))
+            limit = min(limit, context - len(request.prompt.ids))
         reply = OutputProcessor(decode, decoding) if decoding.stops else None
         key = key_of(request.prompt) if key is None else key
-        return cls(request, choice, decoding, room, reply, key)
+        return cls(request, choice, decoding, limit, reply, key)
 
     @property
     def root(self) -> str:

@@ -21,7 +21,7 @@ from bushel.models.vision.image_spans import (
     DEEPSTACK,
     EMBEDS,
     VISIBLE,
-    Found,
+    Embedded,
     layers_of,
     visible_before,
 )
@@ -33,7 +33,7 @@ _LAYER = f"{DEEPSTACK}."
 _EQUAL = 1e-6
 
 
-def record_of(embedded: Found, places: Places) -> Record:
+def record_of(embedded: Embedded, places: Places) -> Record:
     """Copies, so that they do not keep the arrays of the whole prompt alive."""
     where = mx.array(places, dtype=mx.int32)
     rows = {
@@ -51,7 +51,7 @@ def record_of(embedded: Found, places: Places) -> Record:
     return rows
 
 
-def spliced(embed_text_only: Found, placed: Iterable[tuple[Places, Record]]) -> Found:
+def spliced(embed_text_only: Embedded, placed: Iterable[tuple[Places, Record]]) -> Embedded:
     """Images without a record keep what the glance has for them."""
     whole, layers = dict(embed_text_only), dict[str, list[mx.array]]()
     length = embed_text_only[EMBEDS].shape[1]

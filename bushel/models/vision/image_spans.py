@@ -12,7 +12,7 @@ import numpy as np
 from bushel.core import Media, Prepared
 
 Span = tuple[int, int]
-Found = dict[str, Any]  # what the library finds out about a prompt, by the library's own names
+Embedded = dict[str, Any]  # what the library finds out about a prompt, by the library's own names
 
 EMBEDS, DEEPSTACK, VISIBLE = "inputs_embeds", "deepstack_visual_embeds", "visual_pos_masks"
 # Extras with one entry per prompt token, cut by column.
@@ -63,7 +63,7 @@ def patches_per_token(config: Any, ids: Any, tensors: Mapping[str, Any]) -> int:
     return each if each * places == len(pixels) and not (patches % each).any() else 0
 
 
-def encode_each(network: Any, ids: mx.array, tensors: Mapping[str, Any]) -> Found:
+def encode_each(network: Any, ids: mx.array, tensors: Mapping[str, Any]) -> Embedded:
     """What the library finds out about a prompt with several images, but each seen by itself.
 
     Together they would look at one another in some towers: glm4v's tells only the first two

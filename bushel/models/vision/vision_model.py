@@ -26,7 +26,7 @@ from bushel.models.vision.image_spans import (
     DEEPSTACK,
     EMBEDS,
     VISIBLE,
-    Found,
+    Embedded,
     Span,
     encode_each,
     layers_of,
@@ -67,7 +67,7 @@ class VisionModel(Model):
             return self.recall.embed(prepared, start, features)
         return self.assemble(prepared, self.encode_images(prepared.ids, prepared.tensors))
 
-    def encode_images(self, ids: Sequence[int], tensors: Mapping[str, Any]) -> Found:
+    def encode_images(self, ids: Sequence[int], tensors: Mapping[str, Any]) -> Embedded:
         """What the library finds out about a prompt, every image encoded by itself if it may be.
 
         Positions may be left on the model: `assemble` or `forget` comes next.
@@ -79,7 +79,7 @@ class VisionModel(Model):
             return each
         return self._ask(row, given.pop("pixel_values", None), given)
 
-    def embed_text_only(self, prepared: Prepared) -> Found:
+    def embed_text_only(self, prepared: Prepared) -> Embedded:
         """A look without pixels: nothing for the images, all else as it is."""
         ids = mx.array([prepared.ids])
         self.forget()
@@ -99,11 +99,11 @@ class VisionModel(Model):
         nothing = mx.zeros((1, count, row.shape[-1]), row.dtype)
         return {**_to_device(kept), "cached_image_features": nothing}
 
-    def _ask(self, ids: mx.array, pixels: Any, given: Mapping[str, Any]) -> Found:
+    def _ask(self, ids: mx.array, pixels: Any, given: Mapping[str, Any]) -> Embedded:
         features = self.network.get_input_embeddings(ids, pixels, mask=mx.ones_like(ids), **given)
         return {key: value for key, value in features.to_dict().items() if value is not None}
 
-    def assemble(self, prepared: Prepared, embedded: Found) -> Prompt:
+    def assemble(self, prepared: Prepared, embedded: Embedded) -> Prompt:
         """The prompt just looked at; nothing of it stays on the model."""
         ids = mx.array([prepared.ids])
         tensors = {key: _to_device(it) for key, it in prepared.tensors.items() if _stays(key)}
