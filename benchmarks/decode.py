@@ -112,7 +112,7 @@ class Served:
             decoding = resolve(params(row), model.defaults, vocab=model.vocab, end_ids=frozenset())
             ids = prompt(row, length, model.vocab)
             self._engine.submit(Request(str(row), Prepared(ids), (decoding,)))
-        while min(it["completion_tokens"] for it in self._engine.status()["requests"]) < 1:
+        while min(it.completion_tokens for it in self._engine.status().requests) < 1:
             self._engine.step()
 
     def steps(self, count: int) -> None:

@@ -30,6 +30,7 @@ from benchmarks.engines import Asked, ask, engine_on, per_token, states
 from benchmarks.networks import CONFIGS, make
 from benchmarks.upkeep import keeping, upkeep
 from bushel.core.options import EngineOptions
+from bushel.core.status import as_json
 from bushel.engine.engine import Engine
 
 PARTS = ("turns", "shared", "rounds", "decode", "keeping")
@@ -125,7 +126,7 @@ def rounds(engine: Engine, options: argparse.Namespace) -> None:
         return ask(engine, ids, _REPLY, system=first // 2)
 
     ids = conversation(answer, count + 1, first, step, engine.model.vocab)
-    stats, each = engine.cache_stats(), per_token(engine)
+    stats, each = as_json(engine.cache_status()), per_token(engine)
     grid, others = states(engine)
     print(
         f"{count} rounds, {len(ids)} tokens of {each} bytes: stored "

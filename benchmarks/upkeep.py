@@ -68,7 +68,7 @@ def upkeep(model: Model, batch: int, pairs: int, reply: int) -> str:
         took = {side: sides[side].run(tokens) for side in order}
         ratios.append(took[1] / took[0])
         speeds.append((tokens / took[0], tokens / took[1]))
-    assert not engines[0].cache_stats()["reused_tokens"], "nothing was to be reused"
+    assert not engines[0].cache_status().reused_tokens, "nothing was to be reused"
     on, off = (statistics.median(it) for it in zip(*speeds, strict=True))
     spread = f"{statistics.median(ratios):.3f} ({min(ratios):.3f} … {max(ratios):.3f})"
     return f"  batch {batch:3}  {spread}  {on:8.0f} {off:8.0f}"

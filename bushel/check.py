@@ -77,7 +77,7 @@ class _Row:
 
     prompt: Prepared
     limit: int = TOKENS
-    found: list[TokenLogprob] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
     end: str = "no finish"
 
     @property
@@ -85,7 +85,7 @@ class _Row:
         return f"the {'image' if self.prompt.has_media else 'text'} of {len(self.prompt.ids)}"
 
     def take(self, event: Event) -> None:
-        self.found.extend(event.logprobs)
+        self.logprobs.extend(event.logprobs)
         if event.finish_reason is not None:
             self.end = event.error or event.finish_reason
 
@@ -95,11 +95,11 @@ class _Check:
         self.model = model
         self.bound = bound(model)
         self._uncut = cuts_matter(model.network)
-        room = model.context or math.inf
+        context = model.context or math.inf
         self._window = max(windows(model.make_state()), default=0)
-        self._crossed = 0 < self._window <= min(WIDEST_WINDOW, room - 2 * TOKENS)
+        self._crossed = 0 < self._window <= min(WIDEST_WINDOW, context - 2 * TOKENS)
         wanted = _around(self._window) if self._crossed else _LENGTHS
-        lengths = [max(1, int(min(length, room - TOKENS))) for length in wanted]
+        lengths = [max(1, int(min(length, context - TOKENS))) for length in wanted]
         self._texts = [Prepared(words(model, at, it)) for at, it in enumerate(lengths)]
         self._alone: dict[int, tuple[list[int], list[np.ndarray]]] = {}
 
@@ -133,7 +133,7 @@ class _Check:
 
     def _images(self, scenario: str) -> Result:
         try:
-            pictures = [prepare(self.model.host, _look(*size)) for size in _PICTURES]
+            pictures = [prepare(self.model.host, _picture_question(*size)) for size in _PICTURES]
             for picture in pictures:
                 self.model.embed(picture)
         except Exception as error:  # a template without images, a processor that wants others
@@ -164,18 +164,18 @@ class _Check:
 
     def _decoding(self, limit: int) -> Decoding:
         model = self.model
-        said = SamplingParams(
+        params = SamplingParams(
             temperature=0,
             max_tokens=limit,
             repetition_penalty=1.0,
             ignore_eos=True,
             logprobs=min(CANDIDATES, model.vocab),
         )
-        return resolve(said, model.defaults, vocab=model.vocab, end_ids=model.tokenizer.end_ids)
+        return resolve(params, model.defaults, vocab=model.vocab, end_ids=model.tokenizer.end_ids)
 
     def _faults(self, row: _Row) -> Iterator[str]:
-        if row.end != "length" or len(row.found) != row.limit:
-            yield f"{row.name} ended after {len(row.found)} of {row.limit} tokens: {row.end}"
+        if row.end != "length" or len(row.logprobs) != row.limit:
+            yield f"{row.name} ended after {len(row.logprobs)} of {row.limit} tokens: {row.end}"
         for at, (entry, alone) in enumerate(self._pairs(row)):
             best = int(alone.argmax())
             if not alone[best] - alone[entry.token_id] <= self.bound:
@@ -191,17 +191,17 @@ class _Check:
         return float(np.max(worst))
 
     def _pairs(self, row: _Row) -> Iterable[tuple[TokenLogprob, np.ndarray]]:
-        tokens = [entry.token_id for entry in row.found]
-        return zip(row.found, self._forced(row.prompt, tokens), strict=True)
+        tokens = [entry.token_id for entry in row.logprobs]
+        return zip(row.logprobs, self._forced(row.prompt, tokens), strict=True)
 
     def _forced(self, prompt: Prepared, tokens: list[int]) -> list[np.ndarray]:
         """Log-probabilities [V] that a row alone finds before each of these tokens."""
-        known, found = self._alone.get(id(prompt), ([], []))
+        known, logprobs = self._alone.get(id(prompt), ([], []))
         if known[: len(tokens)] != tokens:
             solo = SoloRun(self.model, self.model.embed(prompt))
-            found = [np.array(solo.run(token)) for token in (None, *tokens[:-1])]
-            self._alone[id(prompt)] = tokens, found
-        return found[: len(tokens)]
+            logprobs = [np.array(solo.run(token)) for token in (None, *tokens[:-1])]
+            self._alone[id(prompt)] = tokens, logprobs
+        return logprobs[: len(tokens)]
 
 
 def _deliver(events: Iterable[Event], rows: Sequence[_Row]) -> None:
@@ -214,7 +214,7 @@ def _around(window: int) -> tuple[int, ...]:
     return window + 1, 1, window + window // 4 + 30, 9, window, 40, 2, window - 1
 
 
-def _look(width: int, height: int) -> dict[str, object]:
+def _picture_question(width: int, height: int) -> dict[str, object]:
     """A question about a picture with a different colour everywhere."""
     down, across = np.mgrid[0:height, 0:width]
     colours = np.stack([7 * down, 5 * across, 3 * (down + across)], axis=-1) % 256
@@ -225,17 +225,19 @@ def _look(width: int, height: int) -> dict[str, object]:
 
 def table(report: Report) -> str:
     """The report as people read it."""
-    said = f"{report.model}, {report.precision}: log-probabilities may differ by {report.bound:g}."
+    title = f"{report.model}, {report.precision}: log-probabilities may differ by {report.bound:g}."
     heads = ("scenario", "rows", "batch", "difference", "verdict")
-    lines = [said, "", "{:22} {:>4} {:>5} {:>10}  {}".format(*heads)]
+    lines = [title, "", "{:22} {:>4} {:>5} {:>10}  {}".format(*heads)]
     faults: list[str] = []
-    for it in report.results:
-        if it.not_run is not None:
-            lines.append(f"{it.scenario:22} {'-':>4} {'-':>5} {'-':>10}  not run: {it.not_run}")
+    for result in report.results:
+        name = result.scenario
+        if result.not_run is not None:
+            lines.append(f"{name:22} {'-':>4} {'-':>5} {'-':>10}  not run: {result.not_run}")
             continue
-        verdict = "equal" if report.good(it) else "DIFFERENT"
-        lines.append(f"{it.scenario:22} {it.rows:4} {it.batch:5} {it.difference:10.1e}  {verdict}")
-        faults += [f"{it.scenario}: {fault}" for fault in it.faults]
+        verdict = "equal" if report.good(result) else "DIFFERENT"
+        numbers = f"{result.rows:4} {result.batch:5} {result.difference:10.1e}"
+        lines.append(f"{name:22} {numbers}  {verdict}")
+        faults += [f"{name}: {fault}" for fault in result.faults]
     lane = f"single ({report.lane_reason})" if report.lane_reason else "batch"
     partly = " in all that was run" if any(it.not_run for it in report.results) else ""
     verdict = f"Equal to solo{partly}" if report.ok else "Not equal to solo"

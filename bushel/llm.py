@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import wraps
+from inspect import signature
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import mlx.core as mx
 
@@ -21,12 +23,14 @@ from bushel.core import (
     Output,
     Request,
     RequestError,
+    Result,
     SamplingParams,
     ThreadError,
     Usage,
 )
-from bushel.core.options import EngineOptions, Order
+from bushel.core.options import EngineOptions
 from bushel.core.params import choices, resolve
+from bushel.core.status import as_json
 from bushel.engine.build import build, rows_of
 from bushel.engine.engine import Engine
 from bushel.text.detokenizer import OutputProcessor
@@ -81,16 +85,43 @@ class Handle:
         return reply.take()
 
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_Self = TypeVar("_Self")
+
+
+def _made_from(
+    make: Callable[_P, _T],
+) -> Callable[[Callable[[_Self, _T], None]], Callable[Concatenate[_Self, _P], None]]:
+    """Let an `__init__` of one argument take what makes it, so that nothing is listed twice."""
+
+    def decorate(init: Callable[[_Self, _T], None]) -> Callable[Concatenate[_Self, _P], None]:
+        @wraps(init)
+        def made(self: _Self, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+            init(self, make(*args, **kwargs))
+
+        own = next(iter(signature(init).parameters.values()))
+        shown = signature(make)
+        named = shown.replace(parameters=[own, *shown.parameters.values()])
+        made.__signature__ = named  # type: ignore[attr-defined]
+        return made
+
+    return decorate
+
+
 class LLM:
     """A loaded model and its engine.
 
     model: a directory or hub id. dtype: None is the checkpoint's (float32 on CPU).
+    max_batch: rows that decode together, at most. prefill_chunk: tokens of a prompt that run at
+    once, at most. trust_remote_code: run code that the checkpoint brings.
     kv_bits: 8 or 4 keep attention's keys and values in as many bits, from the first token on.
     token_gap, start_wait: the two bounds of the scheduler, in seconds: the longest gap between
     two tokens of a running reply, and the longest a started prompt goes without progress.
     order: who is admitted first, by "arrival" or the "shortest" prompt.
     memory_limit, headroom: bytes that MLX may use, None for what this machine should spare, and
-    how many of them to leave alone, None for a twentieth. What does not fit waits.
+    how many of them to leave alone, None for a twentieth. What does not fit waits. beside: bytes
+    that others on this machine may take.
     self_check: try a family that nothing is known of in a batch first, and serve it one row at a
     time if that is not exact.
     prefix_cache: what one prompt has computed, a later one that begins alike does not compute
@@ -100,51 +131,10 @@ class LLM:
     cache_dir, cache_disk: a folder that outlives the process, and bytes for it.
     """
 
-    def __init__(
-        self,
-        model: str,
-        dtype: str | None = None,
-        max_batch: int = 32,
-        prefill_chunk: int = 512,
-        prefix_cache: bool = True,
-        trust_remote_code: bool = False,
-        *,
-        kv_bits: int | None = None,
-        token_gap: float = EngineOptions.token_gap,
-        start_wait: float = EngineOptions.start_wait,
-        order: Order = "arrival",
-        memory_limit: int | None = None,
-        headroom: int | None = None,
-        self_check: bool = True,
-        cache_memory: int | None = None,
-        snapshot_every: int = EngineOptions.snapshot_every,
-        cache_kv_bits: int | None = None,
-        cache_dir: str | None = None,
-        cache_disk: int | None = None,
-    ):
+    @_made_from(EngineOptions)
+    def __init__(self, options: EngineOptions):
         self._thread = threading.get_ident()
-        self._engine: Engine | None = build(
-            EngineOptions(
-                model=str(model),
-                dtype=dtype,
-                max_batch=max_batch,
-                prefill_chunk=prefill_chunk,
-                trust_remote_code=trust_remote_code,
-                kv_bits=kv_bits,
-                token_gap=token_gap,
-                start_wait=start_wait,
-                order=order,
-                memory_limit=memory_limit,
-                headroom=headroom,
-                self_check=self_check,
-                prefix_cache=prefix_cache,
-                cache_memory=cache_memory,
-                snapshot_every=snapshot_every,
-                cache_kv_bits=cache_kv_bits,
-                cache_dir=cache_dir,
-                cache_disk=cache_disk,
-            )
-        )
+        self._engine: Engine | None = build(replace(options, model=str(options.model)))
         self._handles: dict[str, Handle] = {}
         self._ids = itertools.count()
 
@@ -166,11 +156,15 @@ class LLM:
         return [handle.output for handle in handles]
 
     def submit(self, request: Mapping[str, Any], params: SamplingParams | None = None) -> Handle:
+        return self._submit(request, params or SamplingParams())
+
+    def _submit(
+        self, request: Mapping[str, Any], params: SamplingParams, result: Result = "text"
+    ) -> Handle:
         engine = self._own_engine()
-        params = params or SamplingParams()
         request_id = f"req-{next(self._ids)}"
         try:
-            ready = self._prepare(engine, request_id, request, params)
+            ready = replace(self._prepare(engine, request_id, request, params), result=result)
         except RequestError as error:
             return self._refused(request_id, str(error))
         except Exception as error:  # whatever a template or an image provokes is that request's
@@ -204,11 +198,11 @@ class LLM:
                 handle.abort()
 
     def status(self) -> dict[str, Any]:
-        return self._own_engine().status()
+        return as_json(self._own_engine().status())
 
     def cache_stats(self) -> dict[str, Any]:
         """What is kept of earlier prompts, how often it was of use, and what it takes."""
-        return self._own_engine().cache_stats()
+        return as_json(self._own_engine().cache_status())
 
     def clear_cache(self) -> None:
         self._own_engine().clear_cache()

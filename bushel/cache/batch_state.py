@@ -16,6 +16,7 @@ from bushel.cache import kv_padding
 from bushel.cache.kinds import kind_of
 from bushel.cache.layer_kind import Layer, LayerSnapshot
 from bushel.core import IntegrityError
+from bushel.models.device import ON_CUDA
 
 
 @dataclass(frozen=True)
@@ -99,16 +100,17 @@ class BatchState:
 
     def _make_room(self) -> None:
         self._enough_until = math.inf
-        if kv_padding.CUDA and len(self.positions) == 1:
+        if ON_CUDA and len(self.positions) == 1:
             (position,) = self.positions
             for layer in self.layers:
                 for kind, part in kind_of(layer).parts(layer):
                     kind.make_room(part, position, kv_padding.padded_length(position))
             self._enough_until = kv_padding.fits_until(position)
 
-    def advance(self) -> None:
-        """Every row has run one more token."""
-        self.positions = [position + 1 for position in self.positions]
+    def advance(self, counts: Sequence[int]) -> None:
+        """Row i has run counts[i] more tokens."""
+        pairs = zip(self.positions, counts, strict=True)
+        self.positions = [position + count for position, count in pairs]
         if self.positions[0] >= self._enough_until:
             self._make_room()
 

@@ -13,11 +13,8 @@ long one would nearly always have the slow way, and not the one that it has with
 
 from __future__ import annotations
 
-import mlx.core as mx
-
 from bushel.core.footprint import STEP
 
-CUDA = mx.default_device() == mx.gpu and not mx.metal.is_available()
 # Tokens from which cuDNN is worth its calls: about 2,000 for an 8B model, 16,000 for a 1B.
 LONG = 4096
 

@@ -6,7 +6,7 @@ Each token's keys (and values) are encoded by themselves, in groups along the he
 
 so neither chunks nor neighbours change what is stored. A single is the libraries' own
 `QuantizedKVCache`, from the first token on; its batch form is here, because mlx-lm has none.
-Rows are laid out as in `kv.py`: left-padded to the longest, `_idx` is where the next token goes.
+Rows are laid out as in `kv_cache`: left-padded to the longest, `_idx` is where the next token goes.
 """
 
 from __future__ import annotations

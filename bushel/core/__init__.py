@@ -14,7 +14,7 @@ from bushel.core.errors import (
 from bushel.core.output import Choice, Event, FinishReason, Output, TokenLogprob, Usage
 from bushel.core.params import Decoding, GenerationDefaults, SamplingParams
 from bushel.core.reply_format import ReplyFormat
-from bushel.core.request import Borders, Media, Prepared, Request
+from bushel.core.request import Borders, Media, Prepared, Request, Result
 
 __all__ = [
     "Borders",
@@ -38,6 +38,7 @@ __all__ = [
     "ReplyFormat",
     "Request",
     "RequestError",
+    "Result",
     "SamplingParams",
     "TextDelta",
     "ThinkingBudget",

@@ -73,8 +73,8 @@ class Link(Generic[M]):
         buffer = memoryview(bytearray(_READ))
         try:
             while size := self._socket.recv_into(buffer):
-                for found in self._assembler.feed(buffer[:size]):
-                    self._arrived.put(found)
+                for message in self._assembler.feed(buffer[:size]):
+                    self._arrived.put(message)
         finally:
             os._exit(0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -24,13 +24,15 @@ def disk_room(folder: str) -> int:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """`bushel.LLM` says what each one means."""
+    """`bushel.LLM` says what each one means, and takes them as its arguments."""
 
     model: str
     dtype: str | None = None
     max_batch: int = 32
     prefill_chunk: int = 512
+    prefix_cache: bool = True
     trust_remote_code: bool = False
+    _: KW_ONLY
     kv_bits: int | None = None
     token_gap: float = 0.5
     start_wait: float = 2.0
@@ -39,7 +41,6 @@ class EngineOptions:
     beside: int = 0  # bytes that other processes of the server may take
     headroom: int | None = None
     self_check: bool = True
-    prefix_cache: bool = True
     cache_memory: int | None = None
     snapshot_every: int = 4096
     cache_kv_bits: int | None = None

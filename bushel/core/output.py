@@ -31,9 +31,9 @@ class Event(NamedTuple):
     """What one step added to one choice of one request.
 
     Every choice ends with exactly one event that has a finish reason. The engine speaks ids;
-    the last three are added by whoever receives the event. `text` (`text.detokenizer`) never
-    contains end tokens, nor anything of a matched stop string; `stop` is that string. `deltas`
-    are what the text says, where it is read for that (`chat.reply`).
+    `text`, `stop` and `deltas` are added by whoever receives the event. `text`
+    (`text.detokenizer`) never contains end tokens, nor anything of a matched stop string; `stop`
+    is that string. `deltas` are what the text says, where it is read for that (`chat.reply`).
     """
 
     request_id: str
@@ -47,6 +47,7 @@ class Event(NamedTuple):
     code: str | None = None  # of a RequestError; None: the fault is ours
     stop: str | None = None
     deltas: tuple[Delta, ...] = ()
+    hidden_state: tuple[float, ...] = ()  # of the prompt's last token, where that is the result
 
 
 @dataclass
@@ -57,6 +58,7 @@ class Choice:
     error: str | None = None
     logprobs: list[TokenLogprob] | None = None
     prompt_logprobs: list[TokenLogprob | None] | None = None
+    hidden_state: tuple[float, ...] = ()
 
 
 @dataclass
@@ -74,6 +76,8 @@ class Output:
             choice.logprobs.extend(event.logprobs)
         if choice.prompt_logprobs is not None:
             choice.prompt_logprobs.extend(event.prompt_logprobs)
+        if event.hidden_state:
+            choice.hidden_state = event.hidden_state
         if event.finish_reason is not None:
             choice.finish_reason = event.finish_reason
             choice.error = event.error

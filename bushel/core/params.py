@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from bushel.core.constraint import Constraint
@@ -53,6 +53,11 @@ class GenerationDefaults:
     repetition_penalty: float | None = None
     max_tokens: int | None = None
 
+    def over(self, other: GenerationDefaults) -> GenerationDefaults:
+        """These, and the other's where they are silent."""
+        own = {it.name: getattr(self, it.name) for it in fields(self)}
+        return replace(other, **{name: it for name, it in own.items() if it is not None})
+
     @classmethod
     def from_config(cls, config: Mapping[str, object]) -> GenerationDefaults:
         def number(name: str) -> float | None:
@@ -74,6 +79,17 @@ class GenerationDefaults:
             repetition_penalty=number("repetition_penalty"),
             max_tokens=None if max_new is None else int(max_new),
         )
+
+
+# Where neither the request nor the model's generation config says anything.
+LIBRARY_DEFAULTS = GenerationDefaults(
+    temperature=0.0,
+    top_p=1.0,
+    top_k=0,
+    min_p=0.0,
+    repetition_penalty=1.0,
+    max_tokens=DEFAULT_MAX_TOKENS,
+)
 
 
 @dataclass(frozen=True)
@@ -161,29 +177,29 @@ def resolve(
     *,
     vocab: int,
     end_ids: frozenset[int],
-    max_tokens: int = DEFAULT_MAX_TOKENS,
+    max_tokens: int | None = None,
 ) -> Decoding:
     """Request first, then the model's generation config, then the library default (B31).
 
-    max_tokens: of a reply for which neither names a limit.
+    max_tokens: of a reply for which neither names a limit, instead of the library's.
     """
+    last = GenerationDefaults(max_tokens=max_tokens).over(LIBRARY_DEFAULTS)
+    filled = defaults.over(last)
 
-    def pick(name: str, fallback: float) -> float:
-        said, configured = getattr(params, name), getattr(defaults, name)
-        value = said if said is not None else configured
-        return fallback if value is None else value
+    def pick(name: str) -> Any:
+        asked = getattr(params, name)
+        return getattr(filled, name) if asked is None else asked
 
-    limit = params.max_tokens if params.max_tokens is not None else defaults.max_tokens
     stop_ids = frozenset(_ids("stop_token_ids", params.stop_token_ids or (), vocab))
     ends = stop_ids if params.ignore_eos else end_ids | stop_ids
     min_tokens = _whole("min_tokens", params.min_tokens, 0, 1 << 31, "zero or more")
     return Decoding(
-        temperature=_real("temperature", pick("temperature", 0.0), 0, 100, "between 0 and 100"),
-        top_p=_real("top_p", pick("top_p", 1.0), 0, 1, "between 0 and 1"),
-        top_k=max(0, _whole("top_k", pick("top_k", 0), -1, 1 << 31, "zero or more")),
-        min_p=_real("min_p", pick("min_p", 0.0), 0, 1, "between 0 and 1"),
+        temperature=_real("temperature", pick("temperature"), 0, 100, "between 0 and 100"),
+        top_p=_real("top_p", pick("top_p"), 0, 1, "between 0 and 1"),
+        top_k=max(0, _whole("top_k", pick("top_k"), -1, 1 << 31, "zero or more")),
+        min_p=_real("min_p", pick("min_p"), 0, 1, "between 0 and 1"),
         repetition_penalty=_real(
-            "repetition_penalty", pick("repetition_penalty", 1.0), 1e-3, 1e3, "positive"
+            "repetition_penalty", pick("repetition_penalty"), 1e-3, 1e3, "positive"
         ),
         presence_penalty=_real("presence_penalty", params.presence_penalty, -100, 100, "finite"),
         frequency_penalty=_real("frequency_penalty", params.frequency_penalty, -100, 100, "finite"),
@@ -191,9 +207,7 @@ def resolve(
         seed=secrets.randbits(63)
         if params.seed is None
         else _whole("seed", params.seed, -(1 << 63), (1 << 64) - 1, "a 64-bit integer"),
-        max_tokens=_whole(
-            "max_tokens", max_tokens if limit is None else limit, 1, 1 << 31, "one or more"
-        ),
+        max_tokens=_whole("max_tokens", pick("max_tokens"), 1, 1 << 31, "one or more"),
         min_tokens=min_tokens,
         end_ids=ends,
         banned_early=ends if min_tokens else frozenset(),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from bushel.core.constraint import Constraint
 from bushel.core.params import Decoding
+
+# What a request is for: generated text, or the prompt's last hidden state.
+Result = Literal["text", "hidden_state"]
 
 
 @dataclass(frozen=True)
@@ -61,3 +64,4 @@ class Request:
     salt: str = ""  # only requests of the same salt share what was computed
     owner: str = ""  # whose it is; owners share the machine evenly
     group: str = ""  # requests that were one when they arrived; empty: it is one by itself
+    result: Result = "text"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -22,7 +22,9 @@ from bushel.core.errors import BushelError, RequestError
 from bushel.core.options import ChatOptions, EngineOptions, ModelInfo
 from bushel.core.output import Event
 from bushel.core.params import Decoding
-from bushel.core.request import Borders, Media
+from bushel.core.request import Borders, Media, Result
+from bushel.core.reuse import Hit, Miss
+from bushel.core.status import EngineStatus
 
 _SIZES = struct.Struct("<QQ")
 # Of one message. A prompt of 64 large pictures is below 1 GB; beyond this it is garbage.
@@ -57,6 +59,7 @@ class Submit(WireMessage, frozen=True):
     salt: str = ""
     owner: str = ""
     group: str = ""
+    result: Result = "text"
 
 
 class Abort(WireMessage, frozen=True):
@@ -106,7 +109,7 @@ class Pulse(WireMessage, frozen=True):
 class Ready(WireMessage, frozen=True):
     """The model is loaded; `status` as in `Status`."""
 
-    status: dict[str, Any]
+    status: EngineStatus
 
 
 class Accepted(WireMessage, frozen=True):
@@ -135,9 +138,9 @@ class Started(msgspec.Struct, frozen=True, array_like=True):
 
     id: str
     cached: int = 0
-    hit: str = ""  # exact, prefix, shorter, fork or disk; empty: nothing was reused
+    hit: Hit | Literal[""] = ""  # empty: nothing was reused
     why: str = ""  # for a person
-    reason: str = ""  # the same in a word: see `cache.prefix.REASONS`
+    reason: Miss | Literal[""] = ""  # the same in a word
 
 
 class Stepped(WireMessage, frozen=True):
@@ -156,17 +159,17 @@ class Beat(WireMessage, frozen=True):
     steps: int
     busy: float
     patience: float
-    status: dict[str, Any]
+    status: EngineStatus
 
 
 class Status(WireMessage, frozen=True):
-    status: dict[str, Any]
+    status: EngineStatus
 
 
 class Cleared(WireMessage, frozen=True):
     """One for each `ClearCache`, in their order; `status` is that behind it."""
 
-    status: dict[str, Any]
+    status: EngineStatus
 
 
 FromEngine = (
@@ -290,9 +293,9 @@ def pack(tensors: Mapping[str, Any]) -> tuple[dict[str, Any], list[memoryview]]:
         if isinstance(value, np.ndarray):
             array = np.ascontiguousarray(value)
             tail.append(array.reshape(-1).view(np.uint8).data)
-            found = _WireTensor(array.dtype.str, value.shape, at, array.nbytes)
+            placed = _WireTensor(array.dtype.str, value.shape, at, array.nbytes)
             at += array.nbytes
-            return msgspec.to_builtins(found)
+            return msgspec.to_builtins(placed)
         if isinstance(value, np.generic):
             return value.item()
         if isinstance(value, list | tuple):
@@ -307,9 +310,9 @@ def unpack(tensors: Mapping[str, Any], tail: memoryview) -> dict[str, Any]:
 
     def whole(value: Any) -> Any:
         if isinstance(value, dict):
-            found = msgspec.convert(value, _WireTensor)
-            piece = tail[found.start : found.start + found.size]
-            return np.frombuffer(piece, dtype=np.dtype(found.dtype)).reshape(found.shape)
+            placed = msgspec.convert(value, _WireTensor)
+            piece = tail[placed.start : placed.start + placed.size]
+            return np.frombuffer(piece, dtype=np.dtype(placed.dtype)).reshape(placed.shape)
         if isinstance(value, list):
             return [whole(it) for it in value]
         return value

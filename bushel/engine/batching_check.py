@@ -77,8 +77,8 @@ def batching_fault(model: Model) -> str | None:
 
 def _largest_difference(model: Model) -> float:
     prompts = [_prompt(model, row, length) for row, length in enumerate(_lengths(model))]
-    said, expected = zip(*(_alone(model, prompt) for prompt in prompts), strict=True)
-    rows, live, found = BatchState(model.make_state), [0, 1], [0.0]
+    spoken, expected = zip(*(_alone(model, prompt) for prompt in prompts), strict=True)
+    rows, live, differences = BatchState(model.make_state), [0, 1], [0.0]
     at = [0] * len(prompts)  # steps that each row has run
 
     def join(row: int) -> None:
@@ -87,12 +87,14 @@ def _largest_difference(model: Model) -> float:
 
     def run(steps: int) -> None:
         for _ in range(steps):
-            tokens = mx.array([[said[row][at[row]]] for row in live])
+            tokens = mx.array([[spoken[row][at[row]]] for row in live])
             pairs = zip(live, rows.positions, strict=True)
             where = [position + prompts[row].delta for row, position in pairs]
             logits = logprobs(model.forward(tokens, where, rows.layers))
-            rows.advance()
-            found.extend(apart(logits[n], expected[row][at[row]]) for n, row in enumerate(live))
+            rows.advance([1] * len(live))
+            differences.extend(
+                apart(logits[n], expected[row][at[row]]) for n, row in enumerate(live)
+            )
             for row in live:
                 at[row] += 1
 
@@ -110,17 +112,17 @@ def _largest_difference(model: Model) -> float:
     run(1)
     leave(0)
     run(1)
-    return float(np.max(found))  # not a number stays one
+    return float(np.max(differences))  # not a number stays one
 
 
 def _alone(model: Model, prompt: Prompt) -> tuple[list[int], list[mx.array]]:
     """The tokens that a row runs after its prompt, and what it finds after each."""
     solo = SoloRun(model, prompt)
-    tokens, found = [prompt.ids[-1]], [solo.run()]
+    tokens, logprobs_after = [prompt.ids[-1]], [solo.run()]
     for _ in range(_STEPS - 1):
-        tokens.append(int(mx.argmax(found[-1])))
-        found.append(solo.run(tokens[-1]))
-    return tokens, found
+        tokens.append(int(mx.argmax(logprobs_after[-1])))
+        logprobs_after.append(solo.run(tokens[-1]))
+    return tokens, logprobs_after
 
 
 def _lengths(model: Model) -> list[int]:
@@ -129,8 +131,8 @@ def _lengths(model: Model) -> list[int]:
     window = max((it for it in windows(model.make_state()) if it <= _WIDEST), default=0)
     if window > 2:
         middle, long = window - 2, max(long, window + _STEPS)
-    room = (model.context or long + _STEPS) - _STEPS
-    return [max(1, min(length, room)) for length in (short, middle, long)]
+    longest = (model.context or long + _STEPS) - _STEPS
+    return [max(1, min(length, longest)) for length in (short, middle, long)]
 
 
 def windows(state: Iterable[Any]) -> Iterator[int]:

@@ -102,10 +102,10 @@ def _disk(model: Model, options: EngineOptions) -> Callable[[str], Disk] | None:
     limit = options.cache_disk
     limit = disk_room(options.cache_dir) if limit is None else limit
     made_by = [version(name) for name in ("bushel", "mlx", "mlx-lm", "mlx-vlm", "transformers")]
-    said = [fingerprint(model.host.path), options.dtype, options.kv_bits, *made_by]
+    made_of = [fingerprint(model.host.path), options.dtype, options.kv_bits, *made_by]
 
     def opened(form: str) -> Disk:
-        namespace = hashlib.sha256(repr([*said, form]).encode()).hexdigest()
+        namespace = hashlib.sha256(repr([*made_of, form]).encode()).hexdigest()
         return Disk(folder, f"{model.name} {namespace}", limit)
 
     return opened

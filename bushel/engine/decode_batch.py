@@ -1,10 +1,10 @@
 """The rows that decode together, one step ahead of what has been read.
 
-    launch()   builds and starts step t+1 from step t's tokens, which are still on the device
-    Step       what step t will have chosen; reading it waits for step t only
+    forward, choose   build and start step t+1 from step t's tokens, still on the device
+    Step              what step t will have chosen; reading it waits for step t only
 
-Where rows are held to a guide, another thread reads step t between the two halves of launch():
-while the forward pass runs, and before tokens are chosen (`guides`).
+Where rows are constrained, another thread reads step t between the two halves of a launch: while
+the forward pass runs, and before tokens are chosen (`constraints.mask_thread`).
 
 A row that ends was already part of the step in flight: that step's token for it is ignored.
 
@@ -27,34 +27,40 @@ from bushel.engine.sampling.chooser import Masks
 from bushel.engine.sampling.sampler import Sampled, Sampler, listed
 from bushel.engine.sequence import Phase, Sequence
 from bushel.models import Model, Prompt
+from bushel.models.device import ON_CPU
 
 # Bookkeeping arrays that nothing reads form chains of one node per step; 64 of them are free.
 _SETTLE_EVERY = 64
 # MLX's CPU build lets the host be only some dozens of operations ahead of the device. A choice for
 # rows of different settings is more than that, and small ones: with those last, the device has done
 # them all before the host has built the next forward pass, and waits for it.
-LATE = mx.default_device() == mx.cpu
+LATE = ON_CPU
 
 
 class Step(NamedTuple):
     sequences: tuple[Sequence, ...]
     sampled: Sampled
-    twin: mx.array | None  # its tokens, where rows are guided; no two threads touch one array
+    twin: mx.array | None  # its tokens, where rows are constrained; no two threads touch one array
 
-    def read(self) -> list[tuple[Sequence, int, TokenLogprob | None]]:
+    def read(self) -> list[tuple[Sequence, tuple[int, ...], tuple[TokenLogprob, ...]]]:
+        """What it added to each row, with log-probabilities where they were asked for."""
         tokens, logprobs = self.sampled.read([it.decoding for it in self.sequences])
-        return list(zip(self.sequences, tokens, logprobs, strict=True))
+        return [
+            (sequence, (token,), () if logprob is None else (logprob,))
+            for sequence, token, logprob in zip(self.sequences, tokens, logprobs, strict=True)
+        ]
 
-    def tokens_for_masks(self) -> dict[Sequence, int]:
+    def tokens_for_masks(self) -> dict[Sequence, tuple[int, ...]]:
         """What it chose, for another thread than the engine's; waits for the device."""
         tokens = [] if self.twin is None else listed(self.twin)
-        return dict(zip(self.sequences, tokens, strict=False))
+        return {row: (token,) for row, token in zip(self.sequences, tokens, strict=False)}
 
 
 class Run(NamedTuple):
     """A forward pass on its way, and what led to it."""
 
     inputs: mx.array  # [B, 1]
+    counts: list[int]  # of tokens by which each row goes on
     logits: mx.array  # [B, 1, V]
     before: list[mx.array]  # of the choice that led to it, if that was not started
     early: list[mx.array]  # what it then computes long before its logits
@@ -79,7 +85,7 @@ class DecodeBatch:
         self.sequences: list[Sequence] = []
         self._sampler = Sampler(model.vocab)
         self._deltas: list[int] = []
-        self._guided = False  # whether any row is
+        self._constrained = False  # whether any row is
         self._next: mx.array | None = None  # [B, 1] tokens to run
         self._late: list[mx.array] = []  # of the last choice, if it is to start later
         self._launches = 0
@@ -95,7 +101,7 @@ class DecodeBatch:
         self._next = token if self._next is None else mx.concatenate([self._next, token])
         self._deltas.append(ready.prompt.delta)
         self.sequences.append(sequence)
-        self._guided = self._guided or sequence.guided is not None
+        self._constrained = self._constrained or sequence.constrained is not None
         sequence.launched = len(sequence.tokens)
         sequence.phase = Phase.DECODE
 
@@ -107,7 +113,7 @@ class DecodeBatch:
         self._sampler.leave(keep)
         self._deltas = [self._deltas[row] for row in keep]
         self.sequences = [self.sequences[row] for row in keep]
-        self._guided = any(sequence.guided is not None for sequence in self.sequences)
+        self._constrained = any(sequence.constrained is not None for sequence in self.sequences)
         if not keep:
             if self._late:  # nothing follows it, and another thread may read it
                 mx.async_eval(*self._late)
@@ -128,15 +134,19 @@ class DecodeBatch:
         return [(row, it) for row, it in rows if it.phase is done or it.launched >= it.limit]
 
     @property
-    def guides(self) -> list[ConstrainedRow | None]:
+    def constraints(self) -> list[ConstrainedRow | None]:
         """By row, of those whose next token may be held to something; empty if none is."""
-        if not self._guided:
+        if not self._constrained:
             return []
-        guides = [
-            it.guided if it.guided is not None and it.guided.holds(it.launched) else None
-            for it in self.sequences
-        ]
-        return guides if any(guides) else []
+        constraints = [_held(sequence) for sequence in self.sequences]
+        return constraints if any(constraints) else []
+
+    def too_slow(self) -> tuple[int, ...]:
+        """Rows whose constraints have cost the others too much time."""
+        if not self._constrained:
+            return ()
+        rows = ((it.row.id, it.constrained) for it in self.sequences)
+        return tuple(id for id, constrained in rows if constrained and constrained.too_slow)
 
     def forward(self) -> Run:
         """Run the newest token of every row; `choose` must follow."""
@@ -145,9 +155,10 @@ class DecodeBatch:
         pairs = zip(self.rows.positions, self._deltas, strict=True)
         where = [index + delta for index, delta in pairs]
         logits = self._model.forward(inputs, where, self.rows.layers)
-        self.rows.advance()
+        counts = [inputs.shape[1]] * len(self.sequences)
+        self.rows.advance(counts)
         before, self._late = self._late, []
-        return Run(inputs, logits, before, self.rows.early() if before else [])
+        return Run(inputs, counts, logits, before, self.rows.early() if before else [])
 
     def choose(self, run: Run, masks: Masks | None = None, *, late: bool = False) -> Step:
         """Choose every row's token; late: not before the next run starts, or someone reads them."""
@@ -157,15 +168,15 @@ class DecodeBatch:
         )
         self._launches += 1
         settle = self.rows.settle() if self._launches % _SETTLE_EVERY == 0 else []
-        twin = mx.contiguous(sampled.tokens) if self._guided else None
+        twin = mx.contiguous(sampled.tokens) if self._constrained else None
         arrays = [*sampled.arrays(), *settle, *([] if twin is None else [twin])]
         if late:
             self._late = arrays
         else:
             mx.async_eval(*run.before, *arrays)
         self._next = sampled.tokens
-        for sequence in self.sequences:
-            sequence.launched += 1
+        for sequence, count in zip(self.sequences, run.counts, strict=True):
+            sequence.launched += count
         return Step(tuple(self.sequences), sampled, twin)
 
     def check_integrity(self) -> None:
@@ -178,5 +189,13 @@ class DecodeBatch:
             run = len(sequence.request.prompt.ids) - 1 + sequence.launched
             if position != run:
                 raise IntegrityError(f"a row at {position} whose sequence has run {run}")
-            if sequence.guided is not None:
-                sequence.guided.check_integrity(sequence.tokens)
+            if sequence.constrained is not None:
+                sequence.constrained.check_integrity(sequence.tokens)
+
+
+def _held(sequence: Sequence) -> ConstrainedRow | None:
+    """What its next token is held to, if it may be."""
+    constrained = sequence.constrained
+    if constrained is None or not constrained.holds(sequence.launched):
+        return None
+    return constrained

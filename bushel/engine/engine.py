@@ -1,10 +1,7 @@
 """The loop: schedule, run, emit. One thread owns it, and everything it holds.
 
 Faults stay with their row. A request whose preparation, prefill or text handling raises ends
-with an error. When a whole batched step raises, nobody knows whose fault it was: its rows are
-rebuilt from their tokens, and each runs one step alone before it may share a batch again, so
-the guilty one is found and the others go on. If every row is innocent alone but the batch
-keeps failing, the model cannot be batched, and the engine serves it one row at a time (B49).
+with an error. A whole batched step that raises is another matter: see `recovery`.
 """
 
 from __future__ import annotations
@@ -13,38 +10,33 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
-
-import mlx.core as mx
-from mlx.utils import tree_flatten
+from functools import partial
 
 from bushel.cache import unbatchable
 from bushel.cache.prefix import PrefixCache, key_of
 from bushel.core import BushelError, Event, Request
 from bushel.core.footprint import Memory
+from bushel.core.status import CacheStatus, EngineStatus
 from bushel.core.wire import Started
-from bushel.engine import footprint
 from bushel.engine.admission import Admission
+from bushel.engine.constraints.constraint import too_slow
 from bushel.engine.constraints.mask_thread import MaskThread
-from bushel.engine.decode_batch import LATE, DecodeBatch, Run, Step
-from bushel.engine.prefill import Prefill, PrefilledRow
+from bushel.engine.decode_batch import LATE, DecodeBatch, Step
+from bushel.engine.prefill import BackgroundChunks, Prefill, PrefilledRow
+from bushel.engine.recovery import Recovery, run_alone
 from bushel.engine.request_queue import RequestQueue
-from bushel.engine.sampling.chooser import Masks
-from bushel.engine.scheduler import Chunk, Plan, Policy, Work, schedule
+from bushel.engine.scheduler import Arrivals, Chunk, Plan, Policy, Work, schedule
 from bushel.engine.sequence import Phase, Sequence
+from bushel.engine.status import describe_cache, describe_memory, describe_request
 from bushel.engine.step_costs import Stopwatch
 from bushel.models import Model
+from bushel.models.device import ON_CPU
 from bushel.models.known_families import cuts_matter
 
 log = logging.getLogger(__name__)
 
-# Batched steps that fail in a row, with every row fine alone, before batching is given up.
-_JOINT_FAULTS = 2
 _GO_ON, _NOTHING = Plan(decode=True), Plan()
 _SHORT_WAIT = 0.01  # seconds until the next look at what has been read or compiled
-# Steps that fail with this sequence in them before it is ended, whoever is to blame.
-_MOST_FAULTS = 8
-_LOGPROBS = 256  # a prompt's, in one event: more would keep its receiver busy for too long
 
 
 class Engine:
@@ -74,13 +66,14 @@ class Engine:
         self.work = Work()  # of the present or the last step; any thread may look
         self._snapshot_every = snapshot_every
         self._clock = clock
+        self._now = 0.0  # when the present or the last step began
         self._queue = RequestQueue(model, self._piece)
         self._batch = DecodeBatch(model)
-        self.guides = MaskThread(model)
+        self.masks = MaskThread(model)
         self._pending: Step | None = None
-        self._marker: mx.array | None = None  # evaluated when the last chunk is
-        self._joint_faults = 0
-        self._stopwatch = Stopwatch(behind=mx.default_device() != mx.cpu)
+        self._chunks = BackgroundChunks()
+        self._recovery = Recovery()
+        self._stopwatch = Stopwatch(behind=not ON_CPU)
         self._events: list[Event] = []
         self._started: list[Started] = []
         self._someone_ended = False  # since `_drop_done` last looked
@@ -98,7 +91,7 @@ class Engine:
         job = self._queue.arrive(sequences, self._clock())
         job.prefixes, job.every = self.prefixes, self._snapshot_every
         job.arrive()
-        self.guides.begin(job)
+        self.masks.begin(job)
 
     def abort(self, request_id: str) -> None:
         """Stop a request now; whatever it held is free when this returns (B47)."""
@@ -112,27 +105,15 @@ class Engine:
         """One turn of the loop; does nothing when idle."""
         if self.idle:
             return self.take_events()
-        start = self._clock()
-        if self.prefixes is not None:
-            self.prefixes.settle()
-        self._retire()
-        plan = self._plan(start)
-        self.work = Work.of(plan, len(self._batch), self._stopwatch.costs)
-        self._preempt(plan, start)
-        self._admit(plan, start)
-        self._join(plan, start)
-        pending, self._pending = self._pending, None
-        fault: Exception | None = None
-        if plan.decode:
-            fault = self._launch(pending, late=LATE and not plan.chunks)
-        tokens = sum(self._run_chunk(chunk) for chunk in plan.chunks)
-        self._emit(pending)
-        if fault is not None:
-            self._rebuild(fault)
-        self._drop_done()
-        elapsed = self._clock() - start
+        arrivals = self._arrivals()
+        self.take_in(arrivals)
+        plan = self.decide()
+        tokens = self.execute(plan)
         self._stopwatch.step(
-            elapsed, decode=self._pending is not None, tokens=tokens, chunks=len(plan.chunks)
+            self._clock() - arrivals.now,
+            decode=self._pending is not None,
+            tokens=tokens,
+            chunks=len(plan.chunks),
         )
         return self.take_events()
 
@@ -142,65 +123,101 @@ class Engine:
 
     # -- schedule --------------------------------------------------------------------------
 
-    def _plan(self, now: float) -> Plan:
-        if not self._queue:
-            return _GO_ON  # what `schedule` says to running rows alone
-        costs, memory = self._stopwatch.costs, self.admission.promised(self._lengths())
-        running = self._batch.sequences
-        state = self._queue.state(now, running, self._complete, costs, memory)
-        plan = schedule(state, self.policy)
-        if plan == _NOTHING and self._pending is None:
-            self._wait()
+    def _arrivals(self) -> Arrivals:
+        """The one look at clock, disk and compilers; all else in a step follows from it."""
+        now = self._clock()
+        if self.prefixes is not None:
+            self.prefixes.settle()
+        read, compiled = self._queue.arrivals() if self._queue.waiting else ((), ())
+        return Arrivals(now, read, compiled, self._batch.too_slow())
+
+    def take_in(self, arrivals: Arrivals) -> None:
+        """Begin a step with what has arrived."""
+        self._now = arrivals.now
+        for id in arrivals.read:
+            self._queue.waiting[id].take_read()
+        for id in arrivals.compiled:
+            job = self._queue.waiting[id]
+            try:
+                self.masks.take_compiled(job)
+            except Exception as error:  # its grammar cannot be compiled
+                for sequence in job.sequences:
+                    self._fail(sequence, error)
+        for sequence in self._batch.sequences if arrivals.slow else ():
+            if sequence.row.id in arrivals.slow:
+                self._fail(sequence, too_slow())
+        self._retire()
+
+    def decide(self) -> Plan:
+        """What the step will do."""
+        plan = _GO_ON  # what `schedule` says to running rows alone
+        costs = self._stopwatch.costs
+        if self._queue:
+            memory, running = self.admission.promised(self._lengths()), self._batch.sequences
+            state = self._queue.state(self._now, running, costs, memory)
+            plan = schedule(state, self.policy)
+            if plan == _NOTHING and self._pending is None:
+                self._wait()
+        self.work = Work.of(plan, len(self._batch), costs)
         return plan
 
     def _wait(self) -> None:
         """All that is left to do needs something compiled or read."""
-        compiling = self.guides.wait(self._queue.waiting.values(), _SHORT_WAIT)
+        compiling = self.masks.wait(self._queue.waiting.values(), _SHORT_WAIT)
         if not compiling and self.prefixes is not None:
             self.prefixes.wait(_SHORT_WAIT)
-
-    def _complete(self, job: Prefill) -> bool:
-        """Whether what was read and compiled for it is there."""
-        there = job.take_files()
-        try:
-            return self.guides.complete(job) and there
-        except Exception as error:  # its grammar cannot be compiled
-            for sequence in job.sequences:
-                self._fail(sequence, error)
-            return False
 
     def _lengths(self) -> Iterator[int]:
         """Of every row whose state is held or promised."""
         yield from self._queue.lengths()
         yield from (sequence.length for sequence in self._batch.sequences)
 
-    def _preempt(self, plan: Plan, now: float) -> None:
+    # -- run -------------------------------------------------------------------------------
+
+    def execute(self, plan: Plan) -> int:
+        """Carry out a plan; returns how many tokens of prompts were run."""
+        self._preempt(plan)
+        self._admit(plan)
+        self._join(plan)
+        pending, self._pending = self._pending, None
+        fault: Exception | None = None
+        if plan.decode:
+            fault = self._launch(pending, late=LATE and not plan.chunks)
+        tokens = sum(self._run_chunk(chunk) for chunk in plan.chunks)
+        self._emit(pending)
+        if fault is not None:
+            self._rebuild(fault)
+        self._drop_done()
+        return tokens
+
+    def _preempt(self, plan: Plan) -> None:
         """Whoever yields goes on later from where it is; its newest token is read in this step."""
         if not (plan.preempt or plan.drop):
             return
         self.preemptions += len(plan.preempt)
         rows = enumerate(self._batch.sequences)
-        yielding = [(at, it) for at, it in rows if it.row.id in plan.preempt]
+        yielding = [(at, sequence) for at, sequence in rows if sequence.row.id in plan.preempt]
+        keeping = [at for at, sequence in yielding if sequence.row.id not in plan.drop]
         try:
-            aside = [self._batch.put_aside(at) for at, it in yielding if it.row.id not in plan.drop]
-            self._batch.leave([it for _, it in yielding])
+            aside = [self._batch.put_aside(at) for at in keeping]
+            self._batch.leave([sequence for _, sequence in yielding])
         except Exception as error:  # the batch may be half changed
             self._rebuild(error, self._pending)
             return
         for ready in aside:
-            self._queue.put_back(ready, now)
+            self._queue.put_back(ready, self._now)
         for _, sequence in yielding:
             if sequence.row.id in plan.drop:
-                self._queue.restart(sequence, now, slot=False)
+                self._queue.restart(sequence, self._now, slot=False)
         for id in plan.preempt:
             if id in self._queue.prefilling:
-                self._queue.pause(id, now)
+                self._queue.pause(id, self._now)
         for id in plan.drop:
-            self._queue.drop(id, now)
+            self._queue.drop(id, self._now)
 
-    def _admit(self, plan: Plan, now: float) -> None:
+    def _admit(self, plan: Plan) -> None:
         for id in plan.admit:
-            self._queue.admit(id, now)
+            self._queue.admit(id, self._now)
         if plan.admit or plan.join:
             self._fit_prefixes()
 
@@ -208,8 +225,6 @@ class Engine:
         """What is kept for later takes no more than what rows were promised leaves."""
         if self.prefixes is not None and (spare := self.admission.spare(self._lengths())):
             self.prefixes.fit(*spare)
-
-    # -- run -------------------------------------------------------------------------------
 
     def _retire(self) -> None:
         if not (ended := self._batch.ended()):
@@ -236,9 +251,9 @@ class Engine:
             generated=True,
         )
 
-    def _join(self, plan: Plan, now: float) -> None:
+    def _join(self, plan: Plan) -> None:
         for id in plan.join:
-            ready = self._queue.join(id, now)
+            ready = self._queue.join(id, self._now)
             if ready is None:  # rebuilt since it was planned
                 continue
             # A row without any state has to make some before it can share a batch.
@@ -263,33 +278,25 @@ class Engine:
         except Exception as error:  # a batched step failed: see `_rebuild`
             return error
         self.max_decode_batch = max(self.max_decode_batch, len(self._batch))
-        if len(self._batch) > 1:
-            self._joint_faults = 0
+        self._recovery.step_started(len(self._batch))
         return None
 
-    def _advance(self, batch: DecodeBatch, before: Step | None, *, late: bool) -> Step | None:
+    def _advance(
+        self, batch: DecodeBatch, before: Step | None = None, *, late: bool
+    ) -> Step | None:
+        """One step of a batch; whose constraint fails ends."""
         if not len(batch):
             return None
         run = batch.forward()
         masks = None
-        if batch.guides:
-            masks = self._masks(batch, run, before)
+        if batch.constraints:
+            masks, failed = self.masks.make(batch, run, before)
+            for sequence, error in failed:
+                self._fail(sequence, error)
         elif late:
             run.begin()
             run.go_on()
         return batch.choose(run, masks, late=late)
-
-    def _masks(self, batch: DecodeBatch, run: Run, before: Step | None) -> Masks | None:
-        """What its rows may say next, found out while the model runs; whose guide fails ends."""
-        run.begin()  # before another thread reads what led to it
-        self.guides.start(batch, before)
-        try:
-            run.go_on()
-        finally:
-            masks, failed = self.guides.masks()
-        for sequence, error in failed:
-            self._fail(sequence, error)
-        return masks
 
     def _run_chunk(self, chunk: Chunk) -> int:
         """Run a piece of one prompt; returns how many tokens that was."""
@@ -300,8 +307,8 @@ class Engine:
                 job.begin()
                 self._started.extend(job.started())
                 before = job.done
-            self._start(job.run(chunk.tokens))
-            job.last_served = self._clock()
+            self._chunks.start(job.run(chunk.tokens), catch_up=self._pending is None)
+            job.last_served = self._now
             if job.remaining <= 0:
                 self._finish_prefill(chunk.job, job)
         except Exception as error:  # a prompt runs alone: its fault is its own
@@ -310,28 +317,20 @@ class Engine:
                 self._fail(sequence, error)
         return job.done - before
 
-    def _start(self, states: list[Any]) -> None:
-        """Evaluate a chunk in the background, at most one chunk ahead of the device.
-
-        The marker is a copied scalar, so that waiting for it holds no state buffer.
-        """
-        leaves: Any = tree_flatten(states)
-        arrays = [leaf for _, leaf in leaves if isinstance(leaf, mx.array) and leaf.size]
-        if not arrays:
-            return
-        if self._pending is None and self._marker is not None:
-            mx.eval(self._marker)
-        self._marker = arrays[-1][(0,) * arrays[-1].ndim] + 0
-        mx.async_eval(arrays, self._marker)
-
     def _finish_prefill(self, id: int, job: Prefill) -> None:
-        for ready in self._queue.finish(id, self._clock()):
-            sequence = ready.sequence
-            if job.prompt_logprobs and not job.replay:
-                found, owner = tuple(job.prompt_logprobs), (sequence.request.id, sequence.choice)
-                for at in range(0, len(found), _LOGPROBS):
-                    part = found[at : at + _LOGPROBS]
-                    self._events.append(Event(*owner, prompt_logprobs=part))
+        if job.wants_hidden_state:
+            self._give_hidden_state(job)
+            del self._queue.prefilling[id]
+            return
+        for ready in self._queue.finish(id, self._now):
+            self._events.extend(job.prompt_logprob_events(ready.sequence))
+
+    def _give_hidden_state(self, job: Prefill) -> None:
+        hidden_state = job.last_hidden_state()
+        self._someone_ended = True
+        for sequence in job.sequences:
+            if not sequence.done:
+                self._events.append(sequence.give(hidden_state))
 
     # -- emit ------------------------------------------------------------------------------
 
@@ -343,11 +342,11 @@ class Engine:
         except Exception as error:  # the device failed while computing this step
             self._rebuild(error, step)
             return
-        for sequence, token, logprob in results:
+        for sequence, tokens, logprobs in results:
             if sequence.phase is Phase.DONE:
                 continue
             try:
-                event = sequence.add(token, logprob)
+                event = sequence.add(tokens, logprobs)
             except Exception as error:  # one row's text handling is that row's alone
                 self._fail(sequence, error)
                 continue
@@ -381,39 +380,30 @@ class Engine:
         """
         log.warning("a decode step of %d rows failed: %s", len(self._batch), error)
         held = (*self._batch.sequences, *(unread.sequences if unread else ()))
-        sequences = [it for it in dict.fromkeys(held) if not it.done]
-        if len(sequences) > 1:
-            self._joint_faults += 1
-        if self._joint_faults >= _JOINT_FAULTS:
+        sequences = [sequence for sequence in dict.fromkeys(held) if not sequence.done]
+        again, given_up = self._recovery.step_failed(sequences)
+        if self._recovery.batching_fails:
             self.single_because = f"batched steps fail: {error}"
             self.policy = dataclasses.replace(self.policy, max_batch=1)
         self._batch, self._pending = DecodeBatch(self.model), None
         self._queue.forget(set(sequences))
-        now = self._clock()
-        for sequence in sequences:
-            sequence.suspect, sequence.faults = True, sequence.faults + 1
-            if sequence.faults > _MOST_FAULTS:
-                self._fail(sequence, error)
-            else:
-                self._queue.restart(sequence, now, slot=True)
+        for sequence in again:
+            self._queue.restart(sequence, self._now, slot=True)
+        for sequence in given_up:
+            self._fail(sequence, error)
 
     def _run_alone(self, ready: PrefilledRow) -> PrefilledRow | None:
         """One decode step of a sequence by itself; None if that ends it."""
-        sequence, alone = ready.sequence, DecodeBatch(self.model)
+        sequence = ready.sequence
         try:
-            if sequence.guided is not None:
-                sequence.guided.follow(sequence.tokens)
-            alone.join(ready)
-            step = self._advance(alone, None, late=False)
-            if step is not None and not sequence.done:
-                self._events.extend(sequence.add(token, found) for _, token, found in step.read())
+            ready, events = run_alone(ready, self.model, partial(self._advance, late=False))
+            self._events.extend(events)
         except Exception as error:  # nobody else was there
             self._fail(sequence, error)
         sequence.suspect = False
         if sequence.done:
             self._someone_ended = True
-            return None
-        return PrefilledRow(sequence, ready.prompt, ready.position + 1, alone.rows.layers)
+        return None if sequence.done else ready
 
     def _sequences(self) -> Iterable[Sequence]:
         yield from self._queue.sequences()
@@ -433,34 +423,30 @@ class Engine:
         self._fit_prefixes()
         self._queue.forget_served(self._batch.sequences)
         if self.idle:
-            self._marker = None
+            self._chunks = BackgroundChunks()
 
     # -- looking at it ---------------------------------------------------------------------
 
-    def status(self) -> dict[str, Any]:
-        sequences = list(dict.fromkeys(self._sequences()))
-        begun = {it: job.done for job in self._queue.prefilling.values() for it in job.sequences}
-        return {
-            "running": sum(it.phase is not Phase.WAITING for it in sequences),
-            "waiting": sum(it.phase is Phase.WAITING for it in sequences),
-            "lane": "single" if self.policy.max_batch == 1 and self.single_because else "batch",
-            "lane_reason": self.single_because,
-            "max_decode_batch": self.max_decode_batch,
-            "preemptions": self.preemptions,
-            "memory": {
-                **footprint.in_use(),
-                "state_bytes": self._batch.rows.nbytes,
-                "state_buffers": self._batch.rows.buffers,
-                **self.admission.status(self._lengths()),
-            },
-            "requests": [it.report(begun.get(it)) for it in sequences],
-            "cache": self.cache_stats(),
-        }
+    def status(self) -> EngineStatus:
+        sequences = dict.fromkeys(self._sequences())
+        jobs = self._queue.prefilling.values()
+        prefilled = {sequence: job.done for job in jobs for sequence in job.sequences}
+        waiting = sum(sequence.phase is Phase.WAITING for sequence in sequences)
+        alone = self.policy.max_batch == 1 and self.single_because
+        return EngineStatus(
+            running=len(sequences) - waiting,
+            waiting=waiting,
+            lane="single" if alone else "batch",
+            lane_reason=self.single_because,
+            max_decode_batch=self.max_decode_batch,
+            preemptions=self.preemptions,
+            memory=describe_memory(self._batch.rows, self.admission.status(self._lengths())),
+            requests=tuple(describe_request(it, prefilled.get(it)) for it in sequences),
+            cache=self.cache_status(),
+        )
 
-    def cache_stats(self) -> dict[str, Any]:
-        if self.prefixes is None:
-            return {"on": False, "why": self.computes_whole}
-        return {"on": True, **self.prefixes.stats()}
+    def cache_status(self) -> CacheStatus:
+        return describe_cache(self.prefixes, self.computes_whole)
 
     def clear_cache(self) -> None:
         if self.prefixes is not None:
@@ -478,8 +464,8 @@ class Engine:
 
     def close(self) -> None:
         self._queue, self._batch = RequestQueue(self.model), DecodeBatch(self.model)
-        self._pending = self._marker = None
-        self.guides.close()
+        self._pending, self._chunks = None, BackgroundChunks()
+        self.masks.close()
         if self.prefixes is not None:
             self.prefixes.close()
         self.model.close()

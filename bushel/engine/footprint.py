@@ -9,6 +9,7 @@ from bushel.core import Prepared
 from bushel.core.footprint import Footprint, alike
 from bushel.core.machine_memory import total_memory
 from bushel.models import Model, Prompt, State
+from bushel.models.device import ON_CPU
 
 _CHUNK = 64  # tokens of a pass
 # Widths of a head for which MLX attends without writing the scores down, on a GPU.
@@ -53,7 +54,7 @@ def _above(model: Model, prompt: Prompt, start: int, end: int, state: State) -> 
 
 def _per_score(model: Model) -> int:
     """Bytes per pair of tokens that attend, with their mask; 0 where no kernel writes them."""
-    if mx.default_device() == mx.gpu:
+    if not ON_CPU:
         fused = model.head_dim in _FUSED and model.kv_bits is None
         return 0 if fused else 2 * model.heads + 1
     return 4 * model.heads + 1
@@ -66,7 +67,7 @@ def memory_limit(beside: int = 0) -> int:
     """
     limit = int(mx.get_memory_limit())
     recommended = mx.device_info().get("max_recommended_working_set_size")
-    shared = mx.metal.is_available() or mx.default_device() == mx.cpu
+    shared = mx.metal.is_available() or ON_CPU
     if mx.metal.is_available() and recommended:
         limit = int(recommended)
     total = total_memory()

@@ -6,26 +6,31 @@
 
 Each prompt is prefilled by itself because that is exact for every family, and because a
 failure stays with its request. What an earlier prompt has computed is restored, and what this
-one computes is kept where a later one may need it (`cuts`).
+one computes is kept where a later one may need it (`snapshot_points`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import mlx.core as mx
 from llguidance import LLMatcher
+from mlx.utils import tree_flatten
 
 from bushel.cache import Snapshot, take_snapshot
 from bushel.cache.prefix import DiskFetch, Node, PrefixCache, ReusePlan
-from bushel.core import IntegrityError, RequestError, TokenLogprob
+from bushel.core import Event, IntegrityError, RequestError, TokenLogprob
 from bushel.core.wire import Started
 from bushel.engine.sampling.sampler import logprobs_of
 from bushel.engine.sequence import Phase, Sequence
 from bushel.engine.snapshot_points import FAR, SnapshotPoint, plan_snapshot_points
 from bushel.models import Model, Prompt, State
+
+# Log-probabilities of a prompt in one event: more would keep its receiver busy for too long.
+_LOGPROBS = 256
 
 
 @dataclass(eq=False)
@@ -101,16 +106,26 @@ class Prefill:
             sequence = self.sequences[0]
             self.fetch = self.prefixes.ahead(sequence.root, sequence.key, len(sequence.key) - 1)
 
-    def take_files(self) -> bool:
-        """Take in what was read for it; false if it has to wait for more."""
-        if self.fetch is None or self.prefixes is None:
-            return True
-        if not self.fetch.done:
-            return False
+    @property
+    def complete(self) -> bool:
+        """Whether all that it waits for, beside a slot, is there."""
+        return self.fetch is None and self.compiling is None
+
+    @property
+    def has_been_read(self) -> bool:
+        return self.fetch is not None and self.fetch.done
+
+    @property
+    def has_been_compiled(self) -> bool:
+        return self.compiling is not None and self.compiling.done()
+
+    def take_read(self) -> None:
+        """Take in what was read for it."""
+        assert self.fetch is not None
+        assert self.prefixes is not None
         self.prefixes.arrived(self.fetch)
         self.from_disk, self.fetch = frozenset(self.fetch.loaded), None
         self.plan_reuse()
-        return True
 
     def plan_reuse(self) -> None:
         """What could be restored now."""
@@ -242,6 +257,25 @@ class Prefill:
         if self.prefixes is not None and not self.replay and self.done - self.kept >= FAR:
             self._keep_as("grid")
 
+    @property
+    def wants_hidden_state(self) -> bool:
+        return self.sequences[0].request.result == "hidden_state"
+
+    def last_hidden_state(self) -> tuple[float, ...]:
+        """Of the prompt's last token, which is run for it; waits for the device."""
+        assert self.prompt is not None
+        token, where = mx.array([self.prompt.ids[-1:]]), [self.done + self.prompt.delta]
+        _, hidden = self.model.forward_with_hidden(token, where, self.state)
+        values: Any = hidden[0, -1].astype(mx.float32).tolist()
+        return tuple(values)
+
+    def prompt_logprob_events(self, sequence: Sequence) -> Iterator[Event]:
+        """What a choice is told of its prompt, if it asked; once."""
+        logprobs = () if self.replay else tuple(self.prompt_logprobs)
+        for at in range(0, len(logprobs), _LOGPROBS):
+            part = logprobs[at : at + _LOGPROBS]
+            yield Event(sequence.request.id, sequence.choice, prompt_logprobs=part)
+
     def finish(self) -> list[PrefilledRow]:
         """One row per choice that is still wanted; the first one owns the state."""
         assert self.prompt is not None
@@ -262,8 +296,29 @@ class Prefill:
         if self._wanted_logprobs is None or self.replay or self.prompt is None:
             return
         following = mx.array(self.prompt.ids[start + 1 : end + 1])
-        found = logprobs_of(logits[0], following, self._wanted_logprobs)
-        host: list[Any] = [array.tolist() for array in (following, *found)]
+        logprobs = logprobs_of(logits[0], following, self._wanted_logprobs)
+        host: list[Any] = [array.tolist() for array in (following, *logprobs)]
         for token, logprob, best, names in zip(*host, strict=True):
             top = tuple(zip(names, best, strict=True)) if self._wanted_logprobs else ()
             self.prompt_logprobs.append(TokenLogprob(token, logprob, top))
+
+
+class BackgroundChunks:
+    """Evaluates chunks in the background, at most one ahead of the device.
+
+    The marker is a copied scalar, so that waiting for it holds no state buffer.
+    """
+
+    def __init__(self) -> None:
+        self._marker: mx.array | None = None  # evaluated when the last chunk is
+
+    def start(self, states: list[mx.array], *, catch_up: bool) -> None:
+        """catch_up: wait for the chunk before it; nothing else keeps the host from running off."""
+        leaves: Any = tree_flatten(states)
+        arrays = [leaf for _, leaf in leaves if isinstance(leaf, mx.array) and leaf.size]
+        if not arrays:
+            return
+        if catch_up and self._marker is not None:
+            mx.eval(self._marker)
+        self._marker = arrays[-1][(0,) * arrays[-1].ndim] + 0
+        mx.async_eval(arrays, self._marker)

@@ -17,10 +17,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+
+import msgspec
 
 from bushel.core import BushelError, Event, Prepared, Request
 from bushel.core.child_link import Link
+from bushel.core.status import EngineStatus
 from bushel.core.wire import (
     Abort,
     Accepted,
@@ -97,7 +99,7 @@ class Process:
             prompt = Prepared(message.ids, tensors, message.media, message.borders)
             rows = rows_of(message.decoding, message.choices)
             whose = message.salt, message.owner, message.group
-            self._engine.submit(Request(message.id, prompt, rows, *whose))
+            self._engine.submit(Request(message.id, prompt, rows, *whose, message.result))
         except Exception as error:  # whatever it is, it is this request's
             if not isinstance(error, BushelError):
                 log.error("request %s failed", message.id, exc_info=error)
@@ -125,8 +127,8 @@ class Process:
         work = self._engine.work
         return work.prefill, min(work.rows, 2)
 
-    def _look(self) -> dict[str, Any]:
-        return {"pid": os.getpid(), **self._engine.status()}
+    def _look(self) -> EngineStatus:
+        return msgspec.structs.replace(self._engine.status(), pid=os.getpid())
 
     def _beat(self) -> None:
         while True:
@@ -163,7 +165,7 @@ def main(descriptor: int) -> int:
     except OSError as error:  # a folder may go away while it is read
         link.send(Failed(f"The model cannot be read: {error.strerror or error}."))
         return 2
-    engine.guides.warm()
+    engine.masks.warm()
     gc.freeze()  # what a loaded model consists of need not be looked at again
     process = Process(engine, link)
     link.send(Ready(process.status))

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from bushel.core.footprint import Memory
 from bushel.engine.prefill import Prefill, PrefilledRow
@@ -174,42 +174,46 @@ class RequestQueue:
                 shared[id(ready.snapshot)] = row.length
         yield from shared.values()
 
+    def arrivals(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Waiting prompts whose files have been read, and those whose grammars are compiled."""
+        waiting = self.waiting.items()
+        read = tuple(id for id, job in waiting if job.has_been_read)
+        return read, tuple(id for id, job in waiting if job.has_been_compiled)
+
     def state(
         self,
         now: float,
         running: Iterable[Sequence],
-        complete: Callable[[Prefill], bool],
         costs: Costs,
         memory: Memory | None,
     ) -> State:
-        """complete: whether all that a job waits for, beside a slot, is there."""
         return State(
             now=now,
             running=tuple(sequence.row for sequence in running),
             ready=tuple(ready.sequence.row for ready in self.ready.values()),
             prefilling=_jobs(self.prefilling),
-            waiting=_jobs({id: job for id, job in self.waiting.items() if complete(job)}),
+            waiting=_jobs({id: job for id, job in self.waiting.items() if job.complete}),
             costs=costs,
             memory=memory,
             served=Served(self._owners, self._groups),
         )
 
 
-def _jobs(found: dict[int, Prefill]) -> tuple[PendingPrompt, ...]:
+def _jobs(prefills: dict[int, Prefill]) -> tuple[PendingPrompt, ...]:
     return tuple(
         PendingPrompt(
             id,
-            it.expected,
-            it.last_served,
-            it.order,
-            it.done,
-            max(sequence.row.length for sequence in it.sequences),
-            len(it.sequences),
-            it.sequences[0].row.owner,
-            it.sequences[0].row.group,
-            it.admitted,
-            it.sequences[0].row.yields,
-            it.prompt is not None,
+            job.expected,
+            job.last_served,
+            job.order,
+            job.done,
+            max(sequence.row.length for sequence in job.sequences),
+            len(job.sequences),
+            job.sequences[0].row.owner,
+            job.sequences[0].row.group,
+            job.admitted,
+            job.sequences[0].row.yields,
+            job.prompt is not None,
         )
-        for id, it in found.items()
+        for id, job in prefills.items()
     )

@@ -118,6 +118,19 @@ class Served(NamedTuple):
 _NEVER = Served({}, {})
 
 
+class Arrivals(NamedTuple):
+    """What a step finds that came from outside the engine since the step before.
+
+    A step is a function of these and of the engine's own state: nothing that it does after them
+    looks at a clock, a disk or a compiler.
+    """
+
+    now: float
+    read: tuple[int, ...] = ()  # waiting prompts whose files have been read
+    compiled: tuple[int, ...] = ()  # waiting prompts whose grammars have been compiled
+    slow: tuple[int, ...] = ()  # running rows whose constraints take too much time
+
+
 @dataclass(frozen=True)
 class State:
     now: float
@@ -180,7 +193,7 @@ def schedule(state: State, policy: Policy) -> Plan:
     started = [replace(job, last_served=state.now) for job in slots.admitted]
     chunks = _chunks(
         _by_urgency([*prefilling, *started], state.now, policy),
-        _room(running, state.costs, policy),
+        _seconds_for_prompts(running, state.costs, policy),
         state.costs,
         slots.memory,
         policy,
@@ -342,8 +355,8 @@ class _Slots:
         while done and not self._fits(claim):
             done = self._drop(claim, counts[0]) or self._preempt(claim)
         if not done:
-            for it in self.preempted[counts[0] :]:
-                self._count(it, 1)
+            for victim in self.preempted[counts[0] :]:
+                self._count(victim, 1)
             del self.preempted[counts[0] :], self.dropped[counts[1] :]
             self.memory = counts[2]
         return done
@@ -352,9 +365,11 @@ class _Slots:
         """Of whoever holds most, the youngest of those who yielded least."""
         late = self.state.now - self.policy.start_wait
         able = [
-            it
-            for it in self.holders
-            if it.since <= late and it not in self.preempted and self._yields_to(it, claim)
+            holder
+            for holder in self.holders
+            if holder.since <= late
+            and holder not in self.preempted
+            and self._yields_to(holder, claim)
         ]
         if not able:
             return False
@@ -368,8 +383,9 @@ class _Slots:
             return self.owners[holder.owner] >= self.owners[claim.owner] + 2
         return self.groups[holder.group] >= self.policy.share
 
-    def _holds_most(self, it: Claim) -> tuple[int, int, int, int, int]:
-        return self.owners[it.owner], self.groups[it.group], -it.yields, it.order, it.id
+    def _holds_most(self, holder: Claim) -> tuple[int, int, int, int, int]:
+        slots = self.owners[holder.owner], self.groups[holder.group]
+        return *slots, -holder.yields, holder.order, holder.id
 
     def _drop(self, claim: Claim, own: int) -> bool:
         """State of someone who does not run: now from `preempted[own:]`, or for longer."""
@@ -388,11 +404,11 @@ class _Slots:
         ready = [it for it in self.state.ready if it.state and not it.slot]
         return [*ready, *(it for it in self.state.waiting if it.state)]
 
-    def _count(self, it: Claim, change: int) -> None:
+    def _count(self, holder: Claim, change: int) -> None:
         """It has a slot more, or less."""
         self.free -= change
-        self.owners[it.owner] += change
-        self.groups[it.group] += change
+        self.owners[holder.owner] += change
+        self.groups[holder.group] += change
 
 
 _Rank = tuple[bool, int, int, int]
@@ -403,9 +419,9 @@ def _waits_since(claim: Claim) -> float:
     return claim.since if isinstance(claim, Row) else claim.last_served
 
 
-def _held(it: Claim) -> int:
+def _held(claim: Claim) -> int:
     """Rows that its state takes: choices of one prompt share a copy until each has its own."""
-    return 1 if isinstance(it, Row) else min(it.rows, 2)
+    return 1 if isinstance(claim, Row) else min(claim.rows, 2)
 
 
 def _need(claim: Claim) -> int:
@@ -432,13 +448,13 @@ def _by_urgency(jobs: Sequence[PendingPrompt], now: float, policy: Policy) -> li
     return sorted(jobs, key=urgency)
 
 
-def _room(running: int, costs: Costs, policy: Policy) -> float:
+def _seconds_for_prompts(running: int, costs: Costs, policy: Policy) -> float:
     """Seconds that the prompts of this step may take."""
     return policy.token_gap - costs.decode_step if running else float("inf")
 
 
 def _chunks(
-    jobs: list[PendingPrompt], room: float, costs: Costs, memory: Memory | None, policy: Policy
+    jobs: list[PendingPrompt], seconds: float, costs: Costs, memory: Memory | None, policy: Policy
 ) -> tuple[Chunk, ...]:
     """Whole prompts while they fit; a piece of one only if it is worth a pass of its own.
 
@@ -447,24 +463,25 @@ def _chunks(
     chunks: list[Chunk] = []
     budget = policy.prefill_chunk
     for job in jobs:
-        tokens = min(job.remaining, budget, _affordable(room, costs, budget))
+        tokens = min(job.remaining, budget, _affordable(seconds, costs, budget))
         if not chunks:
             tokens = max(tokens, min(job.remaining, policy.least_chunk, policy.prefill_chunk))
         if memory is not None:
             tokens = memory.chunk(tokens, policy.least_chunk, job.done + tokens)
         if chunks and (
-            room < costs.prefill_chunk or (tokens < job.remaining and tokens < policy.least_chunk)
+            seconds < costs.prefill_chunk
+            or (tokens < job.remaining and tokens < policy.least_chunk)
         ):
             break
         chunks.append(Chunk(job.id, tokens))
         budget -= tokens
-        room -= costs.prefill_chunk + tokens * costs.prefill_token
+        seconds -= costs.prefill_chunk + tokens * costs.prefill_token
     return tuple(chunks)
 
 
-def _affordable(room: float, costs: Costs, most: int) -> int:
-    """Tokens of one chunk that take no longer than `room`, at most so many."""
-    left = room - costs.prefill_chunk
+def _affordable(seconds: float, costs: Costs, most: int) -> int:
+    """Tokens of one chunk that take no longer than `seconds`, at most so many."""
+    left = seconds - costs.prefill_chunk
     if left >= most * costs.prefill_token:
         return most
     return int(left / costs.prefill_token) if left > 0 else 0

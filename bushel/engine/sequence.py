@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
 
@@ -54,8 +53,8 @@ class Sequence:
     faults: int = 0
     failed: bool = False
     reuse: ReusePlan = field(default_factory=ReusePlan)  # of its prompt
-    guided: ConstrainedRow | None = None  # what it may say; there before it decodes
-    row: Row = _NOWHERE  # as the scheduler sees it; `queue` keeps it
+    constrained: ConstrainedRow | None = None  # what it may say; there before it decodes
+    row: Row = _NOWHERE  # as the scheduler sees it; `request_queue` keeps it
 
     @classmethod
     def start(
@@ -67,12 +66,12 @@ class Sequence:
         key: Key | None = None,
     ) -> Sequence:
         decoding = request.choices[choice]
-        room = decoding.max_tokens
+        limit = decoding.max_tokens
         if context is not None:
-            room = min(room, context - len(request.prompt.ids))
+            limit = min(limit, context - len(request.prompt.ids))
         reply = OutputProcessor(decode, decoding) if decoding.stops else None
         key = key_of(request.prompt) if key is None else key
-        return cls(request, choice, decoding, room, reply, key)
+        return cls(request, choice, decoding, limit, reply, key)
 
     @property
     def root(self) -> str:
@@ -93,36 +92,32 @@ class Sequence:
         """Of prompt and reply, at their longest."""
         return len(self.request.prompt.ids) + self.limit
 
-    def add(self, token: int, logprob: TokenLogprob | None) -> Event:
-        """Take one token read back from the device; may end the sequence."""
-        self.tokens.append(token)
+    def add(self, tokens: tuple[int, ...], logprobs: tuple[TokenLogprob, ...] = ()) -> Event:
+        """Take tokens read back from the device, up to one that ends the sequence."""
         finish: FinishReason | None = None
-        ended = token in self.decoding.end_ids if self.reply is None else self.reply.add(token)
-        if ended:
-            finish = "stop"
-        elif len(self.tokens) >= self.limit:
-            finish = "stop" if self.reply is not None and self.reply.finish() else "length"
+        taken = 0
+        while finish is None and taken < len(tokens):
+            finish = self._take(tokens[taken])
+            taken += 1
         if finish is not None:
             self.phase = Phase.DONE
-        elif self.guided is not None:
-            self.guided.follow(self.tokens)
-        found = () if logprob is None else (logprob,)
-        return Event(self.request.id, self.choice, (token,), "", found, (), finish)
+        elif self.constrained is not None:
+            self.constrained.follow(self.tokens)
+        added = tokens[:taken], "", logprobs[:taken]
+        return Event(self.request.id, self.choice, *added, finish_reason=finish)
 
-    def report(self, prefilled: int | None) -> dict[str, Any]:
-        """For whoever asks how it is doing; prefilled: tokens, while its prompt runs."""
-        prompt = len(self.request.prompt.ids)
-        return {
-            "id": self.request.id,
-            "choice": self.choice,
-            "phase": str(self.phase),
-            "prompt_tokens": prompt,
-            "prefilled_tokens": (prompt if self.tokens else 0) if prefilled is None else prefilled,
-            "completion_tokens": len(self.tokens),
-            "cached_tokens": self.reuse.position,
-            "hit": self.reuse.hit,
-            "why": self.reuse.why,
-        }
+    def _take(self, token: int) -> FinishReason | None:
+        """Whether the reply ends with it, and why."""
+        self.tokens.append(token)
+        if token in self.decoding.end_ids if self.reply is None else self.reply.add(token):
+            return "stop"
+        if len(self.tokens) < self.limit:
+            return None
+        return "stop" if self.reply is not None and self.reply.finish() else "length"
+
+    def give(self, hidden_state: tuple[float, ...]) -> Event:
+        """End with a result that is no text."""
+        return self.end("stop")._replace(hidden_state=hidden_state)
 
     def fail(self, error: Exception) -> Event:
         known = isinstance(error, BushelError)
@@ -130,7 +125,7 @@ class Sequence:
         return self.end("error", message, error.code if isinstance(error, RequestError) else None)
 
     def end(self, reason: FinishReason, error: str | None = None, code: str | None = None) -> Event:
-        """End without a token: abort, or an error."""
+        """End without a token: abort, an error, or another result than text."""
         self.phase = Phase.DONE
         self.failed = reason == "error"
         return Event(self.request.id, self.choice, finish_reason=reason, error=error, code=code)

@@ -1,6 +1,6 @@
 """One row by itself, as the library's own loop runs it: what batched rows are held to.
 
-It has no part in `Rows`, the decode batch or the scheduler, so that a mistake in any of them
+It has no part in `BatchState`, the decode batch or the scheduler, so that a mistake in any of them
 shows as a difference.
 """
 
@@ -34,9 +34,9 @@ class SoloRun:
             where = [self.position + self._prompt.delta]
             logits = self._model.forward(mx.array([[token]]), where, self.state)
         self.position += 1
-        found = logprobs(logits)[0]
-        mx.eval(found)
-        return found
+        after = logprobs(logits)[0]
+        mx.eval(after)
+        return after
 
 
 def logprobs(logits: mx.array) -> mx.array:

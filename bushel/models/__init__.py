@@ -1,4 +1,4 @@
-"""Loaded checkpoints behind one interface (`adapter.Model`), over mlx-lm and mlx-vlm."""
+"""Loaded checkpoints behind one interface (`model.Model`), over mlx-lm and mlx-vlm."""
 
 from bushel.models.load import load
 from bushel.models.model import Model, Prompt, State

@@ -59,8 +59,8 @@ def plan_kv_bits(bits: int, state: Sequence[Any]) -> KVBits:
     for group in _GROUPS:
         if all(width and width % group == 0 for width in widths):
             return KVBits(bits, group)
-    found = " and ".join(map(str, sorted(widths)))
-    _refuse(bits, f"its heads are {found} wide, which is not a multiple of {_GROUPS[-1]}")
+    listed = " and ".join(map(str, sorted(widths)))
+    _refuse(bits, f"its heads are {listed} wide, which is not a multiple of {_GROUPS[-1]}")
 
 
 def _latent(layer: Any) -> bool:

@@ -14,6 +14,7 @@ from mlx.utils import tree_map_with_path
 
 from bushel.core import ModelError, public_message
 from bushel.core.checkpoint import Checkpoint, read_checkpoint
+from bushel.models.device import ON_CPU, require_device, use_cpu
 from bushel.models.kv_bits import BITS, plan_kv_bits
 from bushel.models.model import Model, State
 from bushel.models.preparer import Preparer
@@ -93,8 +94,8 @@ def _run_once(model: Model, dtype: str | None) -> State:
         mx.eval(model.forward(mx.array([[0]]), [0], state))
         return state
     except Exception as error:
-        said = f"dtype {dtype}" if dtype else "its own dtype"
-        raise ModelError(f"it does not run with {said} on this machine: {error}") from error
+        kind = f"dtype {dtype}" if dtype else "its own dtype"
+        raise ModelError(f"it does not run with {kind} on this machine: {error}") from error
 
 
 def _open(model: str, trust: bool) -> tuple[Checkpoint, Callable[[], Model]]:
@@ -112,7 +113,7 @@ def _open(model: str, trust: bool) -> tuple[Checkpoint, Callable[[], Model]]:
 
 def open_host(model: str, *, trust_remote_code: bool = False) -> Preparer:
     """The part of a checkpoint that prepares requests, without reading a weight."""
-    mx.set_default_device(mx.cpu)  # nothing runs; a GPU need not even be woken
+    use_cpu()
     checkpoint, opened = _open(model, trust_remote_code)
     try:
         loaded = opened()
@@ -137,8 +138,9 @@ def load(
         raise ModelError(f"dtype must be one of {', '.join(_DTYPES)}, not {dtype!r}.")
     if kv_bits is not None and kv_bits not in BITS:
         raise ModelError(f"kv_bits must be 8 or 4, or None for plain, not {kv_bits!r}.")
+    require_device()
     checkpoint, opened = _open(model, trust_remote_code)
-    if dtype is None and mx.default_device() == mx.cpu:
+    if dtype is None and ON_CPU:
         dtype = "float32"
     try:
         loaded = opened()

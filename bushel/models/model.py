@@ -21,6 +21,7 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 
 from bushel.core import GenerationDefaults, Prepared
+from bushel.models.hidden_states import body_of, hidden_among, recorded
 from bushel.models.kv_bits import KVBits
 from bushel.models.preparer import Preparer
 from bushel.text.tokenizer import Tokenizer
@@ -32,7 +33,7 @@ State = list[Any]
 class Prompt:
     """A prompt ready to be prefilled in pieces. Owned by one sequence, never mutated.
 
-    `extras` belongs to the adapter that made it; nobody else reads it.
+    `extras` belongs to the model that made it; nobody else reads it.
     """
 
     ids: tuple[int, ...]
@@ -123,6 +124,17 @@ class Model(ABC):
     @abstractmethod
     def forward(self, tokens: mx.array, positions: Sequence[int], state: State) -> mx.array:
         """Run text tokens [B, n], row i from position positions[i] on; logits [B, n, V]."""
+
+    def forward_with_hidden(
+        self, tokens: mx.array, positions: Sequence[int], state: State
+    ) -> tuple[mx.array, mx.array]:
+        """As `forward`; logits, and the last hidden states [B, n, D] that they were made of.
+
+        ModelError where the family does not show them.
+        """
+        with recorded(body_of(self.network)) as outputs:
+            logits = self.forward(tokens, positions, state)
+        return logits, hidden_among(outputs, logits, self.network)
 
     @abstractmethod
     def close(self) -> None:

@@ -74,8 +74,8 @@ class VisionPreparer(Preparer):
             text = text.replace(mark, BREAK)
         prompt = self._process(text, media)
         runs = spans_of(self._config, prompt)
-        found = place(prompt, runs, media, self._settings, self._tokens_of)
-        return replace(prompt, media=found)
+        placed = place(prompt, runs, media, self._settings, self._tokens_of)
+        return replace(prompt, media=placed)
 
     def encode(self, text: str, mark: str = "") -> list[int]:
         special = not self.tokenizer.starts_with_bos(text)
@@ -106,11 +106,11 @@ class VisionPreparer(Preparer):
                 f"The model's processor refused the media: {public_message(error)}",
                 code="invalid_media",
             ) from error
-        found = inputs.pop("input_ids")
-        self._require_places(found, images, videos)
+        ids = inputs.pop("input_ids")
+        self._require_places(ids, images, videos)
         inputs.pop("attention_mask", None)
         tensors = {key: to_host(value) for key, value in inputs.items() if value is not None}
-        return Prepared(tuple(np.asarray(found).reshape(-1).tolist()), tensors)
+        return Prepared(tuple(np.asarray(ids).reshape(-1).tolist()), tensors)
 
     @cached_property
     def _settings(self) -> str:
@@ -131,11 +131,11 @@ class VisionPreparer(Preparer):
 
     def _require_places(self, ids: Any, images: list[Any], videos: list[Any]) -> None:
         """Media that the template or the processor left out would be lost unseen (B7a)."""
-        found = set(np.asarray(ids).reshape(-1).tolist())
+        present = set(np.asarray(ids).reshape(-1).tolist())
         for kind, sent in (("image", images), ("video", videos)):
             tokens = placeholders(self._config, kind)
             # A config may name its image token in a way of its own; one for video is named so.
-            if sent and not found & set(tokens) and (tokens or kind == "video"):
+            if sent and not present & set(tokens) and (tokens or kind == "video"):
                 raise RequestError(
                     f"{self.name} takes no {kind}: its prompt has no place for one.",
                     code="unsupported_media",

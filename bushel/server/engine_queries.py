@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
+from bushel.core.status import EngineStatus
 from bushel.core.wire import AskStatus, ClearCache, Cleared, Status, WireMessage
 from bushel.server import errors
 
@@ -24,21 +24,21 @@ class EngineQueries:
 
     def __init__(self, send: Callable[[WireMessage], None]):
         self._send = send
-        self._status: list[asyncio.Future[dict[str, Any]]] = []
-        self._clear: deque[asyncio.Future[dict[str, Any]]] = deque()
+        self._status: list[asyncio.Future[EngineStatus]] = []
+        self._clear: deque[asyncio.Future[EngineStatus]] = deque()
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self) -> EngineStatus:
         """TimeoutError if it is too busy to answer."""
         self._status.append(found := asyncio.get_running_loop().create_future())
         self._send(AskStatus())
-        return dict(await asyncio.wait_for(found, _STATUS_SECONDS))
+        return await asyncio.wait_for(found, _STATUS_SECONDS)
 
-    async def clear(self) -> dict[str, Any]:
+    async def clear(self) -> EngineStatus:
         """The status behind it."""
         self._clear.append(found := asyncio.get_running_loop().create_future())
         self._send(ClearCache())
         try:
-            return dict(await asyncio.wait_for(found, _CLEAR_SECONDS))
+            return await asyncio.wait_for(found, _CLEAR_SECONDS)
         except TimeoutError:
             raise errors.unavailable("it is busy, and clears its cache when it is not") from None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bushel.chat.reply.reader import Reader
-from bushel.core import SamplingParams
+from bushel.core import Result, SamplingParams
 from bushel.core.options import ModelInfo
 from bushel.core.wire import Made
 
@@ -26,6 +26,7 @@ class GenerationJob:
     owner: str = ""  # whose it is: `access.owner_of`
     group: str = ""  # jobs of one HTTP request (`Answer`); empty: it is the only one
     salt: str = ""  # only jobs of the same salt share what was computed
+    result: Result = "text"
     reads: bool = False  # its reply, for thoughts and calls (`core.delta`)
 
     def reader(self, model_info: ModelInfo, made: Made) -> Callable[[], Reader] | None:

@@ -21,7 +21,9 @@ from types import TracebackType
 from typing import Any, TextIO
 
 import msgspec
+from msgspec import UNSET
 
+from bushel.core.status import CacheStatus, EngineStatus, MemoryStatus
 from bushel.server.log_queue import LogQueue
 from bushel.server.options import ServerOptions
 from bushel.server.request_record import Record
@@ -290,9 +292,9 @@ def _model_line(options: ServerOptions, names: Sequence[str], context: int | Non
     return ", ".join(said)
 
 
-def _lane_line(options: ServerOptions, status: Mapping[str, Any]) -> str:
-    if status.get("lane") == "single":
-        return f"Lane: single, one reply at a time, because {status.get('lane_reason')}"
+def _lane_line(options: ServerOptions, status: EngineStatus) -> str:
+    if status.lane == "single":
+        return f"Lane: single, one reply at a time, because {status.lane_reason}"
     engine = options.engine
     return (
         f"Lane: batch, up to {engine.max_batch} replies together, "
@@ -300,37 +302,37 @@ def _lane_line(options: ServerOptions, status: Mapping[str, Any]) -> str:
     )
 
 
-def _memory_line(memory: Mapping[str, int]) -> str:
+def _memory_line(memory: MemoryStatus) -> str:
     """The plan of an engine that has nothing to do: `promised_bytes` is what it always needs."""
-    limit, weights = memory.get("limit_bytes"), memory.get("weights_bytes")
-    if limit is None or weights is None:
+    limit, weights, promised = memory.limit_bytes, memory.weights_bytes, memory.promised_bytes
+    if limit is UNSET or weights is UNSET:
         return "Memory: no limit"
-    idle = max(weights, memory.get("promised_bytes", weights))
+    idle = weights if promised is UNSET else max(weights, promised)
     return (
         f"Memory: {_gb(limit)} may be used: {_gb(weights)} weights, "
         f"{_gb(idle - weights)} to run a prompt, {_gb(max(0, limit - idle))} for requests"
     )
 
 
-def _cache_line(options: ServerOptions, cache: Mapping[str, Any]) -> str:
-    if not cache.get("on"):
-        return f"Cache: off, because {cache.get('why', 'nothing is known of it')}"
-    said = [f"Cache: up to {_gb(cache['limit_bytes'])} of that for what prompts have in common"]
+def _cache_line(options: ServerOptions, cache: CacheStatus) -> str:
+    if not cache.on or cache.limit_bytes is UNSET:
+        return f"Cache: off, because {cache.why or 'nothing is known of it'}"
+    said = [f"Cache: up to {_gb(cache.limit_bytes)} of that for what prompts have in common"]
     engine = options.engine
     if engine.cache_kv_bits is not None:
         said.append(f"in {engine.cache_kv_bits} bits")
     if engine.cache_dir is not None:
         limit = "" if engine.cache_disk is None else f"up to {_gb(engine.cache_disk)} "
         said.append(f"{limit}in {engine.cache_dir}")
-        if off := cache.get("disk", {}).get("off"):
-            said[-1] += f" (off: {off})"
+        if cache.disk and cache.disk.off:
+            said[-1] += f" (off: {cache.disk.off})"
     return ", ".join(said)
 
 
 def banner(
     options: ServerOptions,
     names: Sequence[str],
-    status: Mapping[str, Any],
+    status: EngineStatus,
     *,
     context: int | None = None,
     port: int | None = None,
@@ -345,8 +347,8 @@ def banner(
     return [
         _model_line(options, names, context),
         _lane_line(options, status),
-        _memory_line(status.get("memory", {})),
-        _cache_line(options, status.get("cache", {})),
+        _memory_line(status.memory),
+        _cache_line(options, status.cache),
         f"Listening on {where} (Anthropic clients), {where}/v1 (OpenAI clients){key}",
     ]
 

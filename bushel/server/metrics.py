@@ -8,10 +8,10 @@ happens to requests is counted when it happens. Everything belongs to the event 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any
 
+from msgspec import UNSET
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
@@ -27,6 +27,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from bushel.core.status import Count, EngineStatus
 from bushel.server import logs
 from bushel.server.loop_probe import LoopProbe
 from bushel.server.prefix_metrics import PrefixMetrics
@@ -91,27 +92,31 @@ class Gaps(Collector):
         yield largest
 
 
-def _promised(status: Mapping[str, Any]) -> float | None:
+def _promised(status: EngineStatus) -> float | None:
     """The share of what the weights leave that admitted rows may come to need; 1: no more fit."""
-    memory = status.get("memory", {})
-    limit, weights = memory.get("limit_bytes"), memory.get("weights_bytes")
-    if limit is None or weights is None or limit <= weights:
+    memory = status.memory
+    limit, weights, promised = memory.limit_bytes, memory.weights_bytes, memory.promised_bytes
+    if limit is UNSET or weights is UNSET or promised is UNSET or limit <= weights:
         return None
-    if not status.get("running"):
+    if not status.running:
         return 0.0  # `promised_bytes` has room for running a prompt even when there is none
-    return min(1.0, max(0.0, (memory["promised_bytes"] - weights) / (limit - weights)))
+    return min(1.0, max(0.0, (promised - weights) / (limit - weights)))
 
 
-def _of_memory(key: str) -> Callable[[Mapping[str, Any]], float | None]:
-    return lambda status: status.get("memory", {}).get(key)
+def _of_memory(name: str) -> Callable[[EngineStatus], float | None]:
+    def value(status: EngineStatus) -> float | None:
+        count: Count = getattr(status.memory, name)
+        return None if count is UNSET else count
+
+    return value
 
 
 # Name, help, and where it stands in the engine's status; None there: no sample.
-_GAUGES: tuple[tuple[str, str, Callable[[Mapping[str, Any]], float | None]], ...] = (
+_GAUGES: tuple[tuple[str, str, Callable[[EngineStatus], float | None]], ...] = (
     ("vllm:num_requests_running", "Replies whose prompt or tokens are being computed.",
-     lambda status: status.get("running", 0)),
+     lambda status: status.running),
     ("vllm:num_requests_waiting", "Replies that wait for their prompt to be started.",
-     lambda status: status.get("waiting", 0)),
+     lambda status: status.waiting),
     ("vllm:kv_cache_usage_perc", "Share of the memory for requests that is promised. 1 is all.",
      _promised),
     ("bushel:mlx_active_bytes", "Memory that MLX has in use.", _of_memory("active_bytes")),
@@ -128,7 +133,7 @@ class EngineState(Collector):
 
     def __init__(self, model_name: str):
         self._model_name = model_name
-        self.status: Mapping[str, Any] = {}
+        self.status = EngineStatus()
         self.up = False
         self.preparing = 0
 
@@ -273,14 +278,13 @@ class Metrics:
         if accepted is not None and record.finished is not None:
             self._total.observe(record.finished - record.arrived)
 
-    def engine(self, status: Mapping[str, Any], up: bool, *, preparing: int = 0) -> None:
-        """What the engine says of itself now ({} while it is gone), and the front of its queue."""
+    def engine(self, status: EngineStatus, up: bool, *, preparing: int = 0) -> None:
+        """What the engine says of itself now, nothing if it is gone, and the front of its queue."""
         self._engine.status, self._engine.up = status, up
         self._engine.preparing = preparing
-        preemptions = int(status.get("preemptions", 0))
-        self._preempted.inc(max(0, preemptions - self._preemptions))
-        self._preemptions = preemptions
-        self.reuse.engine(status.get("cache", {}))
+        self._preempted.inc(max(0, status.preemptions - self._preemptions))
+        self._preemptions = status.preemptions
+        self.reuse.engine(status.cache)
 
     def restarted(self, why: str) -> None:
         """why: "died" or "hung"; the log has the story."""

@@ -10,14 +10,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from msgspec import UNSET
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from bushel.core.reuse import HITS, MISSES
+from bushel.core.status import CacheStatus, as_json
 from bushel.server.request_record import Record
 
-HITS = ("exact", "prefix", "shorter", "fork", "disk")
-# The engine's words (`cache.prefix.REASONS`), which the front cannot import; a test compares.
-REASONS = ("off", "prompt_logprobs", "unknown", "no_state", "diverged", "not_restored", "other")
+REASONS = (*MISSES, "other")
 _NOT_ASKED = ("off", "prompt_logprobs")  # nobody looked
 
 # Label, and where the count and the bytes stand in the engine's status.
@@ -48,7 +49,7 @@ class PrefixMetrics(Collector):
         self._asked = self._reused = 0  # tokens
         self._hits: Counter[str] = Counter(dict.fromkeys(HITS, 0))
         self._misses: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
-        self._cache: Mapping[str, Any] = {}
+        self._cache = CacheStatus()
         self._evicted, self._moved = GrowingCounters(), GrowingCounters()
         self._removed, self._refused = GrowingCounters(), GrowingCounters()
 
@@ -65,14 +66,14 @@ class PrefixMetrics(Collector):
             self._asked += record.prompt_tokens
             self._reused += record.cached_tokens
 
-    def engine(self, cache: Mapping[str, Any]) -> None:
-        """What the engine says of its cache now; {} while it is gone."""
+    def engine(self, cache: CacheStatus) -> None:
+        """What the engine says of its cache now; nothing while it is gone."""
         self._cache = cache
-        disk = cache.get("disk", {})
-        self._evicted.see({"": cache["evicted"]} if "evicted" in cache else {})
-        self._moved.see({name: disk[name] for name in ("written", "read") if name in disk})
-        self._removed.see(disk.get("removed", {}))
-        self._refused.see(disk.get("refused", {}))
+        self._evicted.see({} if cache.evicted is UNSET else {"": cache.evicted})
+        disk = cache.disk
+        self._moved.see({} if disk is UNSET else {"written": disk.written, "read": disk.read})
+        self._removed.see({} if disk is UNSET else disk.removed)
+        self._refused.see({} if disk is UNSET else disk.refused)
 
     @property
     def counts(self) -> dict[str, Any]:
@@ -115,7 +116,7 @@ class PrefixMetrics(Collector):
         yield from self._disk()
 
     def _memory(self) -> Iterator[Metric]:
-        cache = self._cache
+        cache = as_json(self._cache)
         yield self._gauge("bushel:prefix_cache_limit_bytes", "Room for it.", cache, "limit_bytes")
         yield self._gauge("bushel:prefix_cache_tokens", "Tokens in memory.", cache, "tokens")
         kinds = [it for it in _KINDS if it[1] in cache]
@@ -131,7 +132,7 @@ class PrefixMetrics(Collector):
         )
 
     def _disk(self) -> Iterator[Metric]:
-        disk = self._cache.get("disk", {})
+        disk = as_json(self._cache).get("disk", {})
         if not disk and not self._moved.totals:
             return
         for name, told in (

@@ -15,6 +15,7 @@ import uvloop
 
 from bushel.core import BushelError
 from bushel.core.machine_memory import beside_engine, job_memory, total_memory
+from bushel.core.status import EngineStatus
 from bushel.server import descriptors, logs
 from bushel.server.app import create_app
 from bushel.server.http import Server, make_server
@@ -152,6 +153,6 @@ async def _greet(service: Service, port: int) -> None:
         model_info = await service.pool.known()
         await service.ready.wait()
         service.metrics.loop.start()
-        status = service.supervisor.status
+        status = service.supervisor.status or EngineStatus()
         options, names = service.options, service.names.all
         logs.announce(logs.banner(options, names, status, context=model_info.context, port=port))

@@ -21,14 +21,15 @@ import logging
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bushel.core import Event, GenerationDefaults, RequestError, SamplingParams
+from bushel.core import Event, RequestError, SamplingParams
 from bushel.core.options import ModelInfo
 from bushel.core.params import choices, resolve
+from bushel.core.status import EngineStatus, as_json
 from bushel.core.wire import (
     Abort,
     Accepted,
@@ -235,8 +236,9 @@ class Service:
         if (outage := self.supervisor.outage) is not None:
             raise errors.unavailable(outage.reason)
 
-    def _cache(self, status: Mapping[str, Any]) -> dict[str, Any]:
-        return {**status.get("cache", {}), "since_start": self.metrics.reuse.counts}
+    def _cache(self, status: EngineStatus | None) -> dict[str, Any]:
+        kept = None if status is None else status.cache
+        return {**as_json(kept), "since_start": self.metrics.reuse.counts}
 
     @property
     def _preparing(self) -> int:
@@ -299,7 +301,8 @@ class Service:
 
     async def _open(self, job: GenerationJob, record: Record, seconds: float | None) -> Ticket:
         model_info = await self.pool.known()
-        defaults = _overlaid(model_info.defaults, self.options.defaults)
+        # The command line over the model's generation config (B31).
+        defaults = self.options.defaults.over(model_info.defaults)
         decoding = _checked(
             lambda params: resolve(
                 params,
@@ -337,6 +340,7 @@ class Service:
             salt=job.salt,
             owner=job.owner,
             group=job.group,
+            result=job.result,
         )
         live = self._live[record.id] = Live(record, submit, tail)
         self._hold(tail.nbytes)
@@ -407,7 +411,7 @@ class Service:
 
     def engine_lost(self, was_ready: bool) -> None:
         self.metrics.restarted(self.supervisor.ending)
-        self.metrics.engine({}, up=False)
+        self.metrics.engine(EngineStatus(), up=False)
         self._questions.lose()
         outage = self.supervisor.outage
         for live in list(self._live.values()):
@@ -438,7 +442,7 @@ class Service:
         elif isinstance(message, Beat):
             self._seen(message.status)
 
-    def _seen(self, status: Mapping[str, Any]) -> None:
+    def _seen(self, status: EngineStatus) -> None:
         self.metrics.engine(status, up=True, preparing=self._preparing)
 
     def _stepped(self, message: Stepped) -> None:
@@ -467,8 +471,8 @@ class Service:
     async def _engine_status(self) -> dict[str, Any]:
         if self.supervisor.ready:
             with contextlib.suppress(TimeoutError, ApiError):
-                return await self._questions.status()
-        return dict(self.supervisor.status)
+                return as_json(await self._questions.status())
+        return as_json(self.supervisor.status)
 
 
 def _checked(check: Any, params: SamplingParams) -> Any:
@@ -476,12 +480,6 @@ def _checked(check: Any, params: SamplingParams) -> Any:
         return check(params)
     except RequestError as error:
         raise ApiError.of(error) from None
-
-
-def _overlaid(model: GenerationDefaults, said: GenerationDefaults) -> GenerationDefaults:
-    """The command line over the model's generation config (B31)."""
-    stated = {it.name: getattr(said, it.name) for it in fields(said)}
-    return replace(model, **{name: value for name, value in stated.items() if value is not None})
 
 
 def _lost(event: Event) -> ApiError:

@@ -12,9 +12,10 @@ import logging
 import signal
 import time
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from bushel.core.options import EngineOptions
+from bushel.core.status import EngineStatus
 from bushel.core.wire import (
     Beat,
     Failed,
@@ -61,7 +62,7 @@ class Supervisor:
         self.failed: str | None = None  # why the first engine could not be started
         self.restarts = 0
         self.ending: Literal["died", "hung"] = "died"  # of the last engine
-        self.status: dict[str, Any] = {}  # of the engine, as it last said
+        self.status: EngineStatus | None = None  # as the engine last said
         self.pid: int | None = None
         self._options = options
         self._owner = owner

@@ -78,3 +78,15 @@ def test_layers_without_rows_are_noticed() -> None:
     batch.positions = []
     with pytest.raises(IntegrityError):
         batch.check_integrity()
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3_text"])
+def test_rows_advance_by_as_many_tokens_as_they_ran(name: str) -> None:
+    batch, model = rows(name), load(str(checkpoint_dir(name)))
+    model.forward(mx.array([[50, 51, 52]] * len(LENGTHS)), batch.positions, batch.layers)
+    batch.advance([3] * len(LENGTHS))
+    assert batch.positions == [length + 3 for length in LENGTHS]
+    batch.check_integrity()
+    batch.advance([1, 0, 0])
+    with pytest.raises(IntegrityError):
+        batch.check_integrity()

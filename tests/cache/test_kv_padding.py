@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bushel import LLM, SamplingParams
-from bushel.cache import kv_padding
+from bushel.cache import batch_state, kv_padding
 from bushel.core.footprint import STEP
+from bushel.models.device import ON_CUDA
 from tests.families import checkpoint_dir
 from tests.llm.request_builders import prompt
 
@@ -25,7 +26,7 @@ def test_there_is_a_free_place_and_never_more_than_a_step_of_them(position: int)
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kv_padding, "CUDA", True)
+    monkeypatch.setattr(batch_state, "ON_CUDA", True)
     monkeypatch.setattr(kv_padding, "LONG", 600)
 
 
@@ -56,7 +57,7 @@ def untouched() -> Seen:
 
 
 # There the room decides which of two attention kernels runs, and they round differently.
-elsewhere = pytest.mark.skipif(kv_padding.CUDA, reason="compares with what happens without CUDA")
+elsewhere = pytest.mark.skipif(ON_CUDA, reason="compares with what happens without CUDA")
 
 
 @elsewhere

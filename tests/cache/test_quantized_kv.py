@@ -69,7 +69,7 @@ def step(rows: BatchState, seed: int, dtype: mx.Dtype = mx.float32) -> None:
     pairs = [tokens(1, 100 * seed + row) for row in range(len(rows))]
     keys, values = (mx.concatenate(list(parts)) for parts in zip(*pairs, strict=True))
     rows.layers[0].update_and_fetch(keys.astype(dtype), values.astype(dtype))
-    rows.advance()
+    rows.advance([1] * len(rows))
 
 
 @pytest.mark.parametrize("bits", BITS)

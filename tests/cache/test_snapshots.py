@@ -202,5 +202,5 @@ def run_together(model: Model, rows: BatchState, tokens: Sequence[int]) -> np.nd
     for token in tokens:
         inputs = mx.array([[token]] * len(rows))
         found.append(model.forward(inputs, rows.positions, rows.layers)[:, -1])
-        rows.advance()
+        rows.advance([1] * len(rows))
     return np.array(mx.stack(found)) if found else np.zeros((0, len(rows), VOCAB))

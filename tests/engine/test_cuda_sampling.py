@@ -20,6 +20,7 @@ from bushel.core import Decoding
 from bushel.engine.sampling import cuda, draw
 from bushel.engine.sampling.chooser import SamplingStep
 from bushel.engine.sampling.sampler import listed
+from bushel.models.device import ON_CUDA
 
 from .numpy_sampling import ENDS, Settings, allowed, decoding, distribution, penalised
 
@@ -37,7 +38,7 @@ BOTH = [(width, DTYPES[(at + n) % 3]) for at, width in enumerate(WIDTHS) for n i
 
 @pytest.fixture(scope="module", autouse=True)
 def _on_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    if cuda.AVAILABLE:
+    if ON_CUDA:
         yield
         return
     compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")

@@ -98,7 +98,7 @@ def test_a_row_is_served_by_a_function_that_honours_its_settings(
 @pytest.fixture(params=[False, True], ids=["partition", "sort"])
 def sorts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is done on a CPU, and what is done on a GPU."""
-    monkeypatch.setattr(draw, "_CPU", not request.param)
+    monkeypatch.setattr(draw, "ON_CPU", not request.param)
 
 
 @pytest.mark.usefixtures("sorts")

@@ -33,10 +33,10 @@ SETTINGS: list[Pair] = [
 
 def making_way(monkeypatch: pytest.MonkeyPatch, *, drop: bool) -> list[int]:
     """Every few steps one of the running rows yields its slot; returns which, as they do."""
-    planned, steps, yielded = Engine._plan, itertools.count(), list[int]()
+    decide, steps, yielded = Engine.decide, itertools.count(), list[int]()
 
-    def plan(engine: Engine, now: float) -> Plan:
-        found, rows = planned(engine, now), [it.row.id for it in engine._batch.sequences]
+    def plan(engine: Engine) -> Plan:
+        found, rows = decide(engine), [it.row.id for it in engine._batch.sequences]
         step = next(steps)
         if not rows or step % EVERY:
             return found
@@ -44,7 +44,7 @@ def making_way(monkeypatch: pytest.MonkeyPatch, *, drop: bool) -> list[int]:
         one = (yielded[-1],)
         return replace(found, preempt=one, drop=one if drop else ())
 
-    monkeypatch.setattr(Engine, "_plan", plan)
+    monkeypatch.setattr(Engine, "decide", plan)
     return yielded
 
 

@@ -7,9 +7,11 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from bushel.core.options import EngineOptions
+from bushel.core.status import EngineStatus
 from bushel.server import logs
 from bushel.server.options import ServerOptions
 from bushel.server.request_record import Record
@@ -314,8 +316,12 @@ IDLE: dict[str, Any] = {
 }
 
 
+def banner(options: ServerOptions, names: list[str], status: Any, **more: Any) -> list[str]:
+    return logs.banner(options, names, msgspec.convert(status, EngineStatus), **more)
+
+
 def test_the_banner_tells_where_what_and_how_much() -> None:
-    lines = logs.banner(options(), ["org/model"], IDLE, context=4096)
+    lines = banner(options(), ["org/model"], IDLE, context=4096)
     assert lines == [
         "Model: org/model, context 4096 tokens",
         "Lane: batch, up to 32 replies together, prompts in chunks of 512 tokens",
@@ -329,7 +335,7 @@ def test_the_banner_tells_where_what_and_how_much() -> None:
 
 def test_the_banner_tells_names_port_and_that_a_key_is_needed() -> None:
     given = options(host="::1", port=0, api_keys=("sesame",))
-    lines = logs.banner(given, ["a", "b"], IDLE, port=8123)
+    lines = banner(given, ["a", "b"], IDLE, port=8123)
     assert lines[0] == "Model: a, from org/model, also as b"
     assert "http://[::1]:8123/v1 (OpenAI clients); an API key is needed" in lines[-1]
     assert "sesame" not in "".join(lines)
@@ -337,28 +343,26 @@ def test_the_banner_tells_names_port_and_that_a_key_is_needed() -> None:
 
 def test_the_banner_tells_why_rows_run_alone() -> None:
     status = {**IDLE, "lane": "single", "lane_reason": "its rows mix"}
-    lines = logs.banner(options(), ["a"], status)
+    lines = banner(options(), ["a"], status)
     assert lines[1] == "Lane: single, one reply at a time, because its rows mix"
 
 
 def test_the_banner_tells_where_files_are_kept() -> None:
     engine = EngineOptions("m", cache_kv_bits=8, cache_dir="/ssd/cache", cache_disk=20 * 10**9)
-    lines = logs.banner(ServerOptions(engine), ["a"], IDLE)
+    lines = banner(ServerOptions(engine), ["a"], IDLE)
     assert lines[3].endswith(" in common, in 8 bits, up to 20.00 GB in /ssd/cache")
     cache = {**IDLE["cache"], "disk": {"off": "another process uses its folder"}}
-    lines = logs.banner(ServerOptions(engine), ["a"], {**IDLE, "cache": cache})
+    lines = banner(ServerOptions(engine), ["a"], {**IDLE, "cache": cache})
     assert lines[3].endswith("/ssd/cache (off: another process uses its folder)")
 
 
 def test_the_banner_tells_why_nothing_is_reused() -> None:
     status = {**IDLE, "cache": {"on": False, "why": "state of X cannot be kept"}}
-    assert logs.banner(options(), ["a"], status)[3] == (
-        "Cache: off, because state of X cannot be kept"
-    )
+    assert banner(options(), ["a"], status)[3] == ("Cache: off, because state of X cannot be kept")
 
 
 def test_the_banner_is_logged_like_the_rest() -> None:
     stream = written()
-    logs.announce(logs.banner(options(), ["a"], {"lane": "batch"}))
+    logs.announce(banner(options(), ["a"], {"lane": "batch"}))
     assert len(stream.getvalue().splitlines()) == 5
     assert "Memory: no limit" in stream.getvalue()

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bushel.cache import prefix
+from bushel.core.reuse import HITS, MISSES
+from bushel.core.status import EngineStatus
 from bushel.server.metrics import Metrics
-from bushel.server.prefix_metrics import HITS, REASONS
+from bushel.server.prefix_metrics import REASONS
 from bushel.server.request_record import Record
 
 from .test_logs import record
@@ -81,7 +83,7 @@ def after(*records: Record) -> dict[str, float]:
 
 def test_dashboards_for_vllm_find_their_metrics() -> None:
     metrics = Metrics(MODEL)
-    metrics.engine(STATUS, up=True)
+    engine_says(metrics, STATUS, up=True)
     found = seen(metrics)
     body = metrics.render()[0].decode().splitlines()
     for name, kind in VLLM.items():
@@ -208,7 +210,7 @@ def test_a_miss_is_counted_by_its_reason(reason: str) -> None:
 
 
 def test_the_reasons_are_the_engines() -> None:
-    assert (*prefix.REASONS, "other") == REASONS
+    assert (*MISSES, "other") == REASONS
 
 
 def cache(**more: Any) -> dict[str, Any]:
@@ -218,9 +220,15 @@ def cache(**more: Any) -> dict[str, Any]:
     return {**STATUS, "cache": {"on": True, **kept, **more}}
 
 
+def engine_says(
+    metrics: Metrics, status: dict[str, Any], *, up: bool = True, preparing: int = 0
+) -> None:
+    metrics.engine(msgspec.convert(status, EngineStatus), up=up, preparing=preparing)
+
+
 def test_what_is_kept_is_told_by_kind() -> None:
     metrics = Metrics(MODEL)
-    metrics.engine(cache(), up=True)
+    engine_says(metrics, cache(), up=True)
     found = seen(metrics)
     kinds = ("kv", "snapshot", "vision")
     entries = [found[f"bushel:prefix_cache_entries{{kind={kind}}}"] for kind in kinds]
@@ -230,7 +238,7 @@ def test_what_is_kept_is_told_by_kind() -> None:
     assert found["bushel:prefix_cache_tokens"] == 99
     assert found["bushel:prefix_cache_evictions_total"] == 3
     assert not any("cache_disk" in name for name in found)
-    metrics.engine({**STATUS, "cache": {"on": False, "why": "it is switched off"}}, up=True)
+    engine_says(metrics, {**STATUS, "cache": {"on": False, "why": "it is switched off"}}, up=True)
     assert not any(name.startswith("bushel:prefix_cache_bytes") for name in seen(metrics))
 
 
@@ -242,12 +250,12 @@ def disk(written: int, **removed: int) -> dict[str, Any]:
 def test_counts_of_an_engine_go_on_with_the_next_one() -> None:
     metrics = Metrics(MODEL)
     for status in (disk(5), disk(7, limit=1), disk(7, limit=1)):
-        metrics.engine(status, up=True)
-    metrics.engine({}, up=False)
+        engine_says(metrics, status, up=True)
+    engine_says(metrics, {}, up=False)
     gone = seen(metrics)
     assert "bushel:prefix_cache_disk_files" not in gone
     assert gone["bushel:prefix_cache_disk_written_files_total"] == 7
-    metrics.engine(disk(9, limit=1, damaged=2), up=True)
+    engine_says(metrics, disk(9, limit=1, damaged=2), up=True)
     found = seen(metrics)
     assert found["bushel:prefix_cache_disk_files"] == 4
     assert found["bushel:prefix_cache_disk_bytes"] == 900
@@ -265,7 +273,7 @@ def test_counts_of_an_engine_go_on_with_the_next_one() -> None:
 def test_the_engine_is_seen_as_it_reports_itself() -> None:
     """A dashboard has the engine's rows, memory, gaps and waits under known names. B53, B61."""
     metrics = Metrics(MODEL)
-    metrics.engine(STATUS, up=True, preparing=5)
+    engine_says(metrics, STATUS, up=True, preparing=5)
     found = seen(metrics)
     assert found["vllm:num_requests_running"] == 3
     assert found["vllm:num_requests_waiting"] == 2
@@ -280,15 +288,15 @@ def test_the_engine_is_seen_as_it_reports_itself() -> None:
 
 def test_an_idle_engine_uses_none_of_its_memory_for_requests() -> None:
     metrics = Metrics(MODEL)
-    metrics.engine({**STATUS, "running": 0, "waiting": 0}, up=True)
+    engine_says(metrics, {**STATUS, "running": 0, "waiting": 0}, up=True)
     assert seen(metrics)["vllm:kv_cache_usage_perc"] == 0
 
 
 def test_an_engine_that_is_gone_reports_nothing() -> None:
     """Old numbers would look like a living one. B52."""
     metrics = Metrics(MODEL)
-    metrics.engine(STATUS, up=True)
-    metrics.engine({}, up=False)
+    engine_says(metrics, STATUS, up=True)
+    engine_says(metrics, {}, up=False)
     found = seen(metrics)
     assert found["bushel:engine_up"] == 0
     assert found["vllm:num_requests_running"] == 0

@@ -337,7 +337,7 @@ class Asked:
         """The text shown, why it ended, and after how many tokens."""
         shown = ""
         for at, token in enumerate(ids, 1):
-            event = self.sequence.add(token, None)
+            event = self.sequence.add((token,))
             shown += self.take(event)
             assert self.handle.output.text == shown
             if event.finish_reason:
@@ -412,7 +412,7 @@ def test_text_and_end_do_not_depend_on_when_the_caller_looks(
     shown, reason, count = Asked(bytewise, **limits).run(ids)
     late = Asked(bytewise, **limits)
     for token in ids[:count]:
-        late.handle._take(late.sequence.add(token, None))
+        late.handle._take(late.sequence.add((token,)))
     output = late.handle.output
     assert (output.text, output.finish_reason) == (shown, reason)
     assert output.token_ids == ids[:count]
@@ -423,10 +423,26 @@ def test_text_and_end_do_not_depend_on_when_the_caller_looks(
         assert (shown, reason) == (text, "stop" if stopped or ended else "length")
 
 
+@pytest.mark.parametrize("size", [2, 3, 9])
+def test_tokens_that_come_several_at_a_time_end_the_reply_where_one_by_one_does(
+    bytewise: Tokenizer, size: int
+) -> None:
+    ids = [*byte_tokens(bytewise, "xxENDyy"), IM_END, *byte_tokens(bytewise, "zz")]
+    for asked in ({}, {"stop": "END"}, {"max_tokens": 4}, {"ignore_eos": True}):
+        _, reason, count = Asked(bytewise, **asked).run(ids)
+        sequence, got = Asked(bytewise, **asked).sequence, list[int]()
+        for at in range(0, len(ids), size):
+            event = sequence.add(tuple(ids[at : at + size]))
+            got += event.token_ids
+            if event.finish_reason is not None:
+                break
+        assert (got, event.finish_reason) == (ids[:count], reason)
+
+
 def test_control_an_engine_that_reads_no_text_misses_stop_strings(bytewise: Tokenizer) -> None:
     asked = Asked(bytewise, stop="END")
     asked.sequence.reply = None
     for token in byte_tokens(bytewise, "xEND"):
-        assert asked.sequence.add(token, None).finish_reason is None
+        assert asked.sequence.add((token,)).finish_reason is None
     assert Asked(bytewise, stop="END").sequence.reply is not None
     assert Asked(bytewise).sequence.reply is None

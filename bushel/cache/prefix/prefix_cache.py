@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import takewhile
-from typing import Any
+from typing import Any, Literal
 
 import mlx.core as mx
 import numpy as np
@@ -33,19 +33,9 @@ from bushel.cache.prefix.radix_tree import RadixTree, TreeWalk
 from bushel.cache.prefix.snapshot import PrefixSnapshot
 from bushel.cache.prefix.token_key import Key, digest_of
 from bushel.core import IntegrityError
+from bushel.core.reuse import Hit, Miss
 
 log = logging.getLogger(__name__)
-
-
-# Why a prompt was not restored further, in a word that can be counted.
-REASONS = (
-    "off",
-    "prompt_logprobs",  # all of it has to be run
-    "unknown",  # nothing that is kept begins like it
-    "no_state",  # more agrees, but not every layer's state is there
-    "diverged",
-    "not_restored",
-)
 
 
 @dataclass(frozen=True)
@@ -53,9 +43,9 @@ class ReusePlan:
     """What of a prompt need not be computed."""
 
     position: int = 0  # tokens
-    hit: str = ""  # exact, prefix, shorter, fork or disk; empty: none
+    hit: Hit | Literal[""] = ""  # empty: none
     why: str = ""  # not more
-    reason: str = ""  # the same in a word of REASONS; empty: nothing was left out
+    reason: Miss | Literal[""] = ""  # the same in a word; empty: nothing was left out
     fork: int = 0  # where the prompt leaves what is known, if a state there would serve others
     nodes: tuple[Node, ...] = ()  # whose edges hold these tokens
 
@@ -168,7 +158,7 @@ class PrefixCache:
         inside = last.generated and walk.matched > last.start + 1
         return 0 if inside else walk.matched
 
-    def _hit(self, walk: TreeWalk, position: int, key: Key) -> str:
+    def _hit(self, walk: TreeWalk, position: int, key: Key) -> Hit | Literal[""]:
         if not position:
             return ""
         last, whole = walk.nodes[-1], len(key) - 1
@@ -177,7 +167,7 @@ class PrefixCache:
             return "exact" if there else "shorter"
         return "fork" if walk.matched < last.end or last.children else "prefix"
 
-    def _why(self, walk: TreeWalk, position: int, most: int) -> tuple[str, str]:
+    def _why(self, walk: TreeWalk, position: int, most: int) -> tuple[Miss | Literal[""], str]:
         """Why not more was found, in a word and in words."""
         if position >= most:
             return "", ""

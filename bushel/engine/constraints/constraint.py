@@ -1,7 +1,7 @@
-"""What guided rows may say next, worked out on the host while the model runs.
+"""What constrained rows may say next, worked out on the host while the model runs.
 
-A row is guided by a grammar, by a budget for its thoughts, or both. A mask is one bit for each
-token, in words of 32; only guided rows have one.
+A row is held to a grammar, to a budget for its thoughts, or to both. A mask is one bit for each
+token, in words of 32; only constrained rows have one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SLOW, _MOST_SLOW = 0.05, 2.0
 
 
 class ConstrainedRow:
-    """One row's guide, and how far the row has come. Follows the tokens that have been read."""
+    """What one row is held to, and how far it has come. Follows the tokens that were read."""
 
     def __init__(self, decoding: Decoding, decode: Decode, matcher: LLMatcher | None):
         self.decoding = decoding
@@ -97,11 +97,11 @@ class ConstrainedRow:
 
     def _charge(self, seconds: float) -> None:
         self._slow += seconds if seconds > _SLOW else 0.0
-        if self._slow > _MOST_SLOW:
-            raise RequestError(
-                "The schema or grammar of the reply is too complex: following it takes too long.",
-                code="invalid_grammar",
-            )
+
+    @property
+    def too_slow(self) -> bool:
+        """Whether it has cost the others more time than it may. The engine decides what follows."""
+        return self._slow > _MOST_SLOW
 
     def _next_forced(self) -> int | None:
         forced = () if self._thoughts is None else self._thoughts.forced
@@ -147,7 +147,7 @@ class ConstrainedRow:
 
     def check_integrity(self, tokens: Sequence[int]) -> None:
         if self._taken > len(tokens):
-            raise IntegrityError(f"a guide at token {self._taken} of {len(tokens)}")
+            raise IntegrityError(f"a constraint at token {self._taken} of {len(tokens)}")
 
 
 def _places(tokens: Sequence[int] | frozenset[int]) -> Iterator[tuple[int, np.uint32]]:
@@ -165,6 +165,13 @@ def _clear(words: np.ndarray, tokens: Sequence[int] | frozenset[int]) -> None:
         words[at] &= ~bit
 
 
+def too_slow() -> RequestError:
+    return RequestError(
+        "The schema or grammar of the reply is too complex: following it takes too long.",
+        code="invalid_grammar",
+    )
+
+
 Failures = list[tuple[int, Exception]]
 
 
@@ -179,44 +186,44 @@ class Masker:
         self._valid = np.packbits(bits, bitorder="little").view(np.uint32)
         self._executor: LLExecutor | None = None
 
-    def make(self, guides: Sequence[ConstrainedRow | None]) -> tuple[Masks | None, Failures]:
+    def make(self, constraints: Sequence[ConstrainedRow | None]) -> tuple[Masks | None, Failures]:
         """For a batch whose tokens have all been read; None: the row is free.
 
         A row that fails is named with its error, and has no mask.
         """
-        held = [(at, it) for at, it in enumerate(guides) if it is not None]
+        held = [(at, it) for at, it in enumerate(constraints) if it is not None]
         if not held:
             return None, []
         words = np.full((len(held) + 1, len(self._valid)), 0xFFFFFFFF, np.uint32)
         done = self._together([it for _, it in held], words)
-        slots, failed = [len(held)] * len(guides), Failures()
-        for slot, (at, guided) in enumerate(held):
+        slots, failed = [len(held)] * len(constraints), Failures()
+        for slot, (at, row) in enumerate(held):
             try:
-                if guided not in done:
-                    guided.measure(words[slot])
+                if row not in done:
+                    row.measure(words[slot])
                 words[slot] &= self._valid
-                guided.allow(words[slot], self._ends)
+                row.allow(words[slot], self._ends)
                 slots[at] = slot
             except Exception as error:  # a matcher's fault is its row's
                 failed.append((at, error))
         sent = mx.array(words[:, : self._width])
         return Masks(mx.array(slots, dtype=mx.int32), sent), failed
 
-    def _together(self, guides: list[ConstrainedRow], words: np.ndarray) -> list[ConstrainedRow]:
+    def _together(self, rows: list[ConstrainedRow], words: np.ndarray) -> list[ConstrainedRow]:
         """The masks that take long enough to be worth threads; returns whose these are."""
-        found = [(it, it.matcher, slot) for slot, it in enumerate(guides) if it.expensive]
-        if len(found) < 2:
+        expensive = [(row, row.matcher, slot) for slot, row in enumerate(rows) if row.expensive]
+        if len(expensive) < 2:
             return []
         if self._executor is None:
             self._executor = LLExecutor(_THREADS)
         start = time.perf_counter()
         self._executor.unsafe_compute_mask_ptr(
-            [(matcher, slot) for _, matcher, slot in found if matcher is not None],
+            [(matcher, slot) for _, matcher, slot in expensive if matcher is not None],
             words.ctypes.data,
             words.strides[0],
             len(words),
         )
-        each = (time.perf_counter() - start) * min(_THREADS, len(found)) / len(found)
-        for it, _, _ in found:
-            it.cost = each
-        return [it for it, _, _ in found]
+        each = (time.perf_counter() - start) * min(_THREADS, len(expensive)) / len(expensive)
+        for row, _, _ in expensive:
+            row.cost = each
+        return [row for row, _, _ in expensive]

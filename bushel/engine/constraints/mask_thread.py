@@ -1,8 +1,8 @@
-"""The guides of an engine's rows, from a request's grammar to a batch's masks.
+"""The constraints of an engine's rows, from a request's grammar to a batch's masks.
 
     device           | step t .... | forward pass of step t+1 .. | choose
-    engine's thread  | build, start() | encode the forward pass  | masks(), choose
-    guides' thread                 | read step t, follow, masks |
+    engine's thread  | build, start() | encode the forward pass  | masks, choose
+    mask thread                    | read step t, follow, masks |
 
 Where the host is what limits a model's speed, as it is for small ones on a fast GPU, masks take
 none of its time: MLX lets go of the interpreter while it encodes.
@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from threading import Thread
 
 from bushel.engine.constraints.constraint import ConstrainedRow, Masker
-from bushel.engine.decode_batch import DecodeBatch, Step
+from bushel.engine.decode_batch import DecodeBatch, Run, Step
 from bushel.engine.prefill import Prefill
 from bushel.engine.sampling.chooser import Masks
 from bushel.engine.sequence import Sequence
@@ -30,7 +30,7 @@ _Rows = list[tuple[Sequence, ConstrainedRow | None]]
 class MaskThread:
     """Owned by one engine, whose thread alone calls it.
 
-    Between `start` and `masks` the rows' guides are the other thread's.
+    Between `start` and `wait_for_masks` the rows' constraints are the other thread's.
     """
 
     def __init__(self, model: Model):
@@ -46,7 +46,7 @@ class MaskThread:
         self._grammars.warm()
 
     def begin(self, job: Prefill) -> None:
-        """Give its rows their guides, at once or when their grammar has been compiled."""
+        """Give its rows their constraints, at once or when their grammar has been compiled."""
         constraint = job.sequences[0].decoding.constraint
         if constraint is None:
             return
@@ -54,19 +54,14 @@ class MaskThread:
             job.compiling = self._grammars.begin(constraint.grammar, len(job.sequences))
             return
         for sequence in job.sequences:
-            sequence.guided = ConstrainedRow(sequence.decoding, self._decode, None)
+            sequence.constrained = ConstrainedRow(sequence.decoding, self._decode, None)
 
-    def complete(self, job: Prefill) -> bool:
-        """Take in what was compiled for it; false if it has to wait. Raises what compiling did."""
-        compiling = job.compiling
-        if compiling is None:
-            return True
-        if not compiling.done():
-            return False
+    def take_compiled(self, job: Prefill) -> None:
+        """Take in what was compiled for it; raises what compiling did, and then it still waits."""
+        assert job.compiling is not None
+        for sequence, matcher in zip(job.sequences, job.compiling.result(), strict=True):
+            sequence.constrained = ConstrainedRow(sequence.decoding, self._decode, matcher)
         job.compiling = None
-        for sequence, matcher in zip(job.sequences, compiling.result(), strict=True):
-            sequence.guided = ConstrainedRow(sequence.decoding, self._decode, matcher)
-        return True
 
     def wait(self, jobs: Iterable[Prefill], seconds: float) -> bool:
         """Until one of them has been compiled; false if none is being."""
@@ -76,15 +71,27 @@ class MaskThread:
             concurrent.futures.wait(compiling, seconds, return_when=first)
         return bool(compiling)
 
+    def make(
+        self, batch: DecodeBatch, run: Run, before: Step | None
+    ) -> tuple[Masks | None, Failures]:
+        """What a batch's rows may say next, worked out while the model runs; and whose fail."""
+        run.begin()  # before another thread reads what led to it
+        self.start(batch, before)
+        try:
+            run.go_on()
+        finally:
+            made = self.wait_for_masks()
+        return made
+
     def start(self, batch: DecodeBatch, before: Step | None) -> None:
         """Begin with masks for a batch's next step; before: its last one, if not yet read."""
         if self._thread is None:
-            self._thread = Thread(target=self._make_all, name="guides", daemon=True)
+            self._thread = Thread(target=self._make_all, name="masks", daemon=True)
             self._thread.start()
-        self._asked.put((list(zip(batch.sequences, batch.guides, strict=True)), before))
+        self._asked.put((list(zip(batch.sequences, batch.constraints, strict=True)), before))
 
-    def masks(self) -> tuple[Masks | None, Failures]:
-        """What was started, when it is there: what rows may say next, and whose guide fails."""
+    def wait_for_masks(self) -> tuple[Masks | None, Failures]:
+        """What was started, when it is there."""
         made = self._made.get()
         if isinstance(made, BaseException):
             raise made
@@ -98,12 +105,12 @@ class MaskThread:
                 self._made.put(error)
 
     def _make(self, rows: _Rows, before: Step | None) -> tuple[Masks | None, Failures]:
-        said = {} if before is None else before.tokens_for_masks()
+        newest = {} if before is None else before.tokens_for_masks()
         going_on: list[ConstrainedRow | None] = []
         failed = Failures()
-        for sequence, guided in rows:
+        for sequence, constrained in rows:
             try:
-                going_on.append(_goes_on(guided, said.get(sequence)))
+                going_on.append(_goes_on(constrained, newest.get(sequence, ())))
             except Exception as error:  # a matcher's fault is its row's
                 going_on.append(None)
                 failed.append((sequence, error))
@@ -117,11 +124,12 @@ class MaskThread:
         self._grammars.close()
 
 
-def _goes_on(guided: ConstrainedRow | None, token: int | None) -> ConstrainedRow | None:
-    """The guide after what its row said, if anything; None if that ended the reply."""
-    if guided is None or token is None:
-        return guided
-    if token in guided.decoding.end_ids:
+def _goes_on(constrained: ConstrainedRow | None, tokens: tuple[int, ...]) -> ConstrainedRow | None:
+    """The constraint after what its row said, if anything; None if that ended the reply."""
+    if constrained is None:
         return None
-    guided.take(token)
-    return guided
+    for token in tokens:
+        if token in constrained.decoding.end_ids:
+            return None
+        constrained.take(token)
+    return constrained

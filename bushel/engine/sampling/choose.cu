@@ -1,7 +1,7 @@
-// One block of threads chooses the token of one row: see kernel.py, which defines THREADS, VOCAB
+// One block of threads chooses the token of one row: see cuda.py, which defines THREADS, VOCAB
 // (tokens), TOGETHER (logits read at once), LOGIT (their type), LOW_BITS (of a float32 that it never
 // sets), HELD, PENALISED and BIASED, and passes
-//   logits [B, VOCAB], settings [B, 10], of which the last two are the bits of the seed
+//   logits [B, VOCAB], settings [B]: the bits of a struct that is made there
 //   places [B, 2]: position of the new token in its sequence, and in its reply
 //   slots [B], words [G, VOCAB / 32]: the mask of a row, a bit for each token
 //   inputs [B], marks [P, VOCAB]: what a penalised row has seen, by count; the top bit: in the prompt
@@ -97,10 +97,10 @@ __shared__ double last_end;
 __shared__ int found;
 const int row = blockIdx.x;
 const int lane = threadIdx.x;
-const float* mine = settings + row * 10;
-const float temperature = mine[0], min_p = mine[1], top_p = mine[2];
-const int top_k = int(mine[3]);
-const int slot = int(mine[7]);
+const Settings mine = reinterpret_cast<const Settings*>(settings)[row];
+const float temperature = mine.temperature, min_p = mine.min_p, top_p = mine.top_p;
+const int top_k = mine.top_k;
+const int slot = mine.slot;
 const LOGIT* x = logits + size_t(row) * VOCAB;
 #if HELD
 const auto* mask = words + size_t(slots[row]) * WORDS;
@@ -108,7 +108,7 @@ const auto* mask = words + size_t(slots[row]) * WORDS;
 if (lane < 2) moved[2 * row + lane] = places[2 * row + lane] + 1;
 
 #if PENALISED
-const float repetition = mine[4], presence = mine[5], frequency = mine[6];
+const float repetition = mine.repetition, presence = mine.presence, frequency = mine.frequency;
 const Wide told = size_t(slot) * VOCAB;
 const int newest = places[2 * row + 1] != 0 ? int(inputs[row]) : -1;
 auto mark = [&](int at, unsigned was) -> unsigned {
@@ -185,7 +185,7 @@ auto weight = [&](float v) -> float {
   float y = (v - largest) * scale;
   return y >= least ? __expf(y) : 0.0f;
 };
-const Wide seed = Wide(__float_as_uint(mine[9])) << 32 | __float_as_uint(mine[8]);
+const Wide seed = Wide(mine.seed_high) << 32 | mine.seed_low;
 const float u = uniform_at(seed, places[2 * row]);
 // The token of the thread in whose share of the whole u falls.
 auto pick = [&](double start, double end, double whole) -> bool {

@@ -1,7 +1,7 @@
 """Choosing every row's token in one kernel launch, on CUDA.
 
 A decode step of a small model is bound by launches there, at 12 to 15 us an operation, and
-`grouped` needs some fifty of them. Here one block of threads serves one row and does what the
+`vectorised` needs some fifty of them. Here one block of threads serves one row and does what the
 row's settings ask for, nothing else:
 
     best     the largest logit, after penalties and bias; for a greedy row, the answer
@@ -22,17 +22,14 @@ import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NewType, get_type_hints
 
 import mlx.core as mx
 import numpy as np
 
-from bushel.cache.kv_padding import CUDA
 from bushel.core import Decoding, IntegrityError
 from bushel.engine.sampling import draw
 from bushel.engine.sampling.chooser import SamplingStep
-
-AVAILABLE = CUDA
 
 # A block has 65,536 registers. Most kernels need 40 to 48 a thread; those with penalties up to 72
 # (by vocabulary), and those that read one logit at a time 64 (nvcc 13.4 for sm_90).
@@ -55,6 +52,31 @@ class Uses(NamedTuple):
     biased: bool
 
 
+Word = NewType("Word", int)  # 32 bits, unsigned
+
+
+class RowSettings(NamedTuple):
+    """One row's, as the kernel reads them: its struct is made of these fields."""
+
+    temperature: float  # 0: greedy
+    min_p: float
+    top_p: float
+    top_k: int
+    repetition: float
+    presence: float
+    frequency: float
+    slot: int  # of its marks; -1: it has none
+    seed_low: Word
+    seed_high: Word
+
+
+# The types of these fields, in C and in numpy. All are of one size: they travel as float32.
+_FIELD_TYPES = {float: ("float", np.float32), int: ("int", np.int32), Word: ("unsigned", np.uint32)}
+_FIELDS = [(name, *_FIELD_TYPES[kind]) for name, kind in get_type_hints(RowSettings).items()]
+_ROW = np.dtype([(name, kind) for name, _, kind in _FIELDS])
+_STRUCT = "struct Settings { " + " ".join(f"{kind} {name};" for name, kind, _ in _FIELDS) + " };"
+
+
 def source(dtype: mx.Dtype, vocab: int, uses: Uses, threads: int) -> tuple[str, str]:
     """The functions of `choose.cu`, with its constants before them, and the kernel's body."""
     logit, low = _TYPES[dtype]
@@ -69,7 +91,8 @@ def source(dtype: mx.Dtype, vocab: int, uses: Uses, threads: int) -> tuple[str, 
         "BIASED": int(uses.biased),
     }
     functions, body = _SOURCE.read_text().split("// ---- the kernel's body\n")
-    return "".join(f"#define {key} {value}\n" for key, value in constants.items()) + functions, body
+    defined = "".join(f"#define {key} {value}\n" for key, value in constants.items())
+    return f"{defined}{_STRUCT}\n{functions}", body
 
 
 def _together(dtype: mx.Dtype, vocab: int) -> int:
@@ -102,7 +125,7 @@ def _kernel(dtype: mx.Dtype, vocab: int, uses: Uses) -> Any:
 
 
 class KernelChooser:
-    """A `Chooser` (see `sampler`) for CUDA."""
+    """A `Chooser` (see `chooser`) for CUDA."""
 
     def __init__(self, vocab: int):
         self._vocab = vocab
@@ -134,20 +157,26 @@ class KernelChooser:
         self._arrange()
 
     def _arrange(self) -> None:
-        settings = np.zeros((len(self._rows), 10), np.float32)
-        for at, (row, slot) in enumerate(zip(self._rows, self._slots, strict=True)):
-            settings[at, :8] = self._settings_of(row, slot)
-            # Copied as bits: as numbers, some of them would become others.
-            settings.view(np.uint32)[at, 8:] = [row.seed & _LOW_WORD, row.seed >> 32 & _LOW_WORD]
-        self._settings = mx.array(settings)
+        rows = zip(self._rows, self._slots, strict=True)
+        settings = np.array([self._settings_of(row, slot) for row, slot in rows], _ROW)
+        # As bits: as numbers, some of them would become others.
+        self._settings = mx.array(settings.view(np.float32).reshape(-1, len(_FIELDS)))
         self._calls: dict[tuple[mx.Dtype, bool, bool], Callable[..., list[mx.array]]] = {}
         self._stand: list[int] = []  # positions and indices that _places holds, end to end
 
-    def _settings_of(self, row: Decoding, slot: int) -> list[float]:
-        temperature = 0.0 if draw.route(row) == "greedy" else row.temperature
-        top_k = min(row.top_k, self._vocab)
-        penalties = (row.repetition_penalty, row.presence_penalty, row.frequency_penalty)
-        return [temperature, row.min_p, row.top_p, float(top_k), *penalties, float(slot)]
+    def _settings_of(self, row: Decoding, slot: int) -> RowSettings:
+        return RowSettings(
+            temperature=0.0 if draw.route(row) == "greedy" else row.temperature,
+            min_p=row.min_p,
+            top_p=row.top_p,
+            top_k=min(row.top_k, self._vocab),
+            repetition=row.repetition_penalty,
+            presence=row.presence_penalty,
+            frequency=row.frequency_penalty,
+            slot=slot,
+            seed_low=Word(row.seed & _LOW_WORD),
+            seed_high=Word(row.seed >> 32 & _LOW_WORD),
+        )
 
     def tokens(self, logits: mx.array, turn: SamplingStep) -> mx.array:
         marks, bias, masks = self._marks, turn.bias, turn.masks

@@ -30,6 +30,7 @@ import mlx.core as mx
 import numpy as np
 
 from bushel.core import Decoding
+from bushel.models.device import ON_CPU
 
 # Balances the two levels for vocabularies of 32k to 262k: V / GROUP and CANDIDATES * GROUP
 # are both a few thousand.
@@ -42,7 +43,6 @@ TRIES = 8
 LEAST_NUCLEUS = 0.75
 # Below it logits could overflow float32, and differences of 1e-3 nats decide anyway.
 LEAST_TEMPERATURE = 1e-5
-_CPU = mx.default_device() == mx.cpu
 _NEGATIVE = -math.inf
 _FAR = -128.0  # an exponential that is 0 in float32
 _LOWEST = -3e38  # of float32 and bfloat16, nearly
@@ -114,12 +114,12 @@ def _tokens_at(places: mx.array, groups: mx.array | None, width: int) -> mx.arra
 
 def _size(width: int) -> int:
     """Of groups to find candidates in. A CPU has least to do if both levels are as long."""
-    return min(GROUP, 1 << round(math.log2(width / CANDIDATES + 1) / 2)) if _CPU else GROUP
+    return min(GROUP, 1 << round(math.log2(width / CANDIDATES + 1) / 2)) if ON_CPU else GROUP
 
 
 def _best(x: mx.array, *, ordered: bool) -> tuple[mx.array, mx.array]:
     """The CANDIDATES largest of [R, 1, N] and their places. On a GPU, MLX partitions by sorting."""
-    if not _CPU or x.shape[2] <= CANDIDATES:
+    if not ON_CPU or x.shape[2] <= CANDIDATES:
         places = mx.argsort(-x, axis=2)[:, :, :CANDIDATES]
         return mx.take_along_axis(x, places, axis=2), places
     places = mx.argpartition(x, -CANDIDATES, axis=2)[:, :, -CANDIDATES:]
@@ -158,7 +158,7 @@ def _exp(x: mx.array) -> mx.array:
     MLX's CPU build has no vector exp: 22 ns a number, where these products take 2. They are off by
     up to 2e-5 of what they should be.
     """
-    if not _CPU:
+    if not ON_CPU:
         return mx.exp(x)
     y = x / -_FAR
     power = 1 + y * (1 + y * (1 / 2 + y * (1 / 6 + y * (1 / 24 + y * (1 / 120)))))
@@ -222,9 +222,9 @@ def _first_inside(
 @cache
 def _range(count: int) -> mx.array:
     """Made once: in a compiled function it would be made in every call."""
-    found = mx.arange(count)
-    mx.eval(found)
-    return found
+    numbers = mx.arange(count)
+    mx.eval(numbers)
+    return numbers
 
 
 def _pick_ranked(
@@ -277,10 +277,10 @@ def penalise(
     x = x.astype(mx.float32)
     counts = counts + (_range(x.shape[-1]) == newest[:, None])
     # Products, as in `_first_inside`; where nothing is penalised they leave infinities alone.
-    known, said = mx.minimum(seen + counts, 1), mx.minimum(counts, 1)
+    known, spoken = mx.minimum(seen + counts, 1), mx.minimum(counts, 1)
     factor = repetition + (x > 0) * (inverse - repetition)
     x = x * (1 + known * (factor - 1))
-    return x - frequency * counts - presence * said, counts
+    return x - frequency * counts - presence * spoken, counts
 
 
 _BITS = mx.arange(32, dtype=mx.uint32)

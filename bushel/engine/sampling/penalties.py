@@ -67,8 +67,10 @@ class Penalties:
             newest = mx.where(mx.array(list(indices)) > 0, newest, -1)
         if len(self.rows) < len(indices):
             logits, newest = logits[self._take], newest[self._take]
-        found, self._counts = _penalise(logits, newest, self._seen, self._counts, *self._columns)
-        return found
+        penalised, self._counts = _penalise(
+            logits, newest, self._seen, self._counts, *self._columns
+        )
+        return penalised
 
     def _arrange(self) -> None:
         self._take = rows_at(self.rows)

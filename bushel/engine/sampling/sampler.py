@@ -1,7 +1,7 @@
 """The sampling settings and state of a decode batch's rows, applied together.
 
-What chooses the tokens is a `Chooser`: `grouped` with MLX's own operations on any device, or
-`kernel` in one launch on CUDA, where every operation costs the host several microseconds, and
+What chooses the tokens is a `Chooser`: `vectorised` with MLX's own operations on any device, or
+`cuda` in one launch there, where every operation costs the host several microseconds, and
 every array that it sends there some fifty.
 """
 
@@ -18,6 +18,7 @@ from bushel.core import Decoding, TokenLogprob
 from bushel.engine.sampling import cuda, draw
 from bushel.engine.sampling.chooser import Chooser, Masks, SamplingStep
 from bushel.engine.sampling.vectorised import VectorisedChooser
+from bushel.models.device import ON_CUDA
 
 Logprobs = tuple[mx.array, mx.array, mx.array]  # chosen, values of the best, ids of the best
 
@@ -30,20 +31,20 @@ class Sampled:
     logprobs: list[tuple[list[int], Logprobs]] = field(default_factory=list)  # of these rows
 
     def arrays(self) -> list[mx.array]:
-        return [self.tokens, *(array for _, found in self.logprobs for array in found)]
+        return [self.tokens, *(array for _, arrays in self.logprobs for array in arrays)]
 
     def read(self, rows: Sequence[Decoding]) -> tuple[list[int], list[TokenLogprob | None]]:
         """To host values; waits for the device."""
         tokens = listed(self.tokens)
-        found: list[TokenLogprob | None] = [None] * len(tokens)
+        logprobs: list[TokenLogprob | None] = [None] * len(tokens)
         for asked, arrays in self.logprobs:
             host: list[Any] = [array.tolist() for array in arrays]
             chosen, values, ids = host
             for at, row in enumerate(asked):
                 count = rows[row].logprobs or 0
                 best = tuple(zip(ids[at][:count], values[at][:count], strict=True))
-                found[row] = TokenLogprob(tokens[row], chosen[at], best)
-        return tokens, found
+                logprobs[row] = TokenLogprob(tokens[row], chosen[at], best)
+        return tokens, logprobs
 
 
 def listed(tokens: mx.array) -> list[int]:
@@ -67,9 +68,7 @@ class Sampler:
     def __init__(self, vocab: int):
         self.vocab = vocab
         self.rows: list[Decoding] = []
-        self.chooser: Chooser = (
-            cuda.KernelChooser(vocab) if cuda.AVAILABLE else VectorisedChooser(vocab)
-        )
+        self.chooser: Chooser = cuda.KernelChooser(vocab) if ON_CUDA else VectorisedChooser(vocab)
         self._early: tuple[bool, ...] | None = None  # who is below min_tokens, as of _bias
         self._bias: mx.array | None = None  # [B, V]
         self._arrange()

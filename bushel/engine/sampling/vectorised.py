@@ -17,6 +17,7 @@ from bushel.core import Decoding, IntegrityError
 from bushel.engine.sampling import draw
 from bushel.engine.sampling.chooser import SamplingStep
 from bushel.engine.sampling.penalties import Penalties, rows_at
+from bushel.models.device import ON_CPU
 
 # One fused computation each: op by op they are several times as many kernels.
 _DRAW: dict[draw.Route, Callable[..., mx.array]] = {
@@ -60,10 +61,7 @@ def _company(row: Decoding) -> tuple[draw.Route, bool]:
     GPU it is the other way round.
     """
     route = draw.route(row)
-    return route, _CPU and route == "wide" and row.top_p < 1
-
-
-_CPU = mx.default_device() == mx.cpu
+    return route, ON_CPU and route == "wide" and row.top_p < 1
 
 
 def _settings(route: draw.Route, rows: list[Decoding]) -> tuple[mx.array | None, ...]:
@@ -86,7 +84,7 @@ def _settings(route: draw.Route, rows: list[Decoding]) -> tuple[mx.array | None,
 
 
 class VectorisedChooser:
-    """A `Chooser` (see `sampler`) for any device."""
+    """A `Chooser` (see `chooser`) for any device."""
 
     def __init__(self, vocab: int):
         self.rows: list[Decoding] = []

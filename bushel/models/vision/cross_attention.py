@@ -31,9 +31,9 @@ class CrossMemory:
         return not self.arrays
 
 
-def arrays_among(found: Mapping[str, Any]) -> Arrays:
+def arrays_among(embedded: Mapping[str, Any]) -> Arrays:
     """Of what embedding a prompt found, that which is for cross-attention."""
-    return tuple(found.get(name) for name in (_STATES, *_MASKS)) if _STATES in found else ()
+    return tuple(embedded.get(name) for name in (_STATES, *_MASKS)) if _STATES in embedded else ()
 
 
 def hold(state: Iterable[Any], arrays: Arrays) -> None:
@@ -45,10 +45,10 @@ def hold(state: Iterable[Any], arrays: Arrays) -> None:
 def as_kwargs(state: Iterable[Any], start: int, end: int) -> dict[str, mx.array]:
     """The arguments for tokens [start, end) of the row whose state this is."""
     arrays = next((layer.arrays for layer in state if isinstance(layer, CrossMemory)), ())
-    found: dict[str, mx.array] = {}
+    kwargs: dict[str, mx.array] = {}
     for name, array in zip((_STATES, *_MASKS), arrays, strict=False):
         if array is not None and name == _STATES:
-            found[name] = array
+            kwargs[name] = array
         elif array is not None and start < array.shape[2]:
-            found[name] = array[:, :, start:end]
-    return found
+            kwargs[name] = array[:, :, start:end]
+    return kwargs

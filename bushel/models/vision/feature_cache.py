@@ -30,7 +30,7 @@ from bushel.models.vision.feature_records import (
     record_of,
     spliced,
 )
-from bushel.models.vision.image_spans import EMBEDS, Found, Span, runs_inside
+from bushel.models.vision.image_spans import EMBEDS, Embedded, Span, runs_inside
 from bushel.models.vision.split_images import tensors_of_each
 
 log = logging.getLogger(__name__)
@@ -48,13 +48,13 @@ _ROUNDING, _LEAST = 4, 1e-5
 class ImageEncoder(Protocol):
     """The model, as it looks at prompts."""
 
-    def encode_images(self, ids: tuple[int, ...], tensors: Mapping[str, Any]) -> Found:
+    def encode_images(self, ids: tuple[int, ...], tensors: Mapping[str, Any]) -> Embedded:
         """By the vision tower; positions may be left on the model for `assemble`."""
 
-    def embed_text_only(self, prepared: Prepared) -> Found:
+    def embed_text_only(self, prepared: Prepared) -> Embedded:
         """Without any pixels; as `encode_images` where no image is."""
 
-    def assemble(self, prepared: Prepared, found: Found) -> Prompt: ...
+    def assemble(self, prepared: Prepared, embedded: Embedded) -> Prompt: ...
 
     def spans(self, prepared: Prepared) -> tuple[Span, ...]: ...
 
@@ -66,8 +66,8 @@ class ImageEncoder(Protocol):
 
 
 class FeatureCache:
-    def __init__(self, eyes: ImageEncoder):
-        self._eyes = eyes
+    def __init__(self, encoder: ImageEncoder):
+        self._encoder = encoder
         self._proven: dict[Kind, str] = {}  # why prompts cannot be spliced; nothing if they can
         self._cut: dict[Kind, Kind] = {}  # the tensors that divide by image
 
@@ -83,10 +83,10 @@ class FeatureCache:
         reason = self._proven.get(_kind(prepared))
         if reason == "" and (known := self._recalled(prepared, start, features)):
             return known
-        found = self._eyes.encode_images(prepared.ids, prepared.tensors)
-        prompt = self._eyes.assemble(prepared, found)
+        embedded = self._encoder.encode_images(prepared.ids, prepared.tensors)
+        prompt = self._encoder.assemble(prepared, embedded)
         if not reason:
-            self._learn(prepared, found, prompt, features)
+            self._learn(prepared, embedded, prompt, features)
         return prompt
 
     def _recalled(self, prepared: Prepared, start: int, features: Features | None) -> Prompt | None:
@@ -98,7 +98,7 @@ class FeatureCache:
             log.warning(
                 "A prompt could not be put together from known images: %s", public_message(error)
             )
-            self._eyes.forget()
+            self._encoder.forget()
             return None
 
     def _records(
@@ -109,18 +109,18 @@ class FeatureCache:
         if not needed:
             return {}
         places, (parts, keys) = self._places(prepared), self._parts(prepared)
-        found: dict[str, Record] = {}
+        known_records: dict[str, Record] = {}
         new: dict[str, Record] = {}
         for at in needed:
             known = features.get(keys[at]) if features is not None else None
             if known is not None and fits(known, places[at]):
-                found[keys[at]] = known
+                known_records[keys[at]] = known
             elif len(prepared.media) == 1 or not parts:
                 return None
             elif keys[at] not in new:
                 new[keys[at]] = self._encode(prepared, at, parts[at])
         self._keep(new, features)
-        return {at: (found | new)[keys[at]] for at in needed}
+        return {at: (known_records | new)[keys[at]] for at in needed}
 
     def _keep(self, records: Mapping[str, Record], features: Features | None) -> None:
         if features is not None:
@@ -129,7 +129,7 @@ class FeatureCache:
                 features.put(key, record)
 
     def _places(self, prepared: Prepared) -> list[Places]:
-        spans = self._eyes.spans(prepared)
+        spans = self._encoder.spans(prepared)
         return [
             [at for low, high in runs_inside(it, spans) for at in range(low, high)]
             for it in prepared.media
@@ -137,32 +137,34 @@ class FeatureCache:
 
     def _parts(self, prepared: Prepared) -> tuple[Parts, list[str]]:
         """Tensors and key of each image; no tensors where images cannot be encoded apart."""
-        parts, cut = tensors_of_each(prepared, self._eyes.spans(prepared))
+        parts, cut = tensors_of_each(prepared, self._encoder.spans(prepared))
         media = prepared.media
         if len(media) > 1:
-            packed = self._eyes.packs(prepared) and cut >= _PACKED
+            packed = self._encoder.packs(prepared) and cut >= _PACKED
             if not packed and (not cut or self._cut.get(_kind(prepared)) != cut):
                 return [], joint_keys(media)
         return parts, [key_of(it, part) for it, part in zip(media, parts, strict=True)]
 
     def _encode(self, prepared: Prepared, at: int, tensors: Mapping[str, Any]) -> Record:
         low, high = prepared.media[at].start, prepared.media[at].end
-        found = self._eyes.encode_images(prepared.ids[low:high], tensors)
-        self._eyes.forget()
-        return record_of(found, [place - low for place in self._places(prepared)[at]])
+        embedded = self._encoder.encode_images(prepared.ids[low:high], tensors)
+        self._encoder.forget()
+        return record_of(embedded, [place - low for place in self._places(prepared)[at]])
 
     def _spliced(self, prepared: Prepared, records: Mapping[int, Record]) -> Prompt:
         places = self._places(prepared)
         placed = [(places[at], record) for at, record in records.items()]
-        return self._eyes.assemble(prepared, spliced(self._eyes.embed_text_only(prepared), placed))
+        return self._encoder.assemble(
+            prepared, spliced(self._encoder.embed_text_only(prepared), placed)
+        )
 
     def _learn(
-        self, prepared: Prepared, found: Found, prompt: Prompt, features: Features | None
+        self, prepared: Prepared, embedded: Embedded, prompt: Prompt, features: Features | None
     ) -> None:
         """From a prompt that the tower has seen."""
         kind = _kind(prepared)
-        records = dict(enumerate(record_of(found, it) for it in self._places(prepared)))
-        together = len(records) > 1 and not self._eyes.packs(prepared) and kind not in self._cut
+        records = dict(enumerate(record_of(embedded, it) for it in self._places(prepared)))
+        together = len(records) > 1 and not self._encoder.packs(prepared) and kind not in self._cut
         if kind not in self._proven or together:
             self._proven[kind] = self._why_not(prepared, records, prompt)
         if self._proven[kind]:
@@ -177,20 +179,20 @@ class FeatureCache:
         try:
             other = difference(prompt, self._spliced(prepared, records))
         except Exception as error:  # a library that cannot look without pixels says so in any way
-            self._eyes.forget()
+            self._encoder.forget()
             return f"A look without pixels fails: {public_message(error)}"
         return other and f"A look without pixels finds other {other}."
 
     def _try_apart(self, prepared: Prepared, records: Mapping[int, Record]) -> Kind:
         """The tensors to cut so that each image alone gives what it gave with the others."""
-        parts, cut = tensors_of_each(prepared, self._eyes.spans(prepared))
+        parts, cut = tensors_of_each(prepared, self._encoder.spans(prepared))
         try:
             for at, part in enumerate(parts):
                 alone = self._encode(prepared, at, part)
                 if distance(records[at], alone) > _rounding(alone):
                     return _NOT_CUT
         except Exception:  # tensors that are cut wrongly fit nowhere
-            self._eyes.forget()
+            self._encoder.forget()
             return _NOT_CUT
         return cut
 

@@ -21,7 +21,7 @@ from bushel.models.vision.image_spans import (
     DEEPSTACK,
     EMBEDS,
     VISIBLE,
-    Found,
+    Embedded,
     layers_of,
     visible_before,
 )
@@ -33,16 +33,16 @@ _LAYER = f"{DEEPSTACK}."
 _EQUAL = 1e-6
 
 
-def record_of(found: Found, places: Places) -> Record:
+def record_of(embedded: Embedded, places: Places) -> Record:
     """Copies, so that they do not keep the arrays of the whole prompt alive."""
     where = mx.array(places, dtype=mx.int32)
     rows = {
-        key: found[key][:, where]
+        key: embedded[key][:, where]
         for key in (EMBEDS, *BY_COLUMN)
-        if isinstance(found.get(key), mx.array)
+        if isinstance(embedded.get(key), mx.array)
     }
-    if layers := layers_of(found.get(DEEPSTACK)):
-        before = visible_before(found[VISIBLE])
+    if layers := layers_of(embedded.get(DEEPSTACK)):
+        before = visible_before(embedded[VISIBLE])
         seen = [before[at] for at in places if before[at] < before[at + 1]]
         rows |= {
             f"{_LAYER}{at}": layer[mx.array(seen, dtype=mx.int32)]
@@ -51,9 +51,9 @@ def record_of(found: Found, places: Places) -> Record:
     return rows
 
 
-def spliced(embed_text_only: Found, placed: Iterable[tuple[Places, Record]]) -> Found:
+def spliced(embed_text_only: Embedded, placed: Iterable[tuple[Places, Record]]) -> Embedded:
     """Images without a record keep what the glance has for them."""
-    found, layers = dict(embed_text_only), dict[str, list[mx.array]]()
+    whole, layers = dict(embed_text_only), dict[str, list[mx.array]]()
     length = embed_text_only[EMBEDS].shape[1]
     for places, record in placed:
         where = mx.array(places, dtype=mx.int32)
@@ -61,12 +61,12 @@ def spliced(embed_text_only: Found, placed: Iterable[tuple[Places, Record]]) -> 
             if key.startswith(_LAYER):
                 layers.setdefault(key, []).append(rows)
                 continue
-            if key not in found:
-                found[key] = mx.zeros((1, length, *rows.shape[2:]), rows.dtype)
-            found[key][:, where] = rows
+            if key not in whole:
+                whole[key] = mx.zeros((1, length, *rows.shape[2:]), rows.dtype)
+            whole[key][:, where] = rows
     if layers:
-        found[DEEPSTACK] = [mx.concatenate(rows) for rows in layers.values()]
-    return found
+        whole[DEEPSTACK] = [mx.concatenate(rows) for rows in layers.values()]
+    return whole
 
 
 def fits(record: Record, places: Places) -> bool:

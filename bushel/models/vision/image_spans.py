@@ -12,7 +12,7 @@ import numpy as np
 from bushel.core import Media, Prepared
 
 Span = tuple[int, int]
-Found = dict[str, Any]  # what the library finds out about a prompt, by the library's own names
+Embedded = dict[str, Any]  # what the library finds out about a prompt, by the library's own names
 
 EMBEDS, DEEPSTACK, VISIBLE = "inputs_embeds", "deepstack_visual_embeds", "visual_pos_masks"
 # Extras with one entry per prompt token, cut by column.
@@ -28,8 +28,8 @@ BY_COLUMN = (
 def placeholders(config: Any, *kinds: str) -> list[int]:
     owners = (config, getattr(config, "thinker_config", None))
     names = [f"{kind}_token_{end}" for kind in kinds for end in ("id", "index")]
-    found = (getattr(owner, name, None) for owner in owners for name in names)
-    return [token for token in found if isinstance(token, int)]
+    tokens = (getattr(owner, name, None) for owner in owners for name in names)
+    return [token for token in tokens if isinstance(token, int)]
 
 
 def spans_of(config: Any, prepared: Prepared) -> tuple[Span, ...]:
@@ -63,7 +63,7 @@ def patches_per_token(config: Any, ids: Any, tensors: Mapping[str, Any]) -> int:
     return each if each * places == len(pixels) and not (patches % each).any() else 0
 
 
-def encode_each(network: Any, ids: mx.array, tensors: Mapping[str, Any]) -> Found:
+def encode_each(network: Any, ids: mx.array, tensors: Mapping[str, Any]) -> Embedded:
     """What the library finds out about a prompt with several images, but each seen by itself.
 
     Together they would look at one another in some towers: glm4v's tells only the first two
@@ -75,18 +75,18 @@ def encode_each(network: Any, ids: mx.array, tensors: Mapping[str, Any]) -> Foun
     grids, pixels = tensors["image_grid_thw"], tensors["pixel_values"]
     places = np.flatnonzero(_is_placeholder(network.config, ids[0], "image"))
     borders = np.cumsum([0, *np.asarray(grids).prod(-1)])
-    found = []
+    images = []
     for at, (low, high) in enumerate(pairwise(borders)):
         own = ids[:, mx.array(places[low // per_token : high // per_token])]
-        found.append(
+        images.append(
             network.get_input_embeddings(
                 own, pixels[low:high], mask=mx.ones_like(own), image_grid_thw=grids[at : at + 1]
             )
         )
     whole = network.get_input_embeddings(ids, None, mask=mx.ones_like(ids))
     where = mx.array(places)
-    embeds = _placed(whole.inputs_embeds, where, [it.inputs_embeds for it in found])
-    layers = [it.deepstack_visual_embeds for it in found]
+    embeds = _placed(whole.inputs_embeds, where, [it.inputs_embeds for it in images])
+    layers = [it.deepstack_visual_embeds for it in images]
     if layers[0] is None:
         return {EMBEDS: embeds}
     if isinstance(layers[0], mx.array):
@@ -111,9 +111,9 @@ def visible_before(masks: mx.array) -> list[int]:
     return [0, *np.cumsum(visible).tolist()]
 
 
-def _placed(text: mx.array, where: mx.array, found: list[mx.array]) -> mx.array:
+def _placed(text: mx.array, where: mx.array, images: list[mx.array]) -> mx.array:
     """`text` [1, L, …], with what was found for the images at their tokens."""
-    text[:, where] = mx.concatenate(found, axis=1)
+    text[:, where] = mx.concatenate(images, axis=1)
     return text
 
 

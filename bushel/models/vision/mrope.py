@@ -26,7 +26,7 @@ class MRopePositions:
         self._shape = self._shape_of_two_tokens() if self.explicit else ()
 
     def capture(
-        self, ids: mx.array, found: Mapping[str, Any], tensors: Mapping[str, Any], media: bool
+        self, ids: mx.array, embedded: Mapping[str, Any], tensors: Mapping[str, Any], media: bool
     ) -> tuple[mx.array | None, int]:
         """Positions [3, 1, L] and shift of the prompt just embedded; the model forgets both.
 
@@ -35,7 +35,7 @@ class MRopePositions:
         Of a prompt of hunyuan_vl with images: [1, 4, L].
         """
         positions, delta = (
-            found.get(name, getattr(self._language, attribute, None))
+            embedded.get(name, getattr(self._language, attribute, None))
             for name, attribute in zip(("position_ids", "rope_deltas"), _ATTRIBUTES, strict=True)
         )
         self.forget()
@@ -64,7 +64,7 @@ class MRopePositions:
             if hasattr(self._language, name):
                 setattr(self._language, name, None)
 
-    def said(self, positions: mx.array) -> dict[str, mx.array]:
+    def as_kwargs(self, positions: mx.array) -> dict[str, mx.array]:
         """Positions [3, B, n] as the argument this family takes."""
         if self._shape == _AXES_LAST:
             positions = positions.transpose(1, 2, 0)
@@ -74,7 +74,7 @@ class MRopePositions:
 
     def of_text(self, firsts: Sequence[int], count: int) -> dict[str, mx.array]:
         """The argument for `count` tokens of text in each row."""
-        return self.said(self._counted(firsts, count)) if self.explicit else {}
+        return self.as_kwargs(self._counted(firsts, count)) if self.explicit else {}
 
     def _counted(self, firsts: Sequence[int], count: int) -> mx.array:
         rows = mx.array(list(firsts))[:, None] + mx.arange(count)[None]
@@ -88,5 +88,5 @@ class MRopePositions:
             return _AXES_FIRST
 
     def _index(self, ids: mx.array, *grids: Any) -> tuple[mx.array, Any]:
-        found: tuple[mx.array, Any] = self._language.get_rope_index(ids, *grids)
-        return found
+        index: tuple[mx.array, Any] = self._language.get_rope_index(ids, *grids)
+        return index

@@ -123,8 +123,8 @@ def _written(owner: Any) -> Mapping[str, Any]:
     if hasattr(owner, "to_dict") and not hasattr(owner, "tokenizer"):
         return dict(owner.to_dict())
     kept = (str, int, float, list, tuple, dict)
-    found = getattr(owner, "__dict__", {})
-    return {k: v for k, v in found.items() if isinstance(v, kept) and k != "chat_template"}
+    settings = getattr(owner, "__dict__", {})
+    return {k: v for k, v in settings.items() if isinstance(v, kept) and k != "chat_template"}
 
 
 def _plain(value: Any) -> Any:

@@ -26,7 +26,7 @@ from bushel.models.vision.image_spans import (
     DEEPSTACK,
     EMBEDS,
     VISIBLE,
-    Found,
+    Embedded,
     Span,
     encode_each,
     layers_of,
@@ -67,7 +67,7 @@ class VisionModel(Model):
             return self.recall.embed(prepared, start, features)
         return self.assemble(prepared, self.encode_images(prepared.ids, prepared.tensors))
 
-    def encode_images(self, ids: Sequence[int], tensors: Mapping[str, Any]) -> Found:
+    def encode_images(self, ids: Sequence[int], tensors: Mapping[str, Any]) -> Embedded:
         """What the library finds out about a prompt, every image encoded by itself if it may be.
 
         Positions may be left on the model: `assemble` or `forget` comes next.
@@ -79,50 +79,50 @@ class VisionModel(Model):
             return each
         return self._ask(row, given.pop("pixel_values", None), given)
 
-    def embed_text_only(self, prepared: Prepared) -> Found:
+    def embed_text_only(self, prepared: Prepared) -> Embedded:
         """A look without pixels: nothing for the images, all else as it is."""
         ids = mx.array([prepared.ids])
         self.forget()
         try:
-            found = self._ask(ids, None, {})
+            embedded = self._ask(ids, None, {})
         except ValueError:  # minicpmv4_7 wants something in the places of its images
-            found = self._ask(ids, None, self._blank(prepared))
+            embedded = self._ask(ids, None, self._blank(prepared))
         if any(key.endswith("_grid_thw") for key in prepared.tensors):
             self.forget()  # positions as if of text; the grids tell them
-            found = {key: value for key, value in found.items() if key not in _POSITIONS}
-        return found
+            embedded = {key: value for key, value in embedded.items() if key not in _POSITIONS}
+        return embedded
 
     def _blank(self, prepared: Prepared) -> dict[str, Any]:
-        told = {key: it for key, it in prepared.tensors.items() if not key.startswith("pixel")}
+        kept = {key: it for key, it in prepared.tensors.items() if not key.startswith("pixel")}
         row = self._ask(mx.array([prepared.ids[:1]]), None, {})[EMBEDS]
         count = sum(high - low for low, high in self.spans(prepared))
         nothing = mx.zeros((1, count, row.shape[-1]), row.dtype)
-        return {**_to_device(told), "cached_image_features": nothing}
+        return {**_to_device(kept), "cached_image_features": nothing}
 
-    def _ask(self, ids: mx.array, pixels: Any, given: Mapping[str, Any]) -> Found:
-        found = self.network.get_input_embeddings(ids, pixels, mask=mx.ones_like(ids), **given)
-        return {key: value for key, value in found.to_dict().items() if value is not None}
+    def _ask(self, ids: mx.array, pixels: Any, given: Mapping[str, Any]) -> Embedded:
+        features = self.network.get_input_embeddings(ids, pixels, mask=mx.ones_like(ids), **given)
+        return {key: value for key, value in features.to_dict().items() if value is not None}
 
-    def assemble(self, prepared: Prepared, found: Found) -> Prompt:
+    def assemble(self, prepared: Prepared, embedded: Embedded) -> Prompt:
         """The prompt just looked at; nothing of it stays on the model."""
         ids = mx.array([prepared.ids])
         tensors = {key: _to_device(it) for key, it in prepared.tensors.items() if _stays(key)}
-        positions, delta = self._positions.capture(ids, found, tensors, prepared.has_media)
-        if any(key in found for key in _UNSERVED) or found[EMBEDS].shape[1] != ids.size:
+        positions, delta = self._positions.capture(ids, embedded, tensors, prepared.has_media)
+        if any(key in embedded for key in _UNSERVED) or embedded[EMBEDS].shape[1] != ids.size:
             raise RequestError(f"Images are not served yet for {self.name}.", code="unsupported")
-        columns = {key: found.get(key, tensors.get(key)) for key in _BY_COLUMN}
+        columns = {key: embedded.get(key, tensors.get(key)) for key in _BY_COLUMN}
         extras: dict[str, Any] = {
             key: value for key, value in columns.items() if isinstance(value, mx.array)
         }
-        if deepstack := layers_of(found.get(DEEPSTACK)):
+        if deepstack := layers_of(embedded.get(DEEPSTACK)):
             extras["deepstack"] = deepstack
             extras["visible_before"] = visible_before(extras[VISIBLE])
-        extras["cross"] = cross_attention.arrays_among(found)
+        extras["cross"] = cross_attention.arrays_among(embedded)
         spans = self.spans(prepared)
         whole = ((0, first),) if (first := self._positions.whole(positions)) else ()
         return Prompt(
             ids=prepared.ids,
-            embeds=found[EMBEDS],
+            embeds=embedded[EMBEDS],
             positions=positions,
             delta=delta,
             extras=extras,
@@ -152,7 +152,7 @@ class VisionModel(Model):
                 features = [layer[first:last] for layer in prompt.extras["deepstack"]]
                 cut[DEEPSTACK] = features
         if prompt.positions is not None:
-            cut.update(self._positions.said(prompt.positions[:, :, start:end]))
+            cut.update(self._positions.as_kwargs(prompt.positions[:, :, start:end]))
         cross_attention.hold(state, prompt.extras["cross"])
         cut.update(cross_attention.as_kwargs(state, start, end))
         self.forget()
@@ -166,10 +166,10 @@ class VisionModel(Model):
 
     def forward(self, tokens: mx.array, positions: Sequence[int], state: State) -> mx.array:
         count = tokens.shape[1]
-        said = self._positions.of_text(positions, count)
-        said.update(cross_attention.as_kwargs(state, positions[0], positions[0] + count))
+        kwargs = self._positions.of_text(positions, count)
+        kwargs.update(cross_attention.as_kwargs(state, positions[0], positions[0] + count))
         self.forget()
-        return self.network.language_model(tokens, cache=state, **said).logits
+        return self.network.language_model(tokens, cache=state, **kwargs).logits
 
     def close(self) -> None:
         self.network = None

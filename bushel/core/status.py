@@ -1,0 +1,93 @@
+"""How an engine is doing, as it tells others; `/v1/status` shows it as JSON.
+
+What is UNSET is left out there: it does not apply to this engine.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+Count = int | UnsetType
+
+
+class MemoryStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    active_bytes: Count = UNSET  # in use by MLX
+    peak_bytes: Count = UNSET
+    cache_bytes: Count = UNSET  # free, and kept by MLX
+    state_bytes: Count = UNSET  # of the rows that decode
+    state_buffers: Count = UNSET
+    # Where memory is counted: what may be used, and what rows were promised of it.
+    limit_bytes: Count = UNSET
+    weights_bytes: Count = UNSET
+    promised_bytes: Count = UNSET
+    promised_buffers: Count = UNSET
+
+
+class RequestStatus(msgspec.Struct, frozen=True):
+    """One choice of a request."""
+
+    id: str
+    choice: int
+    phase: str
+    prompt_tokens: int
+    prefilled_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    hit: str
+    why: str
+
+
+class DiskStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    off: str = ""  # why it keeps nothing
+    limit: int = 0  # bytes
+    files: int = 0
+    bytes: int = 0
+    queued_bytes: int = 0  # not yet written
+    written: int = 0  # files, since the start
+    read: int = 0
+    removed: dict[str, int] = {}  # by cause
+    refused: dict[str, int] = {}  # writes, by cause
+
+
+class CacheStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of earlier prompts; all but `why` only where it is on."""
+
+    on: bool = False
+    why: str | UnsetType = UNSET  # it is off
+    limit_bytes: Count = UNSET
+    bytes: Count = UNSET
+    buffers: Count = UNSET
+    nodes: Count = UNSET
+    tokens: Count = UNSET
+    edge_bytes: Count = UNSET
+    snapshots: Count = UNSET
+    snapshot_bytes: Count = UNSET
+    features: Count = UNSET
+    feature_bytes: Count = UNSET
+    evicted: Count = UNSET
+    hits: dict[str, int] | UnsetType = UNSET
+    asked_tokens: Count = UNSET
+    reused_tokens: Count = UNSET
+    disk: DiskStatus | UnsetType = UNSET
+
+
+class EngineStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pid: Count = UNSET
+    running: int = 0  # choices
+    waiting: int = 0
+    lane: Literal["batch", "single"] = "batch"
+    lane_reason: str | None = None
+    max_decode_batch: int = 0  # largest so far
+    preemptions: int = 0  # of rows and prompts, so far
+    memory: MemoryStatus = MemoryStatus()
+    requests: tuple[RequestStatus, ...] = ()
+    cache: CacheStatus = CacheStatus()
+
+
+def as_json(status: EngineStatus | CacheStatus | None) -> dict[str, Any]:
+    """Plain values; nothing is known: an empty object."""
+    plain: dict[str, Any] = {} if status is None else msgspec.to_builtins(status)
+    return plain

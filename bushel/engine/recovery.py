@@ -1,0 +1,65 @@
+"""After a batched step has failed: who goes on, who is given up, and when batching is.
+
+Nobody knows whose fault such a step was. Its rows are rebuilt from their tokens, and each runs one
+step alone before it may share a batch again, so that the guilty one is found and the others go on.
+If every row is innocent alone but the batch keeps failing, the model cannot be batched (B49).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from bushel.core import Event
+from bushel.engine.decode_batch import DecodeBatch, Step
+from bushel.engine.prefill import PrefilledRow
+from bushel.engine.sequence import Sequence
+from bushel.models import Model
+
+# Batched steps that fail in a row, with every row fine alone, before batching is given up.
+_JOINT_FAULTS = 2
+# Steps that fail with this sequence in them before it is ended, whoever is to blame.
+_MOST_FAULTS = 8
+
+
+class Recovery:
+    """Owned by one engine."""
+
+    def __init__(self) -> None:
+        self._joint_faults = 0
+
+    @property
+    def batching_fails(self) -> bool:
+        return self._joint_faults >= _JOINT_FAULTS
+
+    def step_started(self, rows: int) -> None:
+        if rows > 1:
+            self._joint_faults = 0
+
+    def step_failed(self, sequences: Iterable[Sequence]) -> tuple[list[Sequence], list[Sequence]]:
+        """Of the rows of a failed step, those that start again under suspicion, and the others."""
+        rows = [*sequences]
+        if len(rows) > 1:
+            self._joint_faults += 1
+        for sequence in rows:
+            sequence.suspect, sequence.faults = True, sequence.faults + 1
+        again = [sequence for sequence in rows if sequence.faults <= _MOST_FAULTS]
+        return again, [sequence for sequence in rows if sequence.faults > _MOST_FAULTS]
+
+
+def run_alone(
+    ready: PrefilledRow, model: Model, advance: Callable[[DecodeBatch], Step | None]
+) -> tuple[PrefilledRow, list[Event]]:
+    """One decode step of a row by itself; raises what that step does.
+
+    Returns the row as it is then, and what it said.
+    """
+    sequence, alone = ready.sequence, DecodeBatch(model)
+    if sequence.constrained is not None:
+        sequence.constrained.follow(sequence.tokens)
+    alone.join(ready)
+    step = advance(alone)
+    events = []
+    if step is not None and not sequence.done:
+        events = [sequence.add(tokens, logprobs) for _, tokens, logprobs in step.read()]
+    (position,) = alone.rows.positions
+    return PrefilledRow(sequence, ready.prompt, position, alone.rows.layers), events

@@ -1,0 +1,43 @@
+"""How an engine is doing, for whoever asks (`core.status`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from bushel.cache import BatchState
+from bushel.cache.prefix import PrefixCache
+from bushel.core.status import CacheStatus, MemoryStatus, RequestStatus
+from bushel.engine import footprint
+from bushel.engine.sequence import Sequence
+
+
+def describe_request(sequence: Sequence, prefilled: int | None) -> RequestStatus:
+    """prefilled: tokens, while its prompt runs."""
+    prompt = len(sequence.request.prompt.ids)
+    if prefilled is None:
+        prefilled = prompt if sequence.tokens else 0
+    return RequestStatus(
+        id=sequence.request.id,
+        choice=sequence.choice,
+        phase=str(sequence.phase),
+        prompt_tokens=prompt,
+        prefilled_tokens=prefilled,
+        completion_tokens=len(sequence.tokens),
+        cached_tokens=sequence.reuse.position,
+        hit=sequence.reuse.hit,
+        why=sequence.reuse.why,
+    )
+
+
+def describe_memory(rows: BatchState, promised: Mapping[str, int]) -> MemoryStatus:
+    return MemoryStatus(
+        **footprint.in_use(), state_bytes=rows.nbytes, state_buffers=rows.buffers, **promised
+    )
+
+
+def describe_cache(prefixes: PrefixCache | None, why_off: str) -> CacheStatus:
+    if prefixes is None:
+        return CacheStatus(why=why_off)
+    return msgspec.convert({"on": True, **prefixes.stats()}, CacheStatus)
