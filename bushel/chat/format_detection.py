@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from bushel.chat.reply.pick_format import pick_style
+from bushel.chat.reply.format_detection import detect_formats
 from bushel.core import ReplyFormat, RequestError
 from bushel.core.options import ChatOptions
 from bushel.models import Preparer
@@ -31,7 +31,7 @@ def reply_format_of(host: Preparer, chat_options: ChatOptions) -> ReplyFormat:
         tokenizer = host.tokenizer
         with tokenizer.trial():
             shown = _call(tokenizer)
-        styles[chat_options] = pick_style(
+        styles[chat_options] = detect_formats(
             tokenizer.template,
             tokenizer.controls,
             host.config,

@@ -18,10 +18,10 @@ from bushel.chat.format_detection import reply_format_of
 from bushel.chat.media.decode import OWN, Intake
 from bushel.chat.parse_messages import ParsedMessages
 from bushel.chat.prompt_length import require_room
-from bushel.chat.reply.pick_format import opened
+from bushel.chat.reply.thinking_formats import ends_inside_thoughts
+from bushel.chat.reply_constraint import constraint_of
 from bushel.chat.reuse_borders import TemplateCall, find_borders
-from bushel.chat.structured_output import constraint_of
-from bushel.chat.template.inline_calls import inlined, with_writer, writer_of
+from bushel.chat.template.inline_calls import inline_calls_of, inlined, with_inline_calls
 from bushel.chat.template.normalise import normalise, pictures_of, require_places, tools_for
 from bushel.chat.template.template_probe import abilities_of
 from bushel.core import ContextLengthError, Prepared, ReplyFormat, RequestError
@@ -107,7 +107,7 @@ def _from_messages(
     require_room(host, text.replace(said.mark, "") if said.mark else text, "messages")
     prepared = host.prepare(text, said.media, said.mark)
     reply_format = reply_format_of(host, chat_options)
-    thinks = opened(reply_format, text)
+    thinks = ends_inside_thoughts(reply_format, text)
     return replace(
         prepared,
         borders=find_borders(host, said.talk, text, prepared, said.mark),
@@ -136,8 +136,8 @@ def read(
     tools = _tools(request.get("tools"))
     media = Intake(rules)
     reading = ParsedMessages(request["messages"], tools, media)
-    write = writer_of(host.tokenizer, can)
-    can = can if write is None else with_writer(can, write)
+    inline = inline_calls_of(host.tokenizer.controls, can)
+    can = can if inline is None else with_inline_calls(can, inline)
     try:
         require_places(reading.turns, tools, can)
     except RequestError as error:
@@ -154,7 +154,7 @@ def read(
 
     def final(turns: Sequence[Any]) -> list[Any]:
         marked: list[Any] = guard.apply(normal(turns))
-        return marked if write is None else inlined(marked, write)
+        return marked if inline is None else inlined(marked, inline)
 
     talk = TemplateCall(
         host.tokenizer,

@@ -15,10 +15,11 @@ from bushel.chat.media.decode import OWN as OPEN
 from bushel.chat.media.decode import Intake
 from bushel.chat.parse_messages import ParsedMessages, joined
 from bushel.chat.prompt import PLAIN, prepare, read
-from bushel.chat.template.inline_calls import _granite, _kimi
 from bushel.chat.template.normalise import normalise, pictures_of, tools_for
 from bushel.chat.template.template_probe import UNKNOWN, abilities_of
 from bushel.chat.template.to_template import nine
+from bushel.chat.tool_parsers.registry import FORMATS
+from bushel.chat.tool_parsers.tool_format import InlineCalls
 from bushel.core import RequestError
 from bushel.core.options import ChatOptions
 from tests.chat.talks import TOOLS, common
@@ -471,10 +472,18 @@ def test_calls_are_written_for_templates_that_leave_that_to_others() -> None:
     assert ids.count(host.tokenizer.controls["<|im_end|>"]) == 5
 
 
+def written(name: str, made: Any) -> str:
+    history = FORMATS[name].history
+    assert isinstance(history, InlineCalls)
+    return history.write(made)
+
+
 def test_calls_in_the_forms_of_other_families() -> None:
     made = [call({"city": "Ü"}, "functions.get_weather:0")]
-    assert _granite(made) == '<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Ü"}}]'
-    assert _kimi(made) == (
+    assert written("granite", made) == (
+        '<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Ü"}}]'
+    )
+    assert written("kimi", made) == (
         "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
         '<|tool_call_argument_begin|>{"city": "Ü"}<|tool_call_end|><|tool_calls_section_end|>'
     )

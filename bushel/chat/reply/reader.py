@@ -16,9 +16,8 @@ from __future__ import annotations
 
 from bushel.chat.reply.draft_call import DraftCall
 from bushel.chat.reply.marker_sets import marker_sets_for
-from bushel.chat.reply.thinking_formats import HARMONY
-from bushel.chat.tool_parsers import GENERIC
-from bushel.chat.tool_parsers.harmony import Harmony
+from bushel.chat.tool_parsers.generic import GENERIC
+from bushel.chat.tool_parsers.harmony import HARMONY, HarmonyReply
 from bushel.chat.tool_parsers.tool_format import CallSection, Offered
 from bushel.core import (
     CallBegin,
@@ -44,12 +43,12 @@ class Reader:
         self._offered = offered
         whole = reply_format.thinking == HARMONY.name
         offers = offered if reply_format.tools else {}
-        self._harmony = Harmony(offers, opened=opened) if whole else None
-        self._sights = marker_sets_for(reply_format, bool(offered))
-        self._thinking = opened and bool(self._sights.ends)
+        self._harmony = HarmonyReply("", offers, 0, opened=opened) if whole else None
+        self._markers = marker_sets_for(reply_format, bool(offered))
+        self._thinking = opened and bool(self._markers.ends)
         self._newline = self._thinking  # one may follow that is not part of the thoughts
         self._pause = ""  # a newline of thoughts that the ending drops
-        self._quiet = bool(self._sights.first.markers)  # nothing was said since thoughts or a call
+        self._quiet = bool(self._markers.first.markers)  # nothing was said since thoughts or a call
         self._fresh = False  # white space that comes is layout
         self._space = ""  # white space that is dropped if a call follows
         self._left = ""  # fed, and not read yet
@@ -102,14 +101,14 @@ class Reader:
         if not self._fresh:
             self._space += self._left[: len(self._left) - len(words)]
         self._left = words
-        marker = self._sights.first.here(words, ended=self._ended) if words else None
+        marker = self._markers.first.here(words, ended=self._ended) if words else None
         if marker:
             self._enter(marker)
         self._quiet = self._quiet and marker != ""
         return marker is not None
 
     def _talk(self) -> bool:
-        at, marker = self._sights.later.find(self._left, ended=self._ended)
+        at, marker = self._markers.later.find(self._left, ended=self._ended)
         self._say(self._left[:at])
         self._left = self._left[at:]
         if marker:
@@ -122,21 +121,21 @@ class Reader:
             return
         self._fresh = self._quiet = False
         text = self._space + text
-        words = text.rstrip() if self._sights.formats else text
+        words = text.rstrip() if self._markers.formats else text
         self._space = text[len(words) :]
         self._put(TextDelta(words))
 
     def _enter(self, marker: str) -> None:
         """A marker that was found at the beginning of what is left."""
         self._left = self._left[len(marker) :]
-        if marker in self._sights.begins:
+        if marker in self._markers.begins:
             self._thinking = self._newline = True
             self._space = "" if self._quiet else self._space
-        elif format := self._sights.format(marker):
+        elif format := self._markers.format(marker):
             self._section = format.section(marker, self._offered, self.calls)
             again = format is not GENERIC and marker in GENERIC.starts
             self._tried = "" if again else None
-        elif marker not in self._sights.dropped:  # it only says that text comes
+        elif marker not in self._markers.dropped:  # it only says that text comes
             self._fresh = True
             self._space = "" if self._quiet else self._space
 
@@ -178,20 +177,20 @@ class Reader:
     # -- thinking --
 
     def _ponder(self) -> bool:
-        at, marker = self._sights.inside.find(self._left, ended=self._ended)
+        at, marker = self._markers.inside.find(self._left, ended=self._ended)
         self._think(self._left[:at])
         self._left = self._left[at:]
         if not marker:
             return False
-        if marker in self._sights.ends:
+        if marker in self._markers.ends:
             self._left = self._left[len(marker) :]
             self._conclude()
-        elif marker in self._sights.certain:
+        elif marker in self._markers.certain:
             self._conclude()
             self._enter(marker)
         else:
             self._left = self._left[len(marker) :]
-            format = self._sights.format(marker)
+            format = self._markers.format(marker)
             if format and not self._ended:
                 self._draft = DraftCall(format, marker, self._offered, self.calls)
             elif format:

@@ -30,6 +30,11 @@ def escaped(text: str) -> str:
     return _SPECIAL.sub(r"\\\g<0>", text).replace("\n", r"\n").replace("\r", r"\r")
 
 
+def slashed(pattern: str) -> str:
+    """A regular expression to stand between slashes."""
+    return pattern.replace("\\/", "/").replace("/", "\\/").replace("\n", "\\n")
+
+
 def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 

@@ -18,7 +18,7 @@ import pytest
 
 from bushel.chat.prompt import prepare, read
 from bushel.chat.template.abilities import Abilities
-from bushel.chat.template.inline_calls import with_writer, writer_of
+from bushel.chat.template.inline_calls import inline_calls_of, with_inline_calls
 from bushel.chat.template.template_probe import abilities_of
 from bushel.core import RequestError
 from bushel.core.options import ChatOptions
@@ -54,8 +54,8 @@ def said(name: str) -> Marked:
 def abilities(template: str) -> Abilities:
     tokenizer = templated(template).tokenizer
     can = abilities_of(tokenizer)
-    write = writer_of(tokenizer, can)
-    return can if write is None else with_writer(can, write)
+    inline = inline_calls_of(tokenizer.controls, can)
+    return can if inline is None else with_inline_calls(can, inline)
 
 
 def missing(asked: Marked, can: Abilities) -> str:

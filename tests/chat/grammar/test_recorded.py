@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bushel.chat.structured_output import constraint_of
+from bushel.chat.reply_constraint import constraint_of
 from bushel.core import ReplyFormat
 from bushel.models import Preparer
 from bushel.text.grammar_compiler import prove, vocabulary

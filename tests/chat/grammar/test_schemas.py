@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from bushel.chat.structured_output import constraint_of
+from bushel.chat.reply_constraint import constraint_of
 from bushel.chat.structured_output.json_schema import MOST_DEPTH, checked
 from bushel.core import ReplyFormat, RequestError
 from bushel.models import Preparer

@@ -5,7 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from bushel.chat.tool_parsers.tool_format import held
+
+def held(text: str, markers: Iterable[str]) -> int:
+    """Characters at the end of `text` that may be the beginning of a marker."""
+    longest = 0
+    for marker in markers:
+        for size in range(min(len(marker) - 1, len(text)), longest, -1):
+            if marker.startswith(text[-size:]):
+                longest = size
+                break
+    return longest
+
+
+def first(text: str, markers: Iterable[str]) -> tuple[int, str]:
+    """Where the first marker is, and which; "" if there is none."""
+    places = ((text.find(marker), -len(marker), marker) for marker in markers)
+    at, _, marker = min((place for place in places if place[0] >= 0), default=(-1, 0, ""))
+    return at, marker
 
 
 class MarkerWatch:

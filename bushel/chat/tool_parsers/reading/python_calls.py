@@ -5,9 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 
-from bushel.chat.reply.argument_values import as_json, dumped, escaped, literal, parameter
-from bushel.chat.tool_parsers.pairs import Pairs
-from bushel.chat.tool_parsers.parse import NoCall
+from bushel.chat.tool_parsers.reading.argument_values import (
+    as_json,
+    dumped,
+    escaped,
+    literal,
+    parameter,
+)
+from bushel.chat.tool_parsers.reading.key_values import Pairs
+from bushel.chat.tool_parsers.reading.parser import NoCall
 
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 _KEY = re.compile(r"\s*([A-Za-z_]?\w*)\s*")

@@ -7,16 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bushel.chat.reply.marker_sets import starts
-from bushel.chat.reply.thinking_formats import FORMS as THINKING
-from bushel.chat.reply.thinking_formats import HARMONY, ThinkingFormat
+from bushel.chat.reply.thinking_formats import THINKING_FORMATS, ThinkingFormat
 from bushel.chat.structured_output.answer_grammar import AnswerGrammar, answer_of
-from bushel.chat.structured_output.call_form import CallForm, ToolGrammar
-from bushel.chat.structured_output.call_grammars import FORMS
 from bushel.chat.structured_output.json_schema import checked
 from bushel.chat.structured_output.lark import SPACE, Lark, without
-from bushel.chat.structured_output.thinks_by_default import thinks_by_default
-from bushel.chat.tool_parsers import FORMATS, GENERIC
+from bushel.chat.thinks_by_default import thinks_by_default
+from bushel.chat.tool_parsers.generic import GENERIC
+from bushel.chat.tool_parsers.grammar.call_form import CallForm, ToolGrammar
+from bushel.chat.tool_parsers.harmony import HARMONY
+from bushel.chat.tool_parsers.registry import FORMATS
 from bushel.chat.tool_parsers.tool_format import ToolFormat
 from bushel.core import Constraint, ReplyFormat, RequestError, ThinkingBudget
 from bushel.models import Preparer
@@ -33,7 +32,7 @@ def constraint_of(
     opened: the prompt ends inside a thinking block. RequestError for what cannot be held to.
     """
     thinking = request.get("thinking") or {}
-    form = THINKING.get(reply_format.thinking)
+    form = THINKING_FORMATS.get(reply_format.thinking)
     answer = answer_of(request.get("shape"))
     wanted = _wanted(request)
     if answer is None and wanted is None and thinking.get("budget") is None:
@@ -170,7 +169,7 @@ class _Writing:
         form = None if wanted is None else self._calls(wanted)
         if answer is None and form is None:
             return None
-        if self._form is HARMONY:
+        if self._reply_format.thinking == HARMONY.name:
             start = self._harmony(answer, wanted, form)
         else:
             parts = [] if answer is None else [answer.write(self._lark)]
@@ -185,8 +184,8 @@ class _Writing:
     # -- calls --
 
     def _calls(self, wanted: _Wanted) -> CallForm | None:
-        write = FORMS.get(self._reply_format.tools)
-        if write is None:
+        format = FORMATS.get(self._reply_format.tools)
+        if format is None:
             if not wanted.must:
                 return None
             raise RequestError(
@@ -196,7 +195,7 @@ class _Writing:
                 code="unsupported_grammar",
                 param="tool_choice",
             )
-        return write(self._lark, wanted.tools, self._knows)
+        return format.grammar(self._lark, wanted.tools, self._knows)
 
     def _knows(self, text: str) -> bool:
         written = self._host.tokenizer.template
@@ -222,7 +221,7 @@ class _Writing:
         lark, rest = self._lark, self._rest(form, several)
         own = FORMATS.get(self._reply_format.tools, GENERIC)
         if form.leading:
-            first = lark.terminal(without(r"/\s*[^\s\[{](?s:.*)/", starts(own)))
+            first = lark.terminal(without(r"/\s*[^\s\[{](?s:.*)/", own.later_starts))
             return f"({first} | {self._made(form, several)})?"
         whole = form.begin + form.open
         begin = max((it for it in own.starts if whole.startswith(it)), key=len, default=whole)
@@ -239,7 +238,7 @@ class _Writing:
         """
         if self._lark.is_spelled(begin):
             return []
-        return [*starts(own), *starts(GENERIC)]
+        return [*own.later_starts, *GENERIC.later_starts]
 
     # -- thoughts --
 
@@ -285,7 +284,7 @@ def _tokens(reply_format: ReplyFormat, host: Preparer) -> tuple[dict[str, int], 
     tokenizer = host.tokenizer
     added = getattr(tokenizer.hf, "added_tokens_decoder", {})
     tokens = {str(it): token for token, it in added.items() if token < host.vocab}
-    format, form = FORMATS.get(reply_format.tools), THINKING.get(reply_format.thinking)
+    format, form = FORMATS.get(reply_format.tools), THINKING_FORMATS.get(reply_format.thinking)
     markup = [
         *(format.starts + format.markup if format else ()),
         *GENERIC.starts,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import ClassVar
+from collections.abc import Callable, Generator
+from functools import partial
 
-from bushel.chat.reply.argument_values import JsonSpan, loaded
-from bushel.chat.tool_parsers.parse import NoCall, Parser
-from bushel.chat.tool_parsers.tool_format import CallSection, Offered, ToolFormat
+from bushel.chat.tool_parsers.reading.argument_values import JsonSpan, loaded
+from bushel.chat.tool_parsers.reading.parser import NoCall, Parser
+from bushel.chat.tool_parsers.tool_format import CallSection, Offered
 
 _NAMES = ("name", "tool_name")
 _ARGUMENTS = ("arguments", "parameters")
@@ -148,11 +148,8 @@ class ObjectsSection(Objects):
         yield from self.maybe(*self.ends)
 
 
-class ObjectsFormat(ToolFormat):
-    """Objects between markers."""
-
-    ends: ClassVar[tuple[str, ...]] = ()
-    by_name: ClassVar[bool] = False
-
-    def section(self, start: str, offered: Offered, first: int) -> CallSection:
-        return ObjectsSection(self.ends, self.by_name, start, offered, first)
+def objects_section(
+    ends: tuple[str, ...], *, by_name: bool = False
+) -> Callable[[str, Offered, int], CallSection]:
+    """Of a format whose objects stand between markers."""
+    return partial(ObjectsSection, ends, by_name)

@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 
-from bushel.chat.tool_parsers.pairs import Pairs
-from bushel.chat.tool_parsers.parse import NoCall
+from bushel.chat.tool_parsers.reading.key_values import Pairs
+from bushel.chat.tool_parsers.reading.parser import NoCall
 
 FUNCTION = "<function="
 _NAME = re.compile(r"[ \"']*([^\s<>\"'=]*)[ \"']*")
