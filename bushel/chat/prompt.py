@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from bushel.chat.client_headers import without_headers
 from bushel.chat.control_tokens import ControlTokens
-from bushel.chat.format_detection import reply_format_of
 from bushel.chat.media.decode import OWN, Intake
 from bushel.chat.parse_messages import ParsedMessages
 from bushel.chat.prompt_length import require_room
+from bushel.chat.reply.format_detection import reply_format_of
 from bushel.chat.reply.thinking_formats import ends_inside_thoughts
 from bushel.chat.reply_constraint import constraint_of
 from bushel.chat.reuse_borders import TemplateCall, find_borders
 from bushel.chat.template.inline_calls import inline_calls_of, inlined, with_inline_calls
 from bushel.chat.template.normalise import normalise, pictures_of, require_places, tools_for
-from bushel.chat.template.template_probe import abilities_of
 from bushel.core import ContextLengthError, Prepared, ReplyFormat, RequestError
+from bushel.core.conversation import Thinking
 from bushel.core.options import ChatOptions
 from bushel.core.params import MAX_SALT
 from bushel.core.wire import MediaRules
@@ -131,7 +131,7 @@ def read(
     rules: MediaRules = OWN,
     chat_options: ChatOptions = PLAIN,
 ) -> RenderablePrompt:
-    can = abilities_of(host.tokenizer)
+    can = host.profile.abilities
     options = _options(host, request)  # before any media is fetched
     tools = _tools(request.get("tools"))
     media = Intake(rules)
@@ -178,10 +178,10 @@ def _with_complaint(
     return error
 
 
-def _asked(thinking: Any) -> Mapping[str, Any]:
+def _asked(thinking: Any) -> Thinking:
     if thinking is not None and not isinstance(thinking, Mapping):
         raise RequestError("thinking must be an object.", param="thinking")
-    return thinking or {}
+    return cast(Thinking, thinking or {})
 
 
 def _tools(given: Any) -> list[Any]:
@@ -213,8 +213,8 @@ def _options(host: Preparer, request: Mapping[str, Any]) -> dict[str, Any]:
     given = request.get("chat_template_kwargs") or {}
     if not isinstance(given, Mapping):
         raise RequestError("chat_template_kwargs must be an object.", param="chat_template_kwargs")
-    can = abilities_of(host.tokenizer)
-    options = can.thinking(_asked(request.get("thinking")))
+    can = host.profile.abilities
+    options = can.thinking_options(_asked(request.get("thinking")))
     for name, value in given.items():
         named = f"chat_template_kwargs: {name!r:.60}"
         if name in _SWITCHES:
@@ -222,7 +222,7 @@ def _options(host: Preparer, request: Mapping[str, Any]) -> dict[str, Any]:
                 raise RequestError(f"{named} must be true or false.", param="chat_template_kwargs")
         elif name not in host.tokenizer.options:
             if name in _THINKING and (can.switch is not None or not value):
-                options |= can.thinking({"enabled": bool(value)})
+                options |= can.thinking_options({"enabled": bool(value)})
                 continue
             raise RequestError(
                 f"{named} is not an option of this model's chat template.",

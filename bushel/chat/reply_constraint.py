@@ -11,7 +11,6 @@ from bushel.chat.reply.thinking_formats import THINKING_FORMATS, ThinkingFormat
 from bushel.chat.structured_output.answer_grammar import AnswerGrammar, answer_of
 from bushel.chat.structured_output.json_schema import checked
 from bushel.chat.structured_output.lark import SPACE, Lark, without
-from bushel.chat.thinks_by_default import thinks_by_default
 from bushel.chat.tool_parsers.generic import GENERIC
 from bushel.chat.tool_parsers.grammar.call_form import CallForm, ToolGrammar
 from bushel.chat.tool_parsers.harmony import HARMONY
@@ -39,12 +38,25 @@ def constraint_of(
         return None
     grammar = None
     if answer is not None or wanted is not None:
-        writing = _Writing(reply_format, form, opened, thinks_by_default(request, host), host)
+        writing = _Writing(reply_format, form, opened, _may_think(request, host), host)
         writing.require_tokens()
         grammar = writing.grammar(answer, wanted)
         _require_text(grammar or "")
     budget = _budget(thinking.get("budget"), form, opened, reply_format, host)
     return None if grammar is None and budget is None else Constraint(grammar, budget)
+
+
+def _may_think(request: Mapping[str, Any], host: Preparer) -> bool:
+    """Whether a reply may begin with thoughts, if its prompt has not begun with them already."""
+    asked = request.get("thinking") or {}
+    switch = host.profile.abilities.switch
+    options = request.get("chat_template_kwargs") or {}
+    enabled = asked.get("enabled")
+    if switch is not None and switch.name in options:
+        enabled = options[switch.name] != switch.off
+    if enabled is None and (asked.get("budget") or asked.get("effort")):
+        enabled = True
+    return host.profile.thinks_by_default if enabled is None else bool(enabled)
 
 
 def _require_text(grammar: str) -> None:
@@ -144,13 +156,13 @@ class _Writing:
         reply_format: ReplyFormat,
         form: ThinkingFormat | None,
         opened: bool,
-        thinks_by_default: bool,
+        may_think: bool,
         host: Preparer,
     ):
         self._reply_format = reply_format
         self._form = form
         self._opened = opened
-        self._thinks = thinks_by_default
+        self._may_think = may_think
         self._host = host
         tokens, plain = _tokens(reply_format, host)
         self._lark = Lark(tokens, plain)
@@ -244,7 +256,7 @@ class _Writing:
 
     def _thoughts(self) -> str:
         """Those that come before anything else, and the white space behind them."""
-        if self._form is None or not (self._opened or self._thinks):
+        if self._form is None or not (self._opened or self._may_think):
             return ""
         lark, ends = self._lark, self._form.ends
         inside = lark.upto(_ending(self._form), ends)

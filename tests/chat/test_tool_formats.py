@@ -14,7 +14,6 @@ from bushel.chat.reply.format_detection import detect_formats
 from bushel.chat.reply.reader import Reader
 from bushel.chat.reply_constraint import constraint_of
 from bushel.chat.structured_output.lark import Lark
-from bushel.chat.template.abilities import Abilities
 from bushel.chat.template.inline_calls import inline_calls_of, inlined
 from bushel.chat.tool_parsers.generic import GENERIC
 from bushel.chat.tool_parsers.grammar.call_form import CallForm, ToolGrammar
@@ -32,6 +31,7 @@ from bushel.chat.tool_parsers.tool_format import (
     WrittenCall,
 )
 from bushel.models import Preparer
+from bushel.text.template_abilities import Abilities
 from tests.chat.grammar.hosts import host, replies
 from tests.chat.reply.replies import read
 

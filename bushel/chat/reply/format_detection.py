@@ -9,8 +9,25 @@ from bushel.chat.reply.thinking_formats import THINKING_FORMATS
 from bushel.chat.tool_parsers.generic import GENERIC
 from bushel.chat.tool_parsers.registry import FORMATS
 from bushel.core import BushelError, ReplyFormat
+from bushel.core.options import ChatOptions
+from bushel.models import Preparer
 
 _NONE = "none"
+
+
+def reply_format_of(host: Preparer, chat_options: ChatOptions) -> ReplyFormat:
+    """Found once for the same options. Raises BushelError for formats that do not exist."""
+    known = host.profile.reply_formats
+    if chat_options not in known:
+        known[chat_options] = detect_formats(
+            host.tokenizer.template,
+            host.tokenizer.controls,
+            host.config,
+            shown=host.profile.written_call,
+            tools=chat_options.tools,
+            thinking=chat_options.thinking,
+        )
+    return known[chat_options]
 
 
 def detect_formats(

@@ -6,9 +6,9 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bushel.chat.template.abilities import Abilities
 from bushel.chat.tool_parsers.registry import FORMATS
 from bushel.chat.tool_parsers.tool_format import InlineCalls
+from bushel.text.template_abilities import Abilities
 
 
 def inline_calls_of(controls: Container[str], can: Abilities) -> InlineCalls | None:
@@ -29,7 +29,7 @@ def with_inline_calls(can: Abilities, inline: InlineCalls) -> Abilities:
     return replace(
         can,
         calls="object",
-        said="beside",
+        text_with_calls="beside",
         parallel=True,
         unanswered=True,
         silence="",

@@ -1,4 +1,4 @@
-"""Turns as a model's template can take them: see `abilities` for what templates differ in.
+"""Turns as a model's template can take them: see `text.template_abilities` for the differences.
 
 Nothing a conversation says is lost or invented on the way. What has no place of its own is put
 into the turn beside it, so that earlier tokens stay as they are when the conversation goes on.
@@ -12,11 +12,11 @@ from itertools import takewhile
 from typing import Any
 
 from bushel.chat.parse_messages import BETWEEN, FOLDED, Picture, Turn, joined, wrong
-from bushel.chat.template.abilities import Abilities
 from bushel.chat.template.to_template import Ids, written
 from bushel.chat.template.tool_rounds import matched, with_calls, with_results
 from bushel.chat.template.tool_schemas import complete
 from bushel.core import RequestError
+from bushel.text.template_abilities import Abilities
 
 
 def require_places(turns: Sequence[Turn], tools: Sequence[Any], can: Abilities) -> None:
@@ -39,7 +39,7 @@ def require_places(turns: Sequence[Turn], tools: Sequence[Any], can: Abilities) 
             told = "cannot be said: the model's chat template has no place for tools' results."
             raise wrong(where, told, code)
         for n, call in enumerate(calls):
-            if isinstance(call["function"]["arguments"], str) and not can.call_text:
+            if isinstance(call["function"]["arguments"], str) and not can.text_arguments:
                 told = "has arguments that are no JSON object, as the model's template needs them."
                 raise wrong(f"{where}.tool_calls[{n}]", told)
         shows = turn["role"] == "tool" and isinstance(turn["content"], list)

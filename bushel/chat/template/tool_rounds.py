@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bushel.chat.parse_messages import FOLDED, MATCHED, Picture, Turn, collapsed, joined
-from bushel.chat.template.abilities import Abilities
+from bushel.text.template_abilities import Abilities
 
 _ROUND = ("tool", "system")
 
@@ -107,12 +107,12 @@ def _silent(at: int, call: Mapping[str, Any]) -> Turn:
 
 def _rounds(turn: Turn, results: Sequence[Turn], can: Abilities) -> Iterable[Turn]:
     calls = turn["tool_calls"]
-    if turn["content"] and can.said == "before":
+    if turn["content"] and can.text_with_calls == "before":
         thoughts = {key: it for key, it in turn.items() if key == "reasoning_content"}
         said = {key: it for key, it in turn.items() if key not in ("tool_calls", *thoughts)}
-        yield {**said, **thoughts} if can.said_thoughts else said
+        yield {**said, **thoughts} if can.thoughts_with_text else said
         turn = {"role": "assistant", "content": "", "tool_calls": calls}
-        turn |= {} if can.said_thoughts else thoughts
+        turn |= {} if can.thoughts_with_text else thoughts
     if can.parallel or len(calls) == 1:
         yield turn
         yield from results

@@ -17,11 +17,10 @@ from zlib import crc32
 import pytest
 
 from bushel.chat.prompt import prepare, read
-from bushel.chat.template.abilities import Abilities
 from bushel.chat.template.inline_calls import inline_calls_of, with_inline_calls
-from bushel.chat.template.template_probe import abilities_of
 from bushel.core import RequestError
 from bushel.core.options import ChatOptions
+from bushel.text.template_abilities import Abilities
 from tests.chat.corpus.bodies import NAMES, OWN, conversation
 from tests.chat.corpus.marks import Marked, marked
 from tests.chat.talks import common
@@ -52,9 +51,9 @@ def said(name: str) -> Marked:
 
 @cache
 def abilities(template: str) -> Abilities:
-    tokenizer = templated(template).tokenizer
-    can = abilities_of(tokenizer)
-    inline = inline_calls_of(tokenizer.controls, can)
+    host = templated(template)
+    can = host.profile.abilities
+    inline = inline_calls_of(host.tokenizer.controls, can)
     return can if inline is None else with_inline_calls(can, inline)
 
 
@@ -92,7 +91,7 @@ def losses(text: str, asked: Marked, can: Abilities) -> Iterator[str]:
     """What does not stand in the prompt as it should."""
     low = 0
     for block in asked.blocks:
-        marks = [mark for mark in block if can.said or mark not in asked.beside]
+        marks = [mark for mark in block if can.text_with_calls or mark not in asked.beside]
         for mark in marks:
             if text.count(mark) != 1:
                 yield f"{block[mark][:60]!r} is there {text.count(mark)} times"

@@ -15,7 +15,7 @@ from bushel.chat.reply.thinking_formats import THINKING_FORMATS
 from bushel.chat.reply_constraint import constraint_of
 from bushel.core import ReplyFormat, RequestError, TextDelta, ThoughtDelta
 from bushel.models import Preparer
-from bushel.text.grammar_compiler import compiled, vocabulary
+from bushel.text.grammar_compiler import compiled
 from tests.chat.grammar.hosts import host, replies, takes
 from tests.chat.grammar.test_calls import HARMONY, TOOLS
 
@@ -76,7 +76,7 @@ def test_a_budget_closes_thoughts_as_the_grammar_allows(form: str, tmp_path: Pat
     constraint = constraint_of(reply_format, request, opened=True, host=it)
     assert constraint is not None
     assert constraint.budget is not None
-    matcher = compiled(vocabulary(it.tokenizer, it.vocab), constraint.grammar or "")
+    matcher = compiled(it.profile.grammar_tokens, constraint.grammar or "")
     assert matcher.consume_tokens(it.tokenizer.encode("abc", add_special_tokens=False))
     assert matcher.consume_tokens(list(constraint.budget.closing))
     reader = Reader(reply_format, {}, opened=True)

@@ -1,4 +1,4 @@
-"""Small conversations, rendered to find out what a template can take: see `abilities`.
+"""Small conversations, rendered to find out what a template can take: see `template_abilities`.
 
 Each asks one question. Words that stand for nothing are looked for in what comes out: they must
 be there once each and in order. A template that raises does not take what it was given.
@@ -6,12 +6,22 @@ be there once each and in order. A template that raises does not take what it wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from bushel.chat.template.abilities import LADDER, OFF, Abilities, Effort, Switch
 from bushel.core import RequestError
+from bushel.text.template_abilities import (
+    LADDER,
+    OFF,
+    Abilities,
+    ArgumentsForm,
+    Effort,
+    IdForm,
+    Switch,
+    ThoughtsKey,
+    ToolsForm,
+)
 from bushel.text.tokenizer import Tokenizer
 
 Turn = dict[str, Any]
@@ -23,10 +33,14 @@ _ABOUT = "q7about"
 _NINE, _NEXT = "a1b2c3d4e", "a1b2c3d4f"
 _FIRST, _THEN = "q7_a", "q7_b"
 _INDEXED = (f"functions.{_NAME}:0", f"functions.{_NAME}:1")
-_IDS = {
-    **{"any": (_FIRST, _THEN), "nine": (_NINE, _NEXT)},
-    **{"indexed": _INDEXED, "numbered": _INDEXED},
+_IDS: Mapping[IdForm, tuple[str, str]] = {
+    "any": (_FIRST, _THEN),
+    "nine": (_NINE, _NEXT),
+    "indexed": _INDEXED,
+    "numbered": _INDEXED,
 }
+_ARGUMENTS: tuple[ArgumentsForm, ...] = ("object", "text")
+_ID_FORMS: tuple[IdForm, ...] = ("any", "nine", "indexed")
 _SWITCHES = (
     *((name, True, False) for name in ("enable_thinking", "thinking", "reasoning")),
     ("thinking_mode", "enabled", "disabled"),
@@ -34,7 +48,7 @@ _SWITCHES = (
 )
 _EFFORTS = ("reasoning_effort", "thinking_effort", "reasoning_strength")
 _BUDGETS = ("thinking_budget", "thinking_token_budget")
-_THOUGHTS = ("reasoning_content", "reasoning", "thinking", "thought")
+_THOUGHTS: tuple[ThoughtsKey, ...] = (*("reasoning_content", "reasoning", "thinking", "thought"),)
 _IMAGE = {"type": "image"}
 # As clients write them.
 _LOOSE = {
@@ -48,28 +62,28 @@ _LOOSE = {
         "q7f": {},
     },
 }
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": _NAME,
+        "description": "Looks up.",
+        "parameters": {"type": "object", "properties": {"q": {"type": "string"}}},
+    },
+}
 
 # Of one that does not even render a question: what is sent is given to it, and it may say why not.
 UNKNOWN = Abilities(
-    tools="nested", calls="object", call_text=True, said="beside", parallel=True, results=True,
-    orphans=True, unanswered=True, after_results=True, thoughts="reasoning_content",
+    tools="nested", calls="object", text_arguments=True, text_with_calls="beside", parallel=True,
+    results=True, orphans=True, unanswered=True, after_results=True, thoughts="reasoning_content",
 )  # fmt: skip
 
-_known: WeakKeyDictionary[Tokenizer, Abilities] = WeakKeyDictionary()
 
+class TemplateProbe:
+    """Asks one template. `found` is what is known so far; questions build on one another."""
 
-def abilities_of(tokenizer: Tokenizer) -> Abilities:
-    """Found once for each tokenizer, by a few dozen renderings."""
-    if tokenizer not in _known:
-        with tokenizer.trial():
-            _known[tokenizer] = _Probe(tokenizer).find()
-    return _known[tokenizer]
-
-
-class _Probe:
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
-        self.found: dict[str, Any] = {}
+        self.found = Abilities()
         self.tools: list[Any] | None = None
         self.options: dict[str, Any] = {}
 
@@ -82,14 +96,14 @@ class _Probe:
         self._find_images()
         self._find_switches()
         self._find_thoughts()
-        self._find_said()
-        return Abilities(**self.found)
+        self._find_text_with_calls()
+        return self.found
 
     # -- asking ----------------------------------------------------------------------------
 
     def render(self, *turns: Turn, tools: Any = None, **options: Any) -> str:
         """Empty if the template raises."""
-        given = tools if tools is not None else [] if self.found.get("needs_tools") else None
+        given = tools if tools is not None else [] if self.found.needs_tools else None
         try:
             return self.tokenizer.render(turns, tools=given, **{**self.options, **options})
         except RequestError:
@@ -107,8 +121,7 @@ class _Probe:
         return str(content[0]["text"] if isinstance(content, list) else content)
 
     def _say(self, role: str, text: str, **more: Any) -> Turn:
-        listed = self.found.get("as_parts")
-        return {"role": role, "content": [_text(text)] if listed else text, **more}
+        return {"role": role, "content": [_text(text)] if self.found.as_parts else text, **more}
 
     def system(self, text: str = _SYSTEM) -> Turn:
         return self._say("system", text)
@@ -121,26 +134,25 @@ class _Probe:
 
     def calling(self, *values: str, said: str | None = "", **more: Any) -> Turn:
         """An assistant that calls the tool once for each value."""
-        ids = _IDS[self.found.get("ids", "any")]
-        form = self.found.get("calls", "object")
+        as_text = self.found.calls == "text"
         calls = [
             {
                 "id": id,
                 "type": "function",
                 "function": {
                     "name": _NAME,
-                    "arguments": {_ABOUT: it} if form == "object" else f'{{"{_ABOUT}": "{it}"}}',
+                    "arguments": f'{{"{_ABOUT}": "{value}"}}' if as_text else {_ABOUT: value},
                 },
             }
-            for id, it in zip(ids, values, strict=False)
+            for id, value in zip(_IDS[self.found.ids], values, strict=False)
         ]
         if said == "":
-            said = self.found.get("silence", "")
+            said = self.found.silence
         turn = {**self.reply(said or ""), "tool_calls": calls, **more}
         return turn if said is not None else {**turn, "content": None}
 
     def result(self, text: str = _RESULT, at: int = 0) -> Turn:
-        id = _IDS[self.found.get("ids", "any")][at]
+        id = _IDS[self.found.ids][at]
         return self._say("tool", text, tool_call_id=id, name=_NAME)
 
     # -- questions -------------------------------------------------------------------------
@@ -149,7 +161,7 @@ class _Probe:
         """What the simplest conversation must look like."""
         for as_parts in (False, True):
             for needs_tools in (False, True):
-                self.found |= {"as_parts": as_parts, "needs_tools": needs_tools}
+                self.found = Abilities(as_parts=as_parts, needs_tools=needs_tools)
                 if self.takes(self.user()):
                     return True
         return False
@@ -161,42 +173,50 @@ class _Probe:
             "required": [_ABOUT],
         }
         function = {"name": "q7tool", "description": "q7told", "parameters": parameters}
-        nested = {"type": "function", "function": function}
+        tool = {"type": "function", "function": function}
+        forms: tuple[tuple[ToolsForm, Any], ...] = (("nested", tool), ("flat", function))
         for below, turns in ((False, [self.user()]), (True, [self.system(), self.user()])):
-            for form, tool in (("nested", nested), ("flat", function)):
-                text = self.render(*turns, tools=[tool])
+            for form, shown in forms:
+                text = self.render(*turns, tools=[shown])
                 if "q7tool" in text and _ASKED in text:
-                    self.found |= {"tools": form, "below_system": below}
-                    self.tools = [tool]
-                    loose = {**function, "parameters": _LOOSE}
-                    bare = {"name": "q7bare"}
-                    loosely = [{**nested, "function": it} for it in (loose, bare)]
-                    given = loosely if form == "nested" else [loose, bare]
-                    self.found["any_schema"] = "q7bare" in self.render(*turns, tools=given)
+                    self.tools = [shown]
+                    any_schema = self._takes_any_schema(turns, function, form)
+                    self.found = replace(
+                        self.found, tools=form, below_system=below, any_schema=any_schema
+                    )
                     return
 
+    def _takes_any_schema(
+        self, turns: Sequence[Turn], function: Mapping[str, Any], form: ToolsForm
+    ) -> bool:
+        functions = [{**function, "parameters": _LOOSE}, {"name": "q7bare"}]
+        nested = [{"type": "function", "function": it} for it in functions]
+        return "q7bare" in self.render(*turns, tools=nested if form == "nested" else functions)
+
     def _find_messages(self) -> None:
-        system, later, asked, again = self.system(), self.system(_LATER), self.user(), self.user()
-        again, reply, more = self.user(_AGAIN), self.reply(), self.reply(_MORE)
+        system, later = self.system(), self.system(_LATER)
+        asked, again = self.user(), self.user(_AGAIN)
+        reply, more = self.reply(), self.reply(_MORE)
         takes = self.takes
-        self.found |= {
-            "system": takes(system, asked) and takes(system, asked, reply, again),
-            "alone": takes(system),
-            "middle": takes(system, asked, reply, later, again)
+        self.found = replace(
+            self.found,
+            system=takes(system, asked) and takes(system, asked, reply, again),
+            alone=takes(system),
+            middle=takes(system, asked, reply, later, again)
             and takes(asked, later, reply, again)
             and takes(asked, later),
-            "users": takes(asked, again) and takes(asked, reply, again, self.user(_OTHER)),
-            "assistants": takes(asked, reply, more, again),
-            "reply_first": takes(reply, asked),
-        }
+            users=takes(asked, again) and takes(asked, reply, again, self.user(_OTHER)),
+            assistants=takes(asked, reply, more, again),
+            reply_first=takes(reply, asked),
+        )
 
     def _find_calls(self) -> None:
         words = (_ASKED, _VALUE, _RESULT)
-        form = self._call_form(words)
-        if form is None:
+        known = self._with_call_form(words)
+        if known is None:
             self._find_orphans()
             return
-        self.found |= form
+        self.found = known
         asked, again, result = self.user(), self.user(_AGAIN), self.result()
         call, later = self.calling(_VALUE), self.system(_LATER)
 
@@ -204,84 +224,87 @@ class _Probe:
             return self.takes(*turns, words=words, tools=self.tools)
 
         both = self.calling(_VALUE, _SECOND), result, self.result(_OTHER, 1)
-        self.found |= {
-            "results": True,
-            "parallel": takes(asked, *both, words=(_ASKED, _VALUE, _SECOND, _RESULT, _OTHER)),
-            "orphans": takes(asked, _nameless(result), words=(_ASKED, _RESULT)),
-            "unanswered": takes(asked, call, again, words=(_ASKED, _VALUE, _AGAIN)),
-            "after_results": takes(asked, call, result, again, words=(*words, _AGAIN)),
-            "gap": takes(asked, call, result, self.reply(""), again, words=(*words, _AGAIN)),
-        }
-        if not self.takes(asked, call, result, words=words):  # without tools
-            needs = self.takes(asked, call, result, words=words, tools=[])
-            self.found["calls_need_tools"] = needs
-        system = self.system()
-        self.found["system"] &= takes(system, asked, call, result, words=(_SYSTEM, *words))
-        # Where one cannot follow results, none is taken anywhere.
-        self.found["middle"] &= takes(asked, call, result, later, words=(*words, _LATER))
+        self.found = replace(
+            self.found,
+            results=True,
+            parallel=takes(asked, *both, words=(_ASKED, _VALUE, _SECOND, _RESULT, _OTHER)),
+            orphans=takes(asked, _nameless(result), words=(_ASKED, _RESULT)),
+            unanswered=takes(asked, call, again, words=(_ASKED, _VALUE, _AGAIN)),
+            after_results=takes(asked, call, result, again, words=(*words, _AGAIN)),
+            gap=takes(asked, call, result, self.reply(""), again, words=(*words, _AGAIN)),
+        )
+        untold = self.takes(asked, call, result, words=words)
+        # Where a system message cannot follow results, none is taken anywhere.
+        behind = takes(asked, call, result, later, words=(*words, _LATER))
+        before = takes(self.system(), asked, call, result, words=(_SYSTEM, *words))
+        self.found = replace(
+            self.found,
+            calls_need_tools=not untold and self.takes(asked, call, result, words=words, tools=[]),
+            system=self.found.system and before,
+            middle=self.found.middle and behind,
+        )
 
-    def _find_said(self) -> None:
+    def _find_text_with_calls(self) -> None:
         """Where a text goes that comes with calls, also after thoughts."""
-        if not self.found.get("calls"):
+        if not self.found.calls:
             return
-        key = self.found.get("thoughts", "")
+        key = self.found.thoughts
         thought = {key: _THOUGHT} if key in _THOUGHTS else {}
         words = (_ASKED, _REPLY, _VALUE, _RESULT)
         asked, result = self.user(), self.result()
         spoken = self.calling(_VALUE, said=_REPLY, **thought)
         if self.takes(asked, spoken, result, words=words, tools=self.tools):
-            self.found["said"] = "beside"
+            self.found = replace(self.found, text_with_calls="beside")
             return
         split = asked, self.reply(**thought), self.calling(_VALUE), result
         end = self.reply(_MORE), self.user(_AGAIN)
         if self.takes(*split, *end, words=(*words, _MORE, _AGAIN), tools=self.tools):
-            self.found["said"] = "before"
-            self.found["said_thoughts"] = _THOUGHT in self.render(*split, tools=self.tools)
+            kept = _THOUGHT in self.render(*split, tools=self.tools)
+            self.found = replace(self.found, text_with_calls="before", thoughts_with_text=kept)
 
     def _find_orphans(self) -> None:
         """Of a template that has no place for calls."""
         turns = self.user(), _nameless(self.result()), self.user(_AGAIN)
         taken = self.takes(*turns[:2], tools=self.tools)
-        self.found |= {"results": taken, "orphans": taken}
-        self.found["after_results"] = taken and self.takes(*turns, tools=self.tools)
+        behind = taken and self.takes(*turns, tools=self.tools)
+        self.found = replace(self.found, results=taken, orphans=taken, after_results=behind)
 
-    def _call_form(self, words: Sequence[str]) -> dict[str, Any] | None:
-        """How calls must be written; None if they cannot be."""
-        kept = dict(self.found)
+    def _with_call_form(self, words: Sequence[str]) -> Abilities | None:
+        """With how calls must be written; None if they cannot be."""
+        before = self.found
         try:
-            for form in ("object", "text"):
-                for ids in ("any", "nine", "indexed"):
+            for calls in _ARGUMENTS:
+                for ids in _ID_FORMS:
                     for silence in ("", None):
-                        self.found |= {"calls": form, "ids": ids, "silence": silence}
+                        self.found = replace(before, calls=calls, ids=ids, silence=silence)
                         if text := self._called(words):
                             return self._improved(text, words)
         finally:
-            self.found = kept
+            self.found = before
         return None
 
     def _called(self, words: Sequence[str]) -> str:
         """One round of a tool, if it comes out as it should."""
         turns = self.user(), self.calling(_VALUE), self.result()
         text = self.render(*turns, tools=self.tools)
-        said = text[text.find(_ASKED) :]
-        named = _NAME in said[: said.find(_VALUE)]
+        behind = text[text.find(_ASKED) :]
+        named = _NAME in behind[: behind.find(_VALUE)]
         # Python's own form of an object, or of nothing, or a text inside a text.
-        wrong = any(it in said for it in (f"{{'{_ABOUT}'", "None", f'\\"{_ABOUT}'))
+        wrong = any(it in behind for it in (f"{{'{_ABOUT}'", "None", f'\\"{_ABOUT}'))
         good = named and not wrong and self.takes(*turns, words=words, tools=self.tools)
         return text if good else ""
 
-    def _improved(self, text: str, words: Sequence[str]) -> dict[str, Any]:
+    def _improved(self, text: str, words: Sequence[str]) -> Abilities:
         """Of the forms that are taken, those that leave no trace of their own."""
-        form = {key: self.found[key] for key in ("calls", "ids", "silence")}
-        if form["ids"] == "any" and _INDEXED[0] in text and _FIRST in text:
-            form["ids"] = self.found["ids"] = "numbered"  # made for calls, and not for results
-        if form["silence"] == "":
-            self.found["silence"] = None
+        form = self.found
+        if form.ids == "any" and _INDEXED[0] in text and _FIRST in text:
+            form = replace(form, ids="numbered")  # made for calls, and not for results
+        if form.silence == "":
+            self.found = replace(form, silence=None)
             other = self._called(words)
-            form["silence"] = None if other and len(other) < len(text) else ""
-        self.found |= {"silence": form["silence"], "calls": "text"}
-        form["call_text"] = bool(self._called(words))
-        return form
+            form = replace(form, silence=None if other and len(other) < len(text) else "")
+        self.found = replace(form, calls="text")
+        return replace(form, text_arguments=bool(self._called(words)))
 
     def _find_images(self) -> None:
         """Where a picture leaves something in its place that it leaves in a user's message."""
@@ -290,11 +313,11 @@ class _Probe:
         if not mark:
             return
         images = {"user"}
-        if self.found.get("calls"):
+        if self.found.calls:
             result = {**self.result(), "content": parts}
             text = self.render(self.user(), self.calling(_VALUE), result, tools=self.tools)
             images |= {"tool"} if mark in self._between(text) else set()
-        self.found["images"] = frozenset(images)
+        self.found = replace(self.found, images=frozenset(images))
 
     def _between(self, text: str) -> str:
         """Empty also where the parts were printed instead of shown."""
@@ -308,14 +331,15 @@ class _Probe:
             if name in options:
                 yes, no = (self.render(self.user(), **{name: it}) for it in (on, off))
                 if yes and no and yes != no:
-                    self.found["switch"] = Switch(name, on, off)
+                    self.found = replace(self.found, switch=Switch(name, on, off))
                     self.options = {name: on}
                     break
         for name in _EFFORTS:
             if name in options and (effort := self._effort(name)):
-                self.found["effort"] = effort
+                self.found = replace(self.found, effort=effort)
                 break
-        self.found["budget"] = next((it for it in _BUDGETS if it in options), "")
+        budget = next((name for name in _BUDGETS if name in options), "")
+        self.found = replace(self.found, budget=budget)
 
     def _effort(self, name: str) -> Effort | None:
         odd = self.render(self.user(), **{name: _OTHER})
@@ -329,42 +353,76 @@ class _Probe:
         """Under the options that let the model think, if there are any."""
         for key in _THOUGHTS:
             if self._recalls({key: _THOUGHT}):
-                self.found["thoughts"] = key
+                self.found = replace(self.found, thoughts=key)
                 self._find_forgetting(key)
                 return
         tagged = f"<think>\n{_THOUGHT}\n</think>\n\n{_REPLY}"
         text = self.render(self.user(), self.reply(tagged), self.user(_AGAIN))
         if _REPLY in text and _THOUGHT not in text:
-            self.found["thoughts"] = "content"
+            self.found = replace(self.found, thoughts="content")
             return
         parts = [{"type": "thinking", "thinking": _THOUGHT}, _text(_REPLY)]
         turn = {"role": "assistant", "content": parts}
         text = self.render(self.user(), turn, self.user(_AGAIN))
         if _THOUGHT in self._before(text) and "type" not in self._before(text):
-            self.found["thoughts"] = "part"
+            self.found = replace(self.found, thoughts="part")
 
     def _before(self, text: str) -> str:
         return text[text.find(_ASKED) : max(text.find(_REPLY), 0)]
 
     def _recalls(self, thought: dict[str, str]) -> bool:
-        talks: list[tuple[Turn, ...]] = [(self.user(), self.reply(**thought))]
-        talks.append((*talks[0], self.user(_AGAIN)))
-        if self.found.get("calls"):
+        conversations: list[tuple[Turn, ...]] = [(self.user(), self.reply(**thought))]
+        conversations.append((*conversations[0], self.user(_AGAIN)))
+        if self.found.calls:
             call = self.calling(_VALUE, **thought)
-            talks.insert(0, (self.user(), call, self.result()))
-        return any(_THOUGHT in self.render(*turns, tools=self.tools) for turns in talks)
+            conversations.insert(0, (self.user(), call, self.result()))
+        return any(_THOUGHT in self.render(*it, tools=self.tools) for it in conversations)
 
     def _find_forgetting(self, key: str) -> None:
-        if self.found.get("calls"):
+        if self.found.calls:
             turns = self.user(), self.calling(_VALUE, **{key: _THOUGHT}), self.result()
             kept = _THOUGHT in self.render(*turns, tools=self.tools)
             asked = self.render(*turns, self.user(_AGAIN), tools=self.tools)
-            self.found["forgets"] = kept and _THOUGHT not in asked
+            forgets = kept and _THOUGHT not in asked
+            self.found = replace(self.found, forgets=forgets)
 
 
 def _nameless(turn: Turn) -> Turn:
     return {key: it for key, it in turn.items() if key != "name"}
 
 
-def _text(said: str) -> dict[str, str]:
-    return {"type": "text", "text": said}
+def _text(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
+
+
+def written_call(tokenizer: Tokenizer) -> str:
+    """A conversation with a call, as the template writes it; empty if it writes none.
+
+    A template may know several formats of calls, and write one of them.
+    """
+    for arguments in ({"q": _VALUE}, f'{{"q": "{_VALUE}"}}'):
+        function = {"name": _NAME, "arguments": arguments}
+        call = {"id": _NINE, "type": "function", "function": function}
+        turns: list[Turn] = [
+            {"role": "user", "content": _ASKED},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": _NINE, "name": _NAME, "content": _RESULT},
+        ]
+        try:
+            text = tokenizer.render(turns, tools=[_TOOL], add_generation_prompt=False)
+        except RequestError:
+            continue
+        if _NAME in text and _VALUE in text:
+            return text
+    return ""
+
+
+def thinks_by_itself(tokenizer: Tokenizer, switch: Switch | None) -> bool:
+    """Whether turning thinking off changes what is rendered where nobody says anything."""
+    if switch is None:
+        return True
+    turns = [{"role": "user", "content": _ASKED}]
+    try:
+        return tokenizer.render(turns) != tokenizer.render(turns, **{switch.name: switch.off})
+    except RequestError:  # it will be said when the template is used
+        return True
