@@ -77,8 +77,8 @@ def answer(
             host, message.request, opened.rules, chat_options=opened.chat_options
         )
         tensors, tail = pack(made.tensors)
-        found = made.media, made.borders, made.constraint, made.opened
-        return Made(message.id, made.ids, tensors, *found), tail
+        rest = made.media, made.borders, made.constraint, made.opened
+        return Made(message.id, made.ids, tensors, *rest), tail
     except MemoryError:
         return Refused(message.id, TOO_MUCH, "preparation_failed"), []
     except Exception as error:  # templates, tokenizers and processors raise anything

@@ -1,6 +1,7 @@
 """From what a caller sends (ids, a string, or a conversation) to a `Prepared` prompt.
 
-    messages ─ turns.py ─> one form ─ normal.py ─> the template's ─ guard.py ─> rendered ─> ids
+    messages ─ parse_messages ─> one form ─ normalise ─> the template's ─ control_tokens ─> rendered
+    ─ Preparer ─> ids
 
 Templates and processors see one form of content: parts of type text, image and video, in
 order, with the pictures beside the text.
@@ -100,17 +101,17 @@ def _from_text(host: Preparer, request: Mapping[str, Any]) -> Prepared:
 def _from_messages(
     host: Preparer, request: Mapping[str, Any], rules: MediaRules, chat_options: ChatOptions
 ) -> Prepared:
-    said = read(host, request, rules, chat_options)
-    if said.media and not host.sees:
-        host.prepare("", said.media)  # which says so
-    text = said.talk.render()
-    require_room(host, text.replace(said.mark, "") if said.mark else text, "messages")
-    prepared = host.prepare(text, said.media, said.mark)
+    prompt = read(host, request, rules, chat_options)
+    if prompt.media and not host.sees:
+        host.prepare("", prompt.media)  # which says so
+    text = prompt.call.render()
+    require_room(host, text.replace(prompt.mark, "") if prompt.mark else text, "messages")
+    prepared = host.prepare(text, prompt.media, prompt.mark)
     reply_format = reply_format_of(host, chat_options)
     thinks = ends_inside_thoughts(reply_format, text)
     return replace(
         prepared,
-        borders=find_borders(host, said.talk, text, prepared, said.mark),
+        borders=find_borders(host, prompt.call, text, prepared, prompt.mark),
         opened=thinks,
         constraint=constraint_of(reply_format, request, opened=thinks, host=host),
     )
@@ -120,7 +121,7 @@ def _from_messages(
 class RenderablePrompt:
     """A conversation that is ready to be rendered."""
 
-    talk: TemplateCall
+    call: TemplateCall
     media: list[Any]  # in the order of their places
     mark: str  # inside control strings that clients wrote
 
@@ -135,36 +136,36 @@ def read(
     options = _options(host, request)  # before any media is fetched
     tools = _tools(request.get("tools"))
     media = Intake(rules)
-    reading = ParsedMessages(request["messages"], tools, media)
+    parsed = ParsedMessages(request["messages"], tools, media)
     inline = inline_calls_of(host.tokenizer.controls, can)
     can = can if inline is None else with_inline_calls(can, inline)
     try:
-        require_places(reading.turns, tools, can)
+        require_places(parsed.turns, tools, can)
     except RequestError as error:
-        raise _with_complaint(error, host, reading.turns, tools) from None
-    turns = reading.turns if chat_options.keep_headers else without_headers(reading.turns)
+        raise _with_complaint(error, host, parsed.turns, tools) from None
+    turns = parsed.turns if chat_options.keep_headers else without_headers(parsed.turns)
     called = any(turn.get("tool_calls") or turn["role"] == "tool" for turn in turns)
-    told = tools_for(tools, reading.referred, can, called=called)
+    told_tools = tools_for(tools, parsed.referred, can, called=called)
 
     def normal(turns: Sequence[Any]) -> list[Any]:
-        return normalise(turns, can, hoist=chat_options.hoist, tools=bool(told))
+        return normalise(turns, can, hoist=chat_options.hoist, tools=bool(told_tools))
 
     written = normal(turns)
-    guard = ControlTokens((written, told, options), host.tokenizer.controls)
+    controls = ControlTokens((written, told_tools, options), host.tokenizer.controls)
 
     def final(turns: Sequence[Any]) -> list[Any]:
-        marked: list[Any] = guard.apply(normal(turns))
+        marked: list[Any] = controls.apply(normal(turns))
         return marked if inline is None else inlined(marked, inline)
 
-    talk = TemplateCall(
+    call = TemplateCall(
         host.tokenizer,
         turns,
-        guard.apply(told),
-        guard.apply(options),
+        controls.apply(told_tools),
+        controls.apply(options),
         write=final,
-        read=reading.numbers.restored,
+        read=parsed.numbers.restored,
     )
-    return RenderablePrompt(talk, [media.items[at] for at in pictures_of(written)], guard.mark)
+    return RenderablePrompt(call, [media.items[at] for at in pictures_of(written)], controls.mark)
 
 
 def _with_complaint(

@@ -30,19 +30,19 @@ def constraint_of(
 
     opened: the prompt ends inside a thinking block. RequestError for what cannot be held to.
     """
-    thinking = request.get("thinking") or {}
-    form = THINKING_FORMATS.get(reply_format.thinking)
+    tokens = (request.get("thinking") or {}).get("budget")
+    thinking = THINKING_FORMATS.get(reply_format.thinking)
     answer = answer_of(request.get("shape"))
     wanted = _wanted(request)
-    if answer is None and wanted is None and thinking.get("budget") is None:
+    if answer is None and wanted is None and tokens is None:
         return None
     grammar = None
     if answer is not None or wanted is not None:
-        writing = _Writing(reply_format, form, opened, _may_think(request, host), host)
-        writing.require_tokens()
-        grammar = writing.grammar(answer, wanted)
+        writer = _GrammarWriter(reply_format, thinking, opened, _may_think(request, host), host)
+        writer.require_tokens()
+        grammar = writer.grammar(answer, wanted)
         _require_text(grammar or "")
-    budget = _budget(thinking.get("budget"), form, opened, reply_format, host)
+    budget = _budget(tokens, thinking, opened, reply_format, host)
     return None if grammar is None and budget is None else Constraint(grammar, budget)
 
 
@@ -92,14 +92,14 @@ def _wanted(request: Mapping[str, Any]) -> _Wanted | None:
         if callable(tool) or not tool.get("deferred") or _function(tool)["name"] in known
     ]
     if named is not None:
-        functions = [(at, it) for at, it in functions if it["name"] == named]
+        functions = [(at, function) for at, function in functions if function["name"] == named]
     must = named is not None or choice == "required"
     if must and not functions:
         offers = f"has no tool called {named!r}" if named else "has no tools"
         raise RequestError(
             f"tool_choice asks for a call, and the request {offers}.", param="tool_choice"
         )
-    strict = any(it.get("strict") for _, it in functions)
+    strict = any(function.get("strict") for _, function in functions)
     shaped = request.get("shape") is not None
     if not functions or not (must or strict or shaped or not several):
         return None
@@ -109,19 +109,20 @@ def _wanted(request: Mapping[str, Any]) -> _Wanted | None:
             code="invalid_grammar",
             param="tools",
         )
-    tools = [_tool(at, it, strict or must) for at, it in functions]
+    tools = [_tool(at, function, strict or must) for at, function in functions]
     return _Wanted(tools, must, several and named is None)
 
 
 def _referred(messages: Sequence[Any]) -> set[str]:
     """Names of deferred tools that the model has been told of."""
     parts = [part for turn in messages for part in _parts(turn)]
-    return {str(it.get("name")) for it in parts if it.get("type") == "tool_reference"}
+    return {str(part.get("name")) for part in parts if part.get("type") == "tool_reference"}
 
 
 def _parts(turn: Any) -> list[Mapping[str, Any]]:
     content = turn.get("content") if isinstance(turn, Mapping) else None
-    return [it for it in content if isinstance(it, Mapping)] if isinstance(content, list) else []
+    parts = content if isinstance(content, list) else []
+    return [part for part in parts if isinstance(part, Mapping)]
 
 
 def _function(tool: Any) -> Mapping[str, Any]:
@@ -148,19 +149,19 @@ def _tool(at: int, function: Mapping[str, Any], held: bool) -> ToolGrammar:
     return ToolGrammar(function["name"], checked(schema, "tools", where, exact=exact), exact)
 
 
-class _Writing:
+class _GrammarWriter:
     """One request's grammar."""
 
     def __init__(
         self,
         reply_format: ReplyFormat,
-        form: ThinkingFormat | None,
+        thinking: ThinkingFormat | None,
         opened: bool,
         may_think: bool,
         host: Preparer,
     ):
         self._reply_format = reply_format
-        self._form = form
+        self._thinking = thinking
         self._opened = opened
         self._may_think = may_think
         self._host = host
@@ -256,13 +257,13 @@ class _Writing:
 
     def _thoughts(self) -> str:
         """Those that come before anything else, and the white space behind them."""
-        if self._form is None or not (self._opened or self._may_think):
+        if self._thinking is None or not (self._opened or self._may_think):
             return ""
-        lark, ends = self._lark, self._form.ends
-        inside = lark.upto(_ending(self._form), ends)
+        lark, ends = self._lark, self._thinking.ends
+        inside = lark.upto(_ending(self._thinking), ends)
         if self._opened:
             return f"{inside} {SPACE}"
-        block = lark.rule(f"{lark.mark(self._form.opening)} {inside} {SPACE}")
+        block = lark.rule(f"{lark.mark(self._thinking.opening)} {inside} {SPACE}")
         return f"({block})?"
 
     def _harmony(
@@ -275,57 +276,60 @@ class _Writing:
         free = wanted is not None and not wanted.must and answer is None
         kinds = ("analysis", "commentary") if free else ("analysis",)
         heads = [lark.mark(f"<|channel|>{kind}<|message|>") for kind in kinds]
-        said = lark.rule(f"({' | '.join(heads)}) {thoughts}")
+        messages = lark.rule(f"({' | '.join(heads)}) {thoughts}")
         final = lark.mark("<|channel|>final<|message|>")
         last = [] if answer is None else [f"{final} {answer.write(lark)}"]
         if form is not None and wanted is not None:
             last.append(self._made(form, several=False))
             if free:
                 last.append(f"{final} {lark.free(())}")
-        return f"{thoughts if self._opened else ''} {said}* ({' | '.join(last)})"
+        return f"{thoughts if self._opened else ''} {messages}* ({' | '.join(last)})"
 
 
-def _ending(form: ThinkingFormat) -> str:
+def _ending(thinking: ThinkingFormat) -> str:
     """The whole way from thoughts to what follows them."""
-    longer = (end for end in form.endings if end.startswith(form.ending))
-    return next(longer, form.ending)
+    longer = (end for end in thinking.endings if end.startswith(thinking.ending))
+    return next(longer, thinking.ending)
 
 
 def _tokens(reply_format: ReplyFormat, host: Preparer) -> tuple[dict[str, int], list[int]]:
     """What llguidance takes for tokens without text; and those of them that are text in fact."""
     tokenizer = host.tokenizer
     added = getattr(tokenizer.hf, "added_tokens_decoder", {})
-    tokens = {str(it): token for token, it in added.items() if token < host.vocab}
-    format, form = FORMATS.get(reply_format.tools), THINKING_FORMATS.get(reply_format.thinking)
+    tokens = {str(text): token for token, text in added.items() if token < host.vocab}
+    calls = FORMATS.get(reply_format.tools)
+    thinking = THINKING_FORMATS.get(reply_format.thinking)
     markup = [
-        *(format.starts + format.markup if format else ()),
+        *(calls.starts + calls.markup if calls else ()),
         *GENERIC.starts,
         *GENERIC.markup,
-        *(form.markers if form else ()),
+        *(thinking.markers if thinking else ()),
     ]
     special = {*tokenizer.controls.values(), *tokenizer.hf.all_special_ids, *tokenizer.end_ids}
 
     def is_text(text: str, token: int) -> bool:
-        return token not in special and not any(text in it or it in text for it in markup)
+        return token not in special and not any(text in mark or mark in text for mark in markup)
 
     return tokens, [token for text, token in tokens.items() if is_text(text, token)]
 
 
 def _budget(
     tokens: Any,
-    form: ThinkingFormat | None,
+    thinking: ThinkingFormat | None,
     opened: bool,
     reply_format: ReplyFormat,
     host: Preparer,
 ) -> ThinkingBudget | None:
-    if tokens is None or form is None:
+    if tokens is None or thinking is None:
         return None
     if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
         raise RequestError("The thinking budget must be a number of tokens.", param="thinking")
-    ending = _ending(form)
-    closing = f"\n{ending}\n\n" if form.ending.startswith("</") else ending
+    ending = _ending(thinking)
+    closing = f"\n{ending}\n\n" if thinking.ending.startswith("</") else ending
     ids = _encoded(closing, host)
-    return ThinkingBudget(tokens, opened, form.opening, form.ending, ids, reply_format.markers)
+    return ThinkingBudget(
+        tokens, opened, thinking.opening, thinking.ending, ids, reply_format.markers
+    )
 
 
 def _encoded(text: str, host: Preparer) -> tuple[int, ...]:

@@ -132,7 +132,7 @@ class TemplateProbe:
     def reply(self, text: str = _REPLY, **more: Any) -> Turn:
         return self._say("assistant", text, **more)
 
-    def calling(self, *values: str, said: str | None = "", **more: Any) -> Turn:
+    def calling(self, *values: str, text: str | None = "", **more: Any) -> Turn:
         """An assistant that calls the tool once for each value."""
         as_text = self.found.calls == "text"
         calls = [
@@ -146,10 +146,10 @@ class TemplateProbe:
             }
             for id, value in zip(_IDS[self.found.ids], values, strict=False)
         ]
-        if said == "":
-            said = self.found.silence
-        turn = {**self.reply(said or ""), "tool_calls": calls, **more}
-        return turn if said is not None else {**turn, "content": None}
+        if text == "":
+            text = self.found.silence
+        turn = {**self.reply(text or ""), "tool_calls": calls, **more}
+        return turn if text is not None else {**turn, "content": None}
 
     def result(self, text: str = _RESULT, at: int = 0) -> Turn:
         id = _IDS[self.found.ids][at]
@@ -252,7 +252,7 @@ class TemplateProbe:
         thought = {key: _THOUGHT} if key in _THOUGHTS else {}
         words = (_ASKED, _REPLY, _VALUE, _RESULT)
         asked, result = self.user(), self.result()
-        spoken = self.calling(_VALUE, said=_REPLY, **thought)
+        spoken = self.calling(_VALUE, text=_REPLY, **thought)
         if self.takes(asked, spoken, result, words=words, tools=self.tools):
             self.found = replace(self.found, text_with_calls="beside")
             return

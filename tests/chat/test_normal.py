@@ -64,7 +64,7 @@ def see(seed: int = 0) -> dict[str, Any]:
 
 def shown(name: str, *turns: Any, chat_options: ChatOptions = PLAIN, **more: Any) -> str:
     found = read(templated(name), {"messages": list(turns), **more}, chat_options=chat_options)
-    return found.talk.render()
+    return found.call.render()
 
 
 def refused(name: str, *turns: Any, **more: Any) -> RequestError:

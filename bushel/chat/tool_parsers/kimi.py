@@ -113,13 +113,13 @@ class Kimi3Section(Pairs):
 
     def _attributes(self, needed: str) -> Generator[None, None, dict[str, str]]:
         inside, _ = yield from self.until(_SEP)
-        found = {
+        attributes = {
             key: value.replace("&quot;", '"').replace("&amp;", "&")
             for key, value in _ATTRIBUTE.findall(inside)
         }
-        if not found.get(needed):
+        if not attributes.get(needed):
             raise NoCall
-        return found
+        return attributes
 
 
 KIMI3 = ToolFormat(

@@ -129,7 +129,7 @@ def test_nothing_that_a_client_says_is_lost(template: str) -> None:
         lacks = missing(asked, can)
         try:
             found = read(host, asked.conversation)
-            text = found.talk.render()
+            text = found.call.render()
         except RequestError as error:
             if not lacks and template not in REFUSE:
                 pytest.fail(f"{body}: {error}")
@@ -159,7 +159,7 @@ def test_control_a_lost_or_moved_text_is_noticed() -> None:
     asked = said("messages_results_and_text")
     host = templated("chatml_json")
     can = abilities("chatml_json")
-    text = read(host, asked.conversation).talk.render()
+    text = read(host, asked.conversation).call.render()
     assert not list(losses(text, asked, can))
     for block in asked.blocks:
         for mark in block:
@@ -219,8 +219,8 @@ def test_the_next_turn_begins_with_this_one(template: str) -> None:
         asked = dict(conversation(name))
         asked["chat_template_kwargs"] = {"add_generation_prompt": False}
         try:
-            before = read(host, asked).talk.render()
-            after = read(host, conversation(next_of(name))).talk.render()
+            before = read(host, asked).call.render()
+            after = read(host, conversation(next_of(name))).call.render()
         except RequestError:
             continue  # the test above says whether it may
         assert common(before, after) >= len(before) - _ENDING, name

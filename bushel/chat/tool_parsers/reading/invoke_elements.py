@@ -68,10 +68,10 @@ class InvokeSection(Pairs):
     def attributes(self) -> Generator[None, None, dict[str, str]]:
         """Of the element whose beginning was read, to its end; a name is among them."""
         inside, _ = yield from self.until(">")
-        found = {key: a or b or c for key, a, b, c in _ATTRIBUTE.findall(inside)}
-        if not found.get("name"):
+        attributes = {key: a or b or c for key, a, b, c in _ATTRIBUTE.findall(inside)}
+        if not attributes.get("name"):
             raise NoCall
-        return found
+        return attributes
 
 
 def invoke_section(tags: InvokeTags) -> Callable[[str, Offered, int], CallSection]:

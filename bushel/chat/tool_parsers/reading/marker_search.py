@@ -45,21 +45,21 @@ class MarkerWatch:
         """
         if self._firsts is None:
             return len(text), ""
-        found = self._pattern.search(text)
-        at = found.start() if found else len(text)
+        match = self._pattern.search(text)
+        at = match.start() if match else len(text)
         if not ended and self._firsts.search(text, max(0, len(text) - self._reach)):
             # One that is not complete yet counts too, if it began before or is longer.
             pending = len(text) - held(text, self.markers)
             if pending < len(text) and pending <= at:
                 return pending, ""
-        return at, found.group() if found else ""
+        return at, match.group() if match else ""
 
     def here(self, text: str, *, ended: bool) -> str | None:
         """The marker that the text begins with; "": none; None: it may become one."""
-        found = self._pattern.match(text) if self.markers else None
-        if not ended and self._longer(text, found.group() if found else ""):
+        match = self._pattern.match(text) if self.markers else None
+        if not ended and self._longer(text, match.group() if match else ""):
             return None
-        return found.group() if found else ""
+        return match.group() if match else ""
 
     def _longer(self, text: str, marker: str) -> bool:
         """Whether the text may become a marker that is longer than the one it begins with."""

@@ -153,10 +153,10 @@ class Parser(CallSection):
 
     def meet(self, *markers: str) -> Generator[None, None, str]:
         """The marker that comes next, behind white space."""
-        found = yield from self.maybe(*markers)
-        if not found:
+        marker = yield from self.maybe(*markers)
+        if not marker:
             raise NoCall
-        return found
+        return marker
 
     def peek(self) -> Generator[None, None, str]:
         """The next character that is not white space, which is read."""
