@@ -27,8 +27,8 @@ from bushel.core import Borders, Media, Prepared, RequestError
 from bushel.models import Preparer
 from bushel.text.tokenizer import Tokenizer
 
-# What is said in the renderings: nothing that a template could take for anything else.
-_SAID = ("7f3a", "Q9c1")
+# What texts in the renderings say: nothing that a template could take for anything else.
+_WORDS = ("7f3a", "Q9c1")
 _CALL = "a1b2c3d4e"  # of nine letters and digits, as some templates demand
 _THOUGHTS = "reasoning_content"
 # Nearer borders are one: each is a cut of its own, and the planner would merge them.
@@ -78,12 +78,12 @@ class TemplateCall:
             return None
         rest = self.turns[lead].get("content") if lead < len(self.turns) else None
         first = rest.lstrip()[:1] if isinstance(rest, str) else ""
-        question = next(it for it in _SAID if it[0] != first)
+        question = next(it for it in _WORDS if it[0] != first)
         return self._other([*self.turns[:lead], {"role": "user", "content": question}])
 
     def next_question(self) -> str | None:
-        question = {"role": "user", "content": _SAID[1]}
-        return self._other([*self.turns, self._reply(_SAID[0]), question])
+        question = {"role": "user", "content": _WORDS[1]}
+        return self._other([*self.turns, self._reply(_WORDS[0]), question])
 
     def next_round(self) -> str | None:
         """None also where the model has no tools to call."""
@@ -92,9 +92,9 @@ class TemplateCall:
         call = {
             "id": _CALL,
             "type": "function",
-            "function": {"name": self._tool, "arguments": Arguments({"a": _SAID[0]}, None)},
+            "function": {"name": self._tool, "arguments": Arguments({"a": _WORDS[0]}, None)},
         }
-        result = {"role": "tool", "tool_call_id": _CALL, "name": self._tool, "content": _SAID[1]}
+        result = {"role": "tool", "tool_call_id": _CALL, "name": self._tool, "content": _WORDS[1]}
         return self._other([*self.turns, {**self._reply(""), "tool_calls": [call]}, result])
 
     def unanswered(self) -> str | None:
@@ -103,7 +103,7 @@ class TemplateCall:
     def _reply(self, text: str) -> Turn:
         """With thoughts, if the client has sent those of earlier replies."""
         thinks = any(turn.get(_THOUGHTS) for turn in self.turns)
-        thoughts = {_THOUGHTS: _SAID[1]} if thinks else {}
+        thoughts = {_THOUGHTS: _WORDS[1]} if thinks else {}
         return {"role": "assistant", "content": text, **thoughts}
 
     @property
@@ -112,7 +112,7 @@ class TemplateCall:
             function = tool.get("function", tool) if isinstance(tool, Mapping) else {}
             if isinstance(function, Mapping) and isinstance(function.get("name"), str):
                 return str(function["name"])
-        return _SAID[0]
+        return _WORDS[0]
 
     def _other(self, turns: Sequence[Turn], **options: Any) -> str | None:
         kwargs = {**self.options, **options}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bushel.chat.reply.thinking_formats import THINKING_FORMATS
 from bushel.chat.tool_parsers.generic import GENERIC
 from bushel.chat.tool_parsers.registry import FORMATS
 from bushel.core import BushelError, ReplyFormat
 from bushel.core.options import ChatOptions
-from bushel.models import Preparer
+
+if TYPE_CHECKING:
+    from bushel.models import Preparer
 
 _NONE = "none"
 

@@ -1,6 +1,6 @@
 """One choice's text, to deltas.
 
-    talking ──opening──> thinking ──ending──> talking ──start──> section ──done──> talking …
+    text ──opening──> thoughts ──ending──> text ──start──> section ──done──> text …
 
 White space beside markup is layout: one newline behind an opening and before an ending, all of it
 between thoughts and text, and what stands between text and a call or between calls. Everything
@@ -86,16 +86,16 @@ class Reader:
     def _step(self) -> bool:
         """Reads some of what is left; False if that takes more text."""
         if self._section:
-            return self._read(self._section)
+            return self._read_section(self._section)
         if self._draft:
-            return self._weigh(self._draft)
+            return self._read_draft(self._draft)
         if self._thinking:
-            return self._ponder()
-        return self._begin() if self._quiet else self._talk()
+            return self._read_thoughts()
+        return self._read_start() if self._quiet else self._read_text()
 
-    # -- talking --
+    # -- text --
 
-    def _begin(self) -> bool:
+    def _read_start(self) -> bool:
         """Where nothing was said: white space, and then a marker or text."""
         words = self._left.lstrip()
         if not self._fresh:
@@ -107,15 +107,15 @@ class Reader:
         self._quiet = self._quiet and marker != ""
         return marker is not None
 
-    def _talk(self) -> bool:
+    def _read_text(self) -> bool:
         at, marker = self._markers.later.find(self._left, ended=self._ended)
-        self._say(self._left[:at])
+        self._put_text(self._left[:at])
         self._left = self._left[at:]
         if marker:
             self._enter(marker)
         return bool(marker)
 
-    def _say(self, text: str) -> None:
+    def _put_text(self, text: str) -> None:
         text = text.lstrip() if self._fresh else text
         if not text:
             return
@@ -141,7 +141,7 @@ class Reader:
 
     # -- calls --
 
-    def _read(self, section: CallSection) -> bool:
+    def _read_section(self, section: CallSection) -> bool:
         text, self._left = self._left, ""
         deltas = section.feed(text) if text else []
         if self._ended and not section.done:
@@ -154,14 +154,14 @@ class Reader:
                 return True
             self._tried = None if deltas else self._tried
         for delta in deltas:
-            self._pass(delta)
+            self._put_delta_of_call(delta)
         if section.done or self._ended:
             self._section, self._left = None, section.rest
         return True
 
-    def _pass(self, delta: Delta) -> None:
+    def _put_delta_of_call(self, delta: Delta) -> None:
         if isinstance(delta, TextDelta):
-            self._say(delta.text)
+            self._put_text(delta.text)
             return
         if isinstance(delta, CallBegin):
             self._space, self._fresh, self._quiet = "", False, True
@@ -174,19 +174,19 @@ class Reader:
             self._complete += isinstance(delta, CallEnd) and delta.complete
         return deltas
 
-    # -- thinking --
+    # -- thoughts --
 
-    def _ponder(self) -> bool:
+    def _read_thoughts(self) -> bool:
         at, marker = self._markers.inside.find(self._left, ended=self._ended)
-        self._think(self._left[:at])
+        self._put_thoughts(self._left[:at])
         self._left = self._left[at:]
         if not marker:
             return False
         if marker in self._markers.ends:
             self._left = self._left[len(marker) :]
-            self._conclude()
+            self._end_thoughts()
         elif marker in self._markers.certain:
-            self._conclude()
+            self._end_thoughts()
             self._enter(marker)
         else:
             self._left = self._left[len(marker) :]
@@ -194,10 +194,10 @@ class Reader:
             if format and not self._ended:
                 self._draft = DraftCall(format, marker, self._offered, self.calls)
             elif format:
-                self._think(marker)
+                self._put_thoughts(marker)
         return True
 
-    def _think(self, text: str) -> None:
+    def _put_thoughts(self, text: str) -> None:
         if not text:
             return
         text = text[1:] if self._newline and text[0] == "\n" else text
@@ -206,22 +206,22 @@ class Reader:
         self._pause = "\n" if text.endswith("\n") else ""
         self._put(ThoughtDelta(text[: len(text) - len(self._pause)]))
 
-    def _conclude(self) -> None:
+    def _end_thoughts(self) -> None:
         self._thinking, self._pause = False, ""
         self._quiet = self._fresh = True
 
-    def _weigh(self, draft: DraftCall) -> bool:
+    def _read_draft(self, draft: DraftCall) -> bool:
         text, self._left = self._left, ""
         meant = draft.feed(text) and (not self._ended or draft.finish())
         if meant and not self._ended:
             return True
         self._draft = None
         if meant:
-            self._conclude()
+            self._end_thoughts()
             for delta in draft.deltas:
-                self._pass(delta)
+                self._put_delta_of_call(delta)
         else:
-            self._think(draft.marker)
+            self._put_thoughts(draft.marker)
             self._left = draft.raw
         return True
 

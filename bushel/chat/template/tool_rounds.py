@@ -61,7 +61,7 @@ def _ordered(turns: Sequence[Turn]) -> list[Turn]:
         while turn.get("tool_calls") and at < len(turns) and turns[at]["role"] in _ROUND:
             behind.append(turns[at])
             at += 1
-        ordered += sorted(behind, key=lambda it: _place(it, len(turn["tool_calls"])))
+        ordered += sorted(behind, key=lambda result: _place(result, len(turn["tool_calls"])))
     return ordered
 
 
