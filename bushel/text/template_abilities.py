@@ -33,8 +33,8 @@ class Switch:
     """An option that turns thinking on and off, and the values that do."""
 
     name: str
-    on: Any
-    off: Any
+    on: bool | str
+    off: bool | str
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,9 @@ _IDS: Mapping[IdForm, tuple[str, str]] = {
 _ARGUMENTS: tuple[ArgumentsForm, ...] = ("object", "text")
 _ID_FORMS: tuple[IdForm, ...] = ("any", "nine", "indexed")
 _SWITCHES = (
-    *((name, True, False) for name in ("enable_thinking", "thinking", "reasoning")),
-    ("thinking_mode", "enabled", "disabled"),
-    ("reasoning_mode", "think", "no_think"),
+    *(Switch(name, on=True, off=False) for name in ("enable_thinking", "thinking", "reasoning")),
+    Switch("thinking_mode", on="enabled", off="disabled"),
+    Switch("reasoning_mode", on="think", off="no_think"),
 )
 _EFFORTS = ("reasoning_effort", "thinking_effort", "reasoning_strength")
 _BUDGETS = ("thinking_budget", "thinking_token_budget")
@@ -327,13 +327,11 @@ class TemplateProbe:
 
     def _find_switches(self) -> None:
         options = self.tokenizer.options
-        for name, on, off in _SWITCHES:
-            if name in options:
-                yes, no = (self.render(self.user(), **{name: it}) for it in (on, off))
-                if yes and no and yes != no:
-                    self.found = replace(self.found, switch=Switch(name, on, off))
-                    self.options = {name: on}
-                    break
+        for switch in _SWITCHES:
+            if switch.name in options and self._turns(switch):
+                self.found = replace(self.found, switch=switch)
+                self.options = {switch.name: switch.on}
+                break
         for name in _EFFORTS:
             if name in options and (effort := self._effort(name)):
                 self.found = replace(self.found, effort=effort)
@@ -341,12 +339,17 @@ class TemplateProbe:
         budget = next((name for name in _BUDGETS if name in options), "")
         self.found = replace(self.found, budget=budget)
 
+    def _turns(self, switch: Switch) -> bool:
+        """Whether it makes a difference."""
+        on, off = (self.render(self.user(), **{switch.name: it}) for it in (switch.on, switch.off))
+        return bool(on and off) and on != off
+
     def _effort(self, name: str) -> Effort | None:
         odd = self.render(self.user(), **{name: _OTHER})
         if _OTHER in odd:  # whatever it is told is repeated; these are what models know
             return Effort(name, frozenset(("low", "medium", "high")), strict=True)
-        words = {it: self.render(self.user(), **{name: it}) for it in (*OFF, *LADDER)}
-        values = frozenset(it for it, text in words.items() if text and text != odd)
+        texts = {word: self.render(self.user(), **{name: word}) for word in (*OFF, *LADDER)}
+        values = frozenset(word for word, text in texts.items() if text and text != odd)
         return Effort(name, values, strict=not odd) if values else None
 
     def _find_thoughts(self) -> None:
@@ -422,7 +425,8 @@ def thinks_by_itself(tokenizer: Tokenizer, switch: Switch | None) -> bool:
     if switch is None:
         return True
     turns = [{"role": "user", "content": _ASKED}]
+    off: dict[str, Any] = {switch.name: switch.off}
     try:
-        return tokenizer.render(turns) != tokenizer.render(turns, **{switch.name: switch.off})
+        return tokenizer.render(turns) != tokenizer.render(turns, **off)
     except RequestError:  # it will be said when the template is used
         return True

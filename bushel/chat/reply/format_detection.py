@@ -79,7 +79,7 @@ def _is_whole(name: str) -> bool:
 
 def _thinking_format(template: str, model_type: str) -> str:
     formats = THINKING_FORMATS.values()
-    shown = (it.name for it in formats if any(sign in template for sign in it.signs))
+    shown = (it.name for it in formats if it.matches(template))
     typical = (it.name for it in formats if model_type in it.model_types)
     return next(shown, "") or next(typical, "")
 

@@ -30,8 +30,8 @@ class ThinkingFormat:
     # For models that come without a template.
     model_types: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "signs", self.signs or (self.opening,))
+    def matches(self, template: str) -> bool:
+        return any(sign in template for sign in self.signs or (self.opening,))
 
     @property
     def begins(self) -> tuple[str, ...]:
