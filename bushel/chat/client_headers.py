@@ -31,18 +31,19 @@ def without_headers(turns: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     lead = len(list(takewhile(lambda turn: turn.get("role") in _LEADING, turns)))
     kept = [_stripped(turn) for turn in turns[:lead]]
-    said = [now for now, turn in zip(kept, turns, strict=False) if now is turn or now["content"]]
-    return [*said, *turns[lead:]] or list(turns)
+    pairs = zip(kept, turns, strict=False)
+    leading = [left for left, turn in pairs if left is turn or left["content"]]
+    return [*leading, *turns[lead:]] or list(turns)
 
 
 def _stripped(turn: dict[str, Any]) -> dict[str, Any]:
     content = turn.get("content")
     parts = content if isinstance(content, list) else [{"text": content}]
     text = parts[0].get("text") if parts else None
-    found = _LINES.match(text) if isinstance(text, str) else None
-    if found is None:
+    headers = _LINES.match(text) if isinstance(text, str) else None
+    if headers is None:
         return turn
-    rest = found.string[found.end() :]
+    rest = headers.string[headers.end() :]
     if isinstance(content, str):
         return {**turn, "content": rest}
     return {**turn, "content": [{**parts[0], "text": rest}, *parts[1:]] if rest else parts[1:]}

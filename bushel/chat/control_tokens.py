@@ -21,27 +21,28 @@ _MARKS = (*range(0xF0000, 0xFFFFE), *range(0x100000, 0x10FFFE))
 class ControlTokens:
     """Marks control strings in what one request says. `mark` is empty if it says none."""
 
-    def __init__(self, said: Any, controls: Iterable[str]):
-        texts = list(_texts(said))
-        found = sorted({it for it in controls if any(it in text for text in texts)}, key=len)
+    def __init__(self, content: Any, controls: Iterable[str]):
+        texts = list(_texts(content))
+        present = {control for control in controls if any(control in text for text in texts)}
         self.mark = ""
-        if found:
+        if present:
             everything = set().union(*texts)
             self.mark = next((chr(it) for it in _MARKS if chr(it) not in everything), "")
             if not self.mark:
                 raise RequestError("The texts use every private character there is.")
-            self._pattern = re.compile("|".join(re.escape(it) for it in reversed(found)))
+            longest_first = sorted(present, key=len, reverse=True)
+            self._pattern = re.compile("|".join(map(re.escape, longest_first)))
 
     def apply(self, value: Any) -> Any:
         """A text with every control string marked; so too inside lists and objects."""
         if not self.mark:
             return value
         if isinstance(value, str):
-            return self._pattern.sub(lambda found: found[0][0] + self.mark + found[0][1:], value)
+            return self._pattern.sub(lambda match: match[0][0] + self.mark + match[0][1:], value)
         if isinstance(value, Mapping):
-            return {self.apply(key): self.apply(it) for key, it in value.items()}
+            return {self.apply(key): self.apply(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self.apply(it) for it in value]
+            return [self.apply(item) for item in value]
         return value
 
 
@@ -49,9 +50,9 @@ def _texts(value: Any) -> Iterable[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for key, it in value.items():
+        for key, item in value.items():
             yield from _texts(key)
-            yield from _texts(it)
+            yield from _texts(item)
     elif isinstance(value, list | tuple):
-        for it in value:
-            yield from _texts(it)
+        for item in value:
+            yield from _texts(item)

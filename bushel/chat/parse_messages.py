@@ -50,8 +50,8 @@ class Arguments(dict[str, Any]):
 class Numbers:
     """Numbers with more digits than a float has: integers stand for them while templates run."""
 
-    def __init__(self, said: Any):
-        self._said = said
+    def __init__(self, content: Any):
+        self._content = content
         self._texts: dict[str, str] = {}
 
     def read(self, text: str) -> float | int:
@@ -59,8 +59,8 @@ class Numbers:
         if Decimal(text) == Decimal(repr(number)):
             return number
         stand_in = 87310964528917 * 10**20 + len(self._texts)
-        said = json.dumps(self._said, default=str)
-        while str(stand_in) in said:
+        written = json.dumps(self._content, default=str)
+        while str(stand_in) in written:
             stand_in += 10**10
         self._texts[str(stand_in)] = text
         return stand_in
@@ -71,8 +71,8 @@ class Numbers:
         return rendered
 
 
-def wrong(where: str, told: str, code: str = "invalid_request_error") -> RequestError:
-    return RequestError(f"{where} {told}", code=code, param="messages")
+def wrong(where: str, why: str, code: str = "invalid_request_error") -> RequestError:
+    return RequestError(f"{where} {why}", code=code, param="messages")
 
 
 class ParsedMessages:
@@ -161,10 +161,10 @@ class ParsedMessages:
         if not isinstance(given, str):
             raise wrong(where, "must be an object, or the text of one.")
         try:
-            found = json.loads(given, parse_float=self.numbers.read, parse_constant=_refuse)
+            value = json.loads(given, parse_float=self.numbers.read, parse_constant=_refuse)
         except (ValueError, RecursionError):  # models write such things, and clients repeat them
             return given
-        return Arguments(found, given) if isinstance(found, dict) else given
+        return Arguments(value, given) if isinstance(value, dict) else given
 
 
 def _refuse(name: str) -> float:

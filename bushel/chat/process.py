@@ -15,10 +15,9 @@ import signal
 import sys
 from pathlib import Path
 
-from bushel.chat.format_detection import reply_format_of
 from bushel.chat.prompt import PLAIN, prepare
 from bushel.chat.prompt_length import require_countable
-from bushel.chat.template.template_probe import abilities_of
+from bushel.chat.reply.format_detection import reply_format_of
 from bushel.core import BushelError, Prepared
 from bushel.core.child_link import Link
 from bushel.core.options import ChatOptions, ModelInfo
@@ -40,7 +39,7 @@ from bushel.core.wire import (
 )
 from bushel.models.load import open_host
 from bushel.models.preparer import Preparer
-from bushel.text.grammar_compiler import prove, vocabulary, warm
+from bushel.text.grammar_compiler import prove
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +66,7 @@ def answer(
         if isinstance(message, Decode):
             return DecodedText(message.id, host.tokenizer.decode(message.ids)), []
         if isinstance(message, Check):
-            prove(vocabulary(host.tokenizer, host.vocab), message.grammar)
+            prove(host.profile.grammar_tokens, message.grammar)
             return DecodedText(message.id, ""), []
         if isinstance(message, Encode):
             require_countable(host, message.text, "prompt")
@@ -78,8 +77,8 @@ def answer(
             host, message.request, opened.rules, chat_options=opened.chat_options
         )
         tensors, tail = pack(made.tensors)
-        found = made.media, made.borders, made.constraint, made.opened
-        return Made(message.id, made.ids, tensors, *found), tail
+        rest = made.media, made.borders, made.constraint, made.opened
+        return Made(message.id, made.ids, tensors, *rest), tail
     except MemoryError:
         return Refused(message.id, TOO_MUCH, "preparation_failed"), []
     except Exception as error:  # templates, tokenizers and processors raise anything
@@ -109,8 +108,8 @@ def main(descriptor: int) -> int:
     try:
         host = open_host(first.model, trust_remote_code=first.trust_remote_code)
         model_info = model_info_of(host, first.chat_options)
-        abilities_of(host.tokenizer)  # before the first request waits for it
-        warm(host.tokenizer, host.vocab)
+        _ = host.profile.abilities  # before the first request waits for it
+        host.profile.warm_grammars()
     except BushelError as error:
         link.send(Failed(str(error)))
         return 2

@@ -1,6 +1,7 @@
 """From what a caller sends (ids, a string, or a conversation) to a `Prepared` prompt.
 
-    messages ─ turns.py ─> one form ─ normal.py ─> the template's ─ guard.py ─> rendered ─> ids
+    messages ─ parse_messages ─> one form ─ normalise ─> the template's ─ control_tokens ─> rendered
+    ─ Preparer ─> ids
 
 Templates and processors see one form of content: parts of type text, image and video, in
 order, with the pictures beside the text.
@@ -10,21 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from bushel.chat.client_headers import without_headers
 from bushel.chat.control_tokens import ControlTokens
-from bushel.chat.format_detection import reply_format_of
 from bushel.chat.media.decode import OWN, Intake
 from bushel.chat.parse_messages import ParsedMessages
 from bushel.chat.prompt_length import require_room
-from bushel.chat.reply.pick_format import opened
+from bushel.chat.reply.format_detection import reply_format_of
+from bushel.chat.reply.thinking_formats import ends_inside_thoughts
+from bushel.chat.reply_constraint import constraint_of
 from bushel.chat.reuse_borders import TemplateCall, find_borders
-from bushel.chat.structured_output import constraint_of
-from bushel.chat.template.inline_calls import inlined, with_writer, writer_of
+from bushel.chat.template.inline_calls import inline_calls_of, inlined, with_inline_calls
 from bushel.chat.template.normalise import normalise, pictures_of, require_places, tools_for
-from bushel.chat.template.template_probe import abilities_of
 from bushel.core import ContextLengthError, Prepared, ReplyFormat, RequestError
+from bushel.core.conversation import Thinking
 from bushel.core.options import ChatOptions
 from bushel.core.params import MAX_SALT
 from bushel.core.wire import MediaRules
@@ -100,17 +101,17 @@ def _from_text(host: Preparer, request: Mapping[str, Any]) -> Prepared:
 def _from_messages(
     host: Preparer, request: Mapping[str, Any], rules: MediaRules, chat_options: ChatOptions
 ) -> Prepared:
-    said = read(host, request, rules, chat_options)
-    if said.media and not host.sees:
-        host.prepare("", said.media)  # which says so
-    text = said.talk.render()
-    require_room(host, text.replace(said.mark, "") if said.mark else text, "messages")
-    prepared = host.prepare(text, said.media, said.mark)
+    prompt = read(host, request, rules, chat_options)
+    if prompt.media and not host.sees:
+        host.prepare("", prompt.media)  # which says so
+    text = prompt.call.render()
+    require_room(host, text.replace(prompt.mark, "") if prompt.mark else text, "messages")
+    prepared = host.prepare(text, prompt.media, prompt.mark)
     reply_format = reply_format_of(host, chat_options)
-    thinks = opened(reply_format, text)
+    thinks = ends_inside_thoughts(reply_format, text)
     return replace(
         prepared,
-        borders=find_borders(host, said.talk, text, prepared, said.mark),
+        borders=find_borders(host, prompt.call, text, prepared, prompt.mark),
         opened=thinks,
         constraint=constraint_of(reply_format, request, opened=thinks, host=host),
     )
@@ -120,7 +121,7 @@ def _from_messages(
 class RenderablePrompt:
     """A conversation that is ready to be rendered."""
 
-    talk: TemplateCall
+    call: TemplateCall
     media: list[Any]  # in the order of their places
     mark: str  # inside control strings that clients wrote
 
@@ -131,40 +132,40 @@ def read(
     rules: MediaRules = OWN,
     chat_options: ChatOptions = PLAIN,
 ) -> RenderablePrompt:
-    can = abilities_of(host.tokenizer)
+    can = host.profile.abilities
     options = _options(host, request)  # before any media is fetched
     tools = _tools(request.get("tools"))
     media = Intake(rules)
-    reading = ParsedMessages(request["messages"], tools, media)
-    write = writer_of(host.tokenizer, can)
-    can = can if write is None else with_writer(can, write)
+    parsed = ParsedMessages(request["messages"], tools, media)
+    inline = inline_calls_of(host.tokenizer.controls, can)
+    can = can if inline is None else with_inline_calls(can, inline)
     try:
-        require_places(reading.turns, tools, can)
+        require_places(parsed.turns, tools, can)
     except RequestError as error:
-        raise _with_complaint(error, host, reading.turns, tools) from None
-    turns = reading.turns if chat_options.keep_headers else without_headers(reading.turns)
+        raise _with_complaint(error, host, parsed.turns, tools) from None
+    turns = parsed.turns if chat_options.keep_headers else without_headers(parsed.turns)
     called = any(turn.get("tool_calls") or turn["role"] == "tool" for turn in turns)
-    told = tools_for(tools, reading.referred, can, called=called)
+    told_tools = tools_for(tools, parsed.referred, can, called=called)
 
     def normal(turns: Sequence[Any]) -> list[Any]:
-        return normalise(turns, can, hoist=chat_options.hoist, tools=bool(told))
+        return normalise(turns, can, hoist=chat_options.hoist, tools=bool(told_tools))
 
     written = normal(turns)
-    guard = ControlTokens((written, told, options), host.tokenizer.controls)
+    controls = ControlTokens((written, told_tools, options), host.tokenizer.controls)
 
     def final(turns: Sequence[Any]) -> list[Any]:
-        marked: list[Any] = guard.apply(normal(turns))
-        return marked if write is None else inlined(marked, write)
+        marked: list[Any] = controls.apply(normal(turns))
+        return marked if inline is None else inlined(marked, inline)
 
-    talk = TemplateCall(
+    call = TemplateCall(
         host.tokenizer,
         turns,
-        guard.apply(told),
-        guard.apply(options),
+        controls.apply(told_tools),
+        controls.apply(options),
         write=final,
-        read=reading.numbers.restored,
+        read=parsed.numbers.restored,
     )
-    return RenderablePrompt(talk, [media.items[at] for at in pictures_of(written)], guard.mark)
+    return RenderablePrompt(call, [media.items[at] for at in pictures_of(written)], controls.mark)
 
 
 def _with_complaint(
@@ -178,10 +179,10 @@ def _with_complaint(
     return error
 
 
-def _asked(thinking: Any) -> Mapping[str, Any]:
+def _asked(thinking: Any) -> Thinking:
     if thinking is not None and not isinstance(thinking, Mapping):
         raise RequestError("thinking must be an object.", param="thinking")
-    return thinking or {}
+    return cast(Thinking, thinking or {})
 
 
 def _tools(given: Any) -> list[Any]:
@@ -213,8 +214,8 @@ def _options(host: Preparer, request: Mapping[str, Any]) -> dict[str, Any]:
     given = request.get("chat_template_kwargs") or {}
     if not isinstance(given, Mapping):
         raise RequestError("chat_template_kwargs must be an object.", param="chat_template_kwargs")
-    can = abilities_of(host.tokenizer)
-    options = can.thinking(_asked(request.get("thinking")))
+    can = host.profile.abilities
+    options = can.thinking_options(_asked(request.get("thinking")))
     for name, value in given.items():
         named = f"chat_template_kwargs: {name!r:.60}"
         if name in _SWITCHES:
@@ -222,7 +223,7 @@ def _options(host: Preparer, request: Mapping[str, Any]) -> dict[str, Any]:
                 raise RequestError(f"{named} must be true or false.", param="chat_template_kwargs")
         elif name not in host.tokenizer.options:
             if name in _THINKING and (can.switch is not None or not value):
-                options |= can.thinking({"enabled": bool(value)})
+                options |= can.thinking_options({"enabled": bool(value)})
                 continue
             raise RequestError(
                 f"{named} is not an option of this model's chat template.",

@@ -27,8 +27,8 @@ from bushel.core import Borders, Media, Prepared, RequestError
 from bushel.models import Preparer
 from bushel.text.tokenizer import Tokenizer
 
-# What is said in the renderings: nothing that a template could take for anything else.
-_SAID = ("7f3a", "Q9c1")
+# What texts in the renderings say: nothing that a template could take for anything else.
+_WORDS = ("7f3a", "Q9c1")
 _CALL = "a1b2c3d4e"  # of nine letters and digits, as some templates demand
 _THOUGHTS = "reasoning_content"
 # Nearer borders are one: each is a cut of its own, and the planner would merge them.
@@ -78,12 +78,12 @@ class TemplateCall:
             return None
         rest = self.turns[lead].get("content") if lead < len(self.turns) else None
         first = rest.lstrip()[:1] if isinstance(rest, str) else ""
-        said = next(it for it in _SAID if it[0] != first)
-        return self._other([*self.turns[:lead], {"role": "user", "content": said}])
+        question = next(it for it in _WORDS if it[0] != first)
+        return self._other([*self.turns[:lead], {"role": "user", "content": question}])
 
     def next_question(self) -> str | None:
-        question = {"role": "user", "content": _SAID[1]}
-        return self._other([*self.turns, self._reply(_SAID[0]), question])
+        question = {"role": "user", "content": _WORDS[1]}
+        return self._other([*self.turns, self._reply(_WORDS[0]), question])
 
     def next_round(self) -> str | None:
         """None also where the model has no tools to call."""
@@ -92,19 +92,19 @@ class TemplateCall:
         call = {
             "id": _CALL,
             "type": "function",
-            "function": {"name": self._tool, "arguments": Arguments({"a": _SAID[0]}, None)},
+            "function": {"name": self._tool, "arguments": Arguments({"a": _WORDS[0]}, None)},
         }
-        result = {"role": "tool", "tool_call_id": _CALL, "name": self._tool, "content": _SAID[1]}
+        result = {"role": "tool", "tool_call_id": _CALL, "name": self._tool, "content": _WORDS[1]}
         return self._other([*self.turns, {**self._reply(""), "tool_calls": [call]}, result])
 
     def unanswered(self) -> str | None:
         return self._other(self.turns, add_generation_prompt=False)
 
-    def _reply(self, said: str) -> Turn:
+    def _reply(self, text: str) -> Turn:
         """With thoughts, if the client has sent those of earlier replies."""
         thinks = any(turn.get(_THOUGHTS) for turn in self.turns)
-        thoughts = {_THOUGHTS: _SAID[1]} if thinks else {}
-        return {"role": "assistant", "content": said, **thoughts}
+        thoughts = {_THOUGHTS: _WORDS[1]} if thinks else {}
+        return {"role": "assistant", "content": text, **thoughts}
 
     @property
     def _tool(self) -> str:
@@ -112,13 +112,13 @@ class TemplateCall:
             function = tool.get("function", tool) if isinstance(tool, Mapping) else {}
             if isinstance(function, Mapping) and isinstance(function.get("name"), str):
                 return str(function["name"])
-        return _SAID[0]
+        return _WORDS[0]
 
     def _other(self, turns: Sequence[Turn], **options: Any) -> str | None:
-        said = {**self.options, **options}
-        said.pop("continue_final_message", None)
+        kwargs = {**self.options, **options}
+        kwargs.pop("continue_final_message", None)
         try:
-            return self._rendered(turns, said)
+            return self._rendered(turns, kwargs)
         except RequestError:  # a template need not take what we make up
             return None
 
@@ -168,10 +168,10 @@ class BorderFinder:
         while True:
             low = max(0, same - back)
             near = list(self._host.tokenizer.split.finditer(self._text, low, same))
-            for found in reversed(near):
-                if (places := self._places(found[0])) is not None:
-                    before = self._text.count(found[0], 0, found.start())
-                    return found.start(), int(places[before]), found[0]
+            for token in reversed(near):
+                if (places := self._places(token[0])) is not None:
+                    before = self._text.count(token[0], 0, token.start())
+                    return token.start(), int(places[before]), token[0]
             if low == 0:
                 return 0, 0, ""
             back *= 8
@@ -208,22 +208,22 @@ def agreeing(one: str, two: str) -> int:
 
 
 def find_borders(
-    host: Preparer, talk: TemplateCall, text: str, prompt: Prepared, mark: str
+    host: Preparer, call: TemplateCall, text: str, prompt: Prepared, mark: str
 ) -> Borders:
-    """`text` is the rendered talk, of which `prompt` was made. Never raises for its templates."""
-    ruler = BorderFinder(host, text, prompt.ids, mark)
+    """text: what the call rendered, of which `prompt` was made. Never raises for its templates."""
+    finder = BorderFinder(host, text, prompt.ids, mark)
 
     def border(tokens: int) -> int:
         return _outside(tokens, prompt.media) if tokens < len(prompt.ids) else 0
 
-    opening = ruler.kept(talk.other_user())
+    opening = finder.kept(call.other_user())
     system = border(opening.tokens) if opening else 0
-    if not talk.is_open:
+    if not call.is_open:
         return Borders(system)
-    nexts = [ruler.kept(talk.next_round()), ruler.kept(talk.next_question())]
+    nexts = [finder.kept(call.next_round()), finder.kept(call.next_question())]
     kept = [it for it in nexts if it is not None]
     if not kept:
-        rest = ruler.kept(talk.unanswered())
+        rest = finder.kept(call.unanswered())
         return Borders(system, history=border(rest.tokens) if rest else 0, reply=False)
     furthest = max(it.tokens for it in kept)
     near = [it.tokens for it in kept if furthest - it.tokens < _NEAR]

@@ -17,6 +17,7 @@ from bushel.core import GenerationDefaults, Prepared, RequestError, public_messa
 from bushel.core.checkpoint import Checkpoint
 from bushel.models.vision.image_spans import placeholders, spans_of, to_host
 from bushel.models.vision.placeholders import Shape, place, settings_of
+from bushel.text.profile import TokenizerProfile
 from bushel.text.tokenizer import BREAK, Tokenizer
 
 _SHAPES = 256  # of images and videos, whose number of tokens is remembered
@@ -35,6 +36,7 @@ class Preparer:
         self.defaults = GenerationDefaults.from_config(checkpoint.generation)
         self.context = checkpoint.context  # longest prompt + reply, if the config tells
         self.vocab = vocab
+        self.profile = TokenizerProfile(tokenizer, vocab)
 
     def prepare(self, text: str, media: Sequence[Any], mark: str = "") -> Prepared:
         """Rendered text and decoded images, to ids and host tensors.

@@ -1,1 +1,1 @@
-"""Text on the host: tokenizers, detokenizing, grammars, vocabularies. Nothing here imports MLX."""
+"""Text on the host: tokenizers and their chat templates, detokenizing, grammars. No MLX here."""

@@ -82,9 +82,9 @@ class StopMatcher:
         self._held += text
         places = [(self._held.find(stop), stop) for stop in self._stops]
         # The first one to be complete, so that it does not matter in what pieces text comes.
-        found = [(at + len(stop), at, stop) for at, stop in places if at >= 0]
-        if found:
-            _, at, self.met = min(found)
+        complete = [(at + len(stop), at, stop) for at, stop in places if at >= 0]
+        if complete:
+            _, at, self.met = min(complete)
             shown, self._held = self._held[:at], ""
             return shown, True
         keep = self._possible_beginning()

@@ -69,7 +69,7 @@ class Tokenizer:
         if self._fast is None:  # nobody can tell it what is text: break the string for good
             return self.encode(text.replace(mark, BREAK), add_special_tokens=add_special_tokens)
         ids = self.encode("", add_special_tokens=True) if add_special_tokens else []
-        edges = [0, *(edge for found in self.split.finditer(text) for edge in found.span())]
+        edges = [0, *(edge for control in self.split.finditer(text) for edge in control.span())]
         done = 0
         for low, high in zip(edges[::2], [*edges[1::2], len(text)], strict=True):
             if text.find(mark, low, high) >= 0:
@@ -138,15 +138,19 @@ class Tokenizer:
     @property
     def template(self) -> str:
         """What the chat template says: of several, that for conversations with tools."""
-        found = self._templates
-        return str(found.get("tool_use") or found.get("default") or next(iter(found.values()), ""))
+        templates = self._templates
+        return str(
+            templates.get("tool_use")
+            or templates.get("default")
+            or next(iter(templates.values()), "")
+        )
 
     @property
     def _templates(self) -> Mapping[str, Any]:
         """By their names."""
         written = getattr(getattr(self._render, "__self__", self.hf), "chat_template", None)
-        found = written if isinstance(written, Mapping) else {"default": written}
-        return {name: it for name, it in found.items() if it}
+        templates = written if isinstance(written, Mapping) else {"default": written}
+        return {name: template for name, template in templates.items() if template}
 
     def _find_options(self) -> frozenset[str]:
         """Names that the template reads and that a request may give it (B15)."""

@@ -29,8 +29,8 @@ class Vocabulary:
             described = json.loads(model_info.tokenizer)
             self._byte_level = "ByteLevel" in json.dumps(described.get("decoder"))
             added = described.get("added_tokens", ())
-            self._added = {it["id"]: it["content"] for it in added}
-            self._special = frozenset(it["id"] for it in added if it["special"])
+            self._added = {token["id"]: token["content"] for token in added}
+            self._special = frozenset(token["id"] for token in added if token["special"])
         else:
             from transformers import AutoTokenizer
 
@@ -60,8 +60,8 @@ class Vocabulary:
             piece = self._slow.convert_ids_to_tokens(token) or ""
         else:
             piece = self._fast.id_to_token(token) or ""
-        if found := _BYTE.fullmatch(piece):
-            return bytes.fromhex(found[1])
+        if byte := _BYTE.fullmatch(piece):
+            return bytes.fromhex(byte[1])
         if self._byte_level and all(character in _BYTES for character in piece):
             return bytes(_BYTES[character] for character in piece)
         return str(piece).replace("\u2581", " ").encode()

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from bushel.chat.format_detection import reply_format_of
-from bushel.chat.template.abilities import Abilities, Effort, Switch
-from bushel.chat.template.template_probe import UNKNOWN, _Probe, abilities_of
+from bushel.chat.reply.format_detection import reply_format_of
 from bushel.core.options import ChatOptions
 from bushel.models.load import open_host
+from bushel.text.template_abilities import Abilities, Effort, Switch
+from bushel.text.template_probe import UNKNOWN, TemplateProbe
 from bushel.text.tokenizer import Tokenizer
 from tests.chat.preparers import host as host_of
 from tests.chat.templates import ALL, MADE, OWN, REAL, templated
@@ -17,32 +17,43 @@ pytestmark = pytest.mark.corpus
 
 
 def can(name: str) -> Abilities:
-    return abilities_of(templated(name).tokenizer)
+    return templated(name).profile.abilities
 
 
 # What each of the made-up templates has that others have not.
 KNOWN: dict[str, dict[str, Any]] = {
     "chatml_json": {
-        **{"calls": "object", "call_text": True, "said": "beside", "parallel": True},
+        **{
+            "calls": "object",
+            "text_arguments": True,
+            "text_with_calls": "beside",
+            "parallel": True,
+        },
         **{"system": True, "middle": True, "users": True, "reply_first": True, "thoughts": ""},
         **{"images": {"user", "tool"}, "tools": "nested", "after_results": True},
     },
     "chatml_thinking": {
         **{"middle": False, "alone": False, "thoughts": "reasoning_content", "forgets": True},
-        **{"switch": Switch("enable_thinking", True, False), "call_text": False},
+        **{"switch": Switch("enable_thinking", True, False), "text_arguments": False},
     },
     "alternating": {
         **{"system": False, "users": False, "assistants": False, "reply_first": False},
         **{"tools": "", "calls": "", "results": False, "images": set()},
     },
     "bracketed": {
-        **{"ids": "nine", "said": "", "after_results": False, "gap": True, "unanswered": False},
+        **{
+            "ids": "nine",
+            "text_with_calls": "",
+            "after_results": False,
+            "gap": True,
+            "unanswered": False,
+        },
         **{"system": False, "users": False, "parallel": True, "calls": "object"},
     },
-    "headed": {"parallel": False, "said": "before", "ids": "any"},
+    "headed": {"parallel": False, "text_with_calls": "before", "ids": "any"},
     "gathered": {
-        **{"middle": False, "calls": "text", "call_text": True, "silence": None},
-        **{"thoughts": "content", "said": "before"},
+        **{"middle": False, "calls": "text", "text_arguments": True, "silence": None},
+        **{"thoughts": "content", "text_with_calls": "before"},
     },
     "indexed": {"ids": "indexed", "calls": "object", "images": {"user", "tool"}},
     "channels": {
@@ -64,11 +75,15 @@ def test_abilities_of_a_template(name: str) -> None:
 
 REALLY: dict[str, dict[str, Any]] = {
     "Qwen3.5-4B": {"middle": False, "alone": False, "forgets": True, "images": {"user", "tool"}},
-    "meta-llama-Llama-3.1-8B-Instruct": {"parallel": False, "said": "before", "middle": True},
+    "meta-llama-Llama-3.1-8B-Instruct": {
+        "parallel": False,
+        "text_with_calls": "before",
+        "middle": True,
+    },
     "google-gemma-2-2b-it": {"system": False, "users": False, "tools": ""},
     "mistralai-Mistral-Nemo-Instruct-2407": {"ids": "nine", "after_results": False},
     "moonshotai-Kimi-K2": {"ids": "numbered"},
-    "openai-gpt-oss-120b": {"parallel": False, "orphans": False, "said": "before"},
+    "openai-gpt-oss-120b": {"parallel": False, "orphans": False, "text_with_calls": "before"},
     "deepseek-ai-DeepSeek-R1-Distill-Llama-8B": {"calls": "text", "thoughts": "content"},
     "hfjs-HuggingFaceTB-SmolVLM-Instruct": {"as_parts": True},
     "mistralai-Ministral-3-14B-Reasoning-2512": {"thoughts": "part"},
@@ -98,11 +113,11 @@ def test_they_are_found_once_and_cheaply(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(Tokenizer, "render", counted)
     for name in (*OWN, *MADE):
         said.clear()
-        _Probe(templated(name).tokenizer).find()
+        TemplateProbe(templated(name).tokenizer).find()
         assert 10 < len(said) < 64
-    abilities_of(templated("thinking").tokenizer)
+    first = templated("thinking").profile.abilities
     said.clear()
-    abilities_of(templated("thinking").tokenizer)
+    assert templated("thinking").profile.abilities is first
     assert not said
 
 
@@ -120,7 +135,7 @@ def test_a_template_that_renders_nothing_is_given_what_was_sent(
     template: str, tmp_path: Any
 ) -> None:
     """So that it is the template who refuses it, in its own words. B16."""
-    assert abilities_of(host_of(tmp_path, template).tokenizer) == UNKNOWN
+    assert host_of(tmp_path, template).profile.abilities == UNKNOWN
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
@@ -133,7 +148,7 @@ def test_options_for_thinking_are_those_that_the_template_reads(name: str) -> No
         *({"budget": it} for it in (0, 500)),
         {"enabled": False, "effort": "high", "budget": 9},
     ):
-        assert found.thinking(asked).keys() <= templated(name).tokenizer.options
+        assert found.thinking_options(asked).keys() <= templated(name).tokenizer.options
 
 
 def test_efforts_go_to_the_nearest_that_is_known() -> None:
@@ -162,13 +177,13 @@ def test_what_is_said_of_thinking_turns_the_switch() -> None:
         ({"budget": 100}, {"t": "yes"}),
         ({"enabled": None, "effort": None, "budget": None}, {}),
     ):
-        assert switch.thinking(asked) == wanted
-        assert Abilities().thinking(asked) == {}
+        assert switch.thinking_options(asked) == wanted
+        assert Abilities().thinking_options(asked) == {}
     effort = Abilities(effort=Effort("e", frozenset(("no_think", "low", "high")), strict=True))
-    assert effort.thinking({"enabled": False}) == {"e": "no_think"}
-    assert effort.thinking({"effort": "medium"}) == {"e": "low"}
+    assert effort.thinking_options({"enabled": False}) == {"e": "no_think"}
+    assert effort.thinking_options({"effort": "medium"}) == {"e": "low"}
     budget = Abilities(budget="b")
-    assert budget.thinking({"enabled": True, "budget": 512}) == {"b": 512}
+    assert budget.thinking_options({"enabled": True, "budget": 512}) == {"b": 512}
 
 
 def test_of_several_forms_in_a_template_the_one_it_writes_counts() -> None:

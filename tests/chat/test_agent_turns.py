@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from bushel.chat.prompt import prepare
-from bushel.chat.template.template_probe import abilities_of
 from bushel.core import Prepared, RequestError
 from bushel.models import Preparer
 from tests.chat.conversations import SYSTEM, TOOLS, common, round_of
@@ -77,7 +76,7 @@ def played(host: Preparer, thoughts: str, *, shift: int = 0) -> Iterator[Turn]:
     before = 0
     thinks = bool(thoughts) and "enable_thinking" in host.tokenizer.options
     options = {"enable_thinking": True} if thinks else {}
-    can = abilities_of(host.tokenizer)
+    can = host.profile.abilities
     calls = bool(can.tools and can.calls)
     tools = TOOLS if calls else None
 

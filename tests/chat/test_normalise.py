@@ -15,12 +15,13 @@ from bushel.chat.media.decode import OWN as OPEN
 from bushel.chat.media.decode import Intake
 from bushel.chat.parse_messages import ParsedMessages, joined
 from bushel.chat.prompt import PLAIN, prepare, read
-from bushel.chat.template.inline_calls import _granite, _kimi
 from bushel.chat.template.normalise import normalise, pictures_of, tools_for
-from bushel.chat.template.template_probe import UNKNOWN, abilities_of
 from bushel.chat.template.to_template import nine
+from bushel.chat.tool_parsers.registry import FORMATS
+from bushel.chat.tool_parsers.tool_format import InlineCalls
 from bushel.core import RequestError
 from bushel.core.options import ChatOptions
+from bushel.text.template_probe import UNKNOWN
 from tests.chat.conversations import TOOLS, common
 from tests.chat.templates import MADE, templated
 from tests.families.images import SMALL, picture
@@ -63,7 +64,7 @@ def see(seed: int = 0) -> dict[str, Any]:
 
 def shown(name: str, *turns: Any, chat_options: ChatOptions = PLAIN, **more: Any) -> str:
     found = read(templated(name), {"messages": list(turns), **more}, chat_options=chat_options)
-    return found.talk.render()
+    return found.call.render()
 
 
 def refused(name: str, *turns: Any, **more: Any) -> RequestError:
@@ -220,7 +221,7 @@ def test_merging_and_folding_keep_every_part_in_order(
     ]
     media = Intake(OPEN)
     turns = ParsedMessages(messages, [], media).turns
-    can = abilities_of(templated(name).tokenizer)
+    can = templated(name).profile.abilities
     found = normalise(turns, can)
     assert said_in(found) == said_in(turns)
     assert pictures_of(found) == list(range(len(media.items)))
@@ -345,7 +346,7 @@ def test_numbers_lose_no_digit(number: str) -> None:
 @pytest.mark.parametrize("silence", [None, "", "\n", [text(" ")]])
 def test_silence_beside_calls_has_one_form(silence: Any) -> None:
     for name in sorted(MADE):
-        if abilities_of(templated(name).tokenizer).calls:
+        if templated(name).profile.abilities.calls:
             turns = [user("?"), calls(call(), said=silence), result("x")]
             plain = [user("?"), calls(call(), said=""), result("x")]
             assert shown(name, *turns, tools=TOOLS) == shown(name, *plain, tools=TOOLS)
@@ -420,7 +421,7 @@ def test_calls_in_the_older_form() -> None:
 def test_what_has_no_partner_is_carried() -> None:
     """Results without calls, and calls without results."""
     for name in sorted(MADE):
-        can = abilities_of(templated(name).tokenizer)
+        can = templated(name).profile.abilities
         if not can.calls:
             continue
         lost = shown(name, user("u0"), result("r0", "gone"), reply("a0"), user("u1"), tools=TOOLS)
@@ -471,10 +472,18 @@ def test_calls_are_written_for_templates_that_leave_that_to_others() -> None:
     assert ids.count(host.tokenizer.controls["<|im_end|>"]) == 5
 
 
+def written(name: str, made: Any) -> str:
+    history = FORMATS[name].history
+    assert isinstance(history, InlineCalls)
+    return history.write(made)
+
+
 def test_calls_in_the_forms_of_other_families() -> None:
     made = [call({"city": "Ü"}, "functions.get_weather:0")]
-    assert _granite(made) == '<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Ü"}}]'
-    assert _kimi(made) == (
+    assert written("granite", made) == (
+        '<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Ü"}}]'
+    )
+    assert written("kimi", made) == (
         "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
         '<|tool_call_argument_begin|>{"city": "Ü"}<|tool_call_end|><|tool_calls_section_end|>'
     )

@@ -28,6 +28,7 @@ from bushel.llm import LLM
 from bushel.models.load import open_host
 from bushel.server import flags
 from bushel.server import service as real
+from bushel.server.job import GenerationJob
 from bushel.server.metrics import Metrics
 from bushel.server.names import Names
 from tests.chat.templates import templated
@@ -128,7 +129,7 @@ def test_the_front_passes_all_of_it_on() -> None:
         front.pool.ask = made  # type: ignore[method-assign]
         front.supervisor = Supervisor()  # type: ignore[assignment]
         front._vocabulary = SimpleNamespace(decode=None)  # type: ignore[assignment]
-        job = real.Job({}, SamplingParams(), "test/model", "chat", 5, salt="mine")
+        job = GenerationJob({}, SamplingParams(), "test/model", "chat", 5, salt="mine")
         async with await front.open(job):
             pass
 

@@ -131,7 +131,7 @@ def conversations(draw: st.DrawFn) -> dict[str, Any]:
 def measured(host: Preparer, request: dict[str, Any]) -> Iterator[tuple[int, int, Prepared]]:
     """What the ruler says of every other rendering, and what tokenizing all of it says."""
     said = read(host, request)
-    talk, text = said.talk, said.talk.render()
+    talk, text = said.call, said.call.render()
     prompt = host.prepare(text, [], said.mark)
     ruler = BorderFinder(host, text, prompt.ids, said.mark)
     for other in (talk.other_user(), talk.next_round(), talk.next_question(), talk.unanswered()):

@@ -15,10 +15,10 @@ import jsonschema_rs
 import pytest
 
 from bushel import LLM, SamplingParams
-from bushel.chat.format_detection import reply_format_of
 from bushel.chat.prompt import PLAIN
+from bushel.chat.reply.format_detection import reply_format_of
 from bushel.chat.reply.reader import Reader
-from bushel.chat.structured_output import constraint_of
+from bushel.chat.reply_constraint import constraint_of
 from bushel.core import CallBegin, CallEnd, CallPart, ReplyFormat, TextDelta
 from tests.engine.constrained_requests import Pair, alone, talk, together, valid
 

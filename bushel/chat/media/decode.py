@@ -198,17 +198,17 @@ def _read_frames(film: Any, rules: MediaRules) -> Iterator[Image.Image]:
     width, height = (int(film.get(side)) for side in sides)
     _check_size(width, height, rules)
     wanted = _sampled(count, width, height, rules)
-    at = found = 0
-    while found < len(wanted) and film.grab():
-        if at == wanted[found]:
+    at = read = 0
+    while read < len(wanted) and film.grab():
+        if at == wanted[read]:
             ok, picture = film.retrieve()
             if not ok:
                 break
             _check_size(picture.shape[1], picture.shape[0], rules)
             yield Image.fromarray(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB))
-            found += 1
+            read += 1
         at += 1
-    if not found:
+    if not read:
         raise UnusableMedia("The video cannot be decoded: it has no readable frames.")
 
 

@@ -109,8 +109,8 @@ def in_domains(host: str, domains: Sequence[str]) -> bool:
 
 
 def look_up(host: str, port: int) -> list[str]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(it[4][0]) for it in found))
+    answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(it[4][0]) for it in answers))
 
 
 @dataclass(frozen=True)
@@ -129,10 +129,10 @@ class Fetcher:
         target = parse(url)
         try:
             for _ in range(MOST_REDIRECTS + 1):
-                found = self._ask(target, deadline)
-                if isinstance(found, bytes):
-                    return found
-                target = found
+                answer = self._ask(target, deadline)
+                if isinstance(answer, bytes):
+                    return answer
+                target = answer
         except TimeoutError:
             raise UnusableMedia(f"It could not be fetched within {seconds:g} s.") from None
         raise UnusableMedia(f"Its URL redirects more than {MOST_REDIRECTS} times.")
@@ -161,15 +161,15 @@ class Fetcher:
 
     def _addresses(self, target: Target, deadline: _Deadline) -> Sequence[str]:
         try:
-            found = deadline.wait(lambda: self.lookup(target.host, target.port))
+            addresses = deadline.wait(lambda: self.lookup(target.host, target.port))
         except TimeoutError:
             raise
         except (OSError, UnicodeError):
-            found = ()
+            addresses = ()
         # The same words whether or not there is such a name, which may be known only inside.
-        if not found or not all(self.allowed(address) for address in found):
+        if not addresses or not all(self.allowed(address) for address in addresses):
             raise UnusableMedia("Its host has no public address, or others beside.")
-        return list(found)
+        return list(addresses)
 
     def _body(self, answer: http.client.HTTPResponse) -> bytes:
         if answer.status != 200:
@@ -193,10 +193,10 @@ class Fetcher:
 def _next(target: Target, location: str) -> Target:
     if not location:
         raise UnusableMedia("Its URL redirects to nowhere.")
-    found = parse(urljoin(target.url, location))
-    if target.scheme == "https" and found.scheme == "http":
+    following = parse(urljoin(target.url, location))
+    if target.scheme == "https" and following.scheme == "http":
         raise UnusableMedia("Its URL redirects from https to http.")
-    return found
+    return following
 
 
 class _Deadline:
@@ -223,12 +223,12 @@ class _Deadline:
 
         threading.Thread(target=run, daemon=True).start()
         try:
-            found, error = results.get(timeout=self.left())
+            result, error = results.get(timeout=self.left())
         except queue.Empty:
             raise TimeoutError from None
         if error is not None:
             raise error
-        return found
+        return result
 
 
 class _Pinned(http.client.HTTPConnection):

@@ -29,8 +29,8 @@ class UnusableMedia(Exception):
 
 def scheme_of(url: str) -> str:
     """In lower case; empty for a path."""
-    found = _SCHEME.match(url)
-    return found[1].lower() if found else ""
+    match = _SCHEME.match(url)
+    return match[1].lower() if match else ""
 
 
 def too_large(most_bytes: int) -> UnusableMedia:
@@ -60,15 +60,15 @@ def _unescaped(text: str) -> bytes:
     data = text.encode("utf-8", "replace")
     if b"%" not in data:
         return data
-    found = bytearray()
+    decoded = bytearray()
     at = 0
     while at < len(data):  # piece by piece: all at once takes fifteen times the memory
         end = at + _PIECE
         cut = data.rfind(b"%", end - 2, end)  # an escape stays in one piece
         end = cut if cut >= 0 else end
-        found += unquote_to_bytes(data[at:end])
+        decoded += unquote_to_bytes(data[at:end])
         at = end
-    return bytes(found)
+    return bytes(decoded)
 
 
 def _unpacked(data: bytes, most_bytes: int) -> bytes:

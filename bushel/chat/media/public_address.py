@@ -48,17 +48,17 @@ _TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")  # all of IPv4, as networks 
 def is_public(address: str) -> bool:
     """Of an address as a name server gives it; what is no address is not public."""
     try:
-        found = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:
         return False
-    if isinstance(found, ipaddress.IPv4Address):
-        return _is_public_v4(found)
-    if found.scope_id is not None:
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return _is_public_v4(parsed)
+    if parsed.scope_id is not None:
         return False
-    if found in _MAPPED or found in _TRANSLATED:
-        return _is_public_v4(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF))
-    special = any(found in network for network in _SPECIAL_V6)
-    return found in _UNICAST_V6 and found.is_global and not special
+    if parsed in _MAPPED or parsed in _TRANSLATED:
+        return _is_public_v4(ipaddress.IPv4Address(int(parsed) & 0xFFFFFFFF))
+    special = any(parsed in network for network in _SPECIAL_V6)
+    return parsed in _UNICAST_V6 and parsed.is_global and not special
 
 
 def _is_public_v4(address: ipaddress.IPv4Address) -> bool:

@@ -1,10 +1,10 @@
 """From a reply's text to what it says: text, thoughts and calls. No MLX.
 
 text ─> Reader ─> core.Delta
-        sights.py     which markers it looks for, where (watch.py finds them)
-        thinking.py   where thoughts begin and end; draft.py: calls inside them
-        format.py     what a tool format is
-        formats/      one file for each
-        values.py     arguments as JSON
-        pick.py       which of them a model uses
+        marker_sets.py        which markers it looks for, and where
+        thinking_formats.py   where thoughts begin and end
+        draft_call.py         calls inside thoughts
+        pick_format.py        which formats a model uses
+
+How calls are read stands with each tool format (`chat.tool_parsers`).
 """

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bushel.chat.reply.marker_sets import starts
-from bushel.chat.reply.marker_watch import MarkerWatch
+from bushel.chat.tool_parsers.reading.marker_search import MarkerWatch
 from bushel.chat.tool_parsers.tool_format import CallSection, Offered, ToolFormat
 from bushel.core.delta import CallEnd, Delta, TextDelta
 
@@ -16,7 +15,7 @@ class DraftCall:
         self.raw = ""  # all that came behind it
         self.deltas: list[Delta] = []
         self._format = format
-        self._starts = MarkerWatch(starts(format))
+        self._starts = MarkerWatch(format.later_starts)
         self._offered = offered
         self._index = first
         self._section: CallSection | None = format.section(marker, offered, first)

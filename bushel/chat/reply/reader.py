@@ -1,6 +1,6 @@
 """One choice's text, to deltas.
 
-    talking ──opening──> thinking ──ending──> talking ──start──> section ──done──> talking …
+    text ──opening──> thoughts ──ending──> text ──start──> section ──done──> text …
 
 White space beside markup is layout: one newline behind an opening and before an ending, all of it
 between thoughts and text, and what stands between text and a call or between calls. Everything
@@ -16,9 +16,8 @@ from __future__ import annotations
 
 from bushel.chat.reply.draft_call import DraftCall
 from bushel.chat.reply.marker_sets import marker_sets_for
-from bushel.chat.reply.thinking_formats import HARMONY
-from bushel.chat.tool_parsers import GENERIC
-from bushel.chat.tool_parsers.harmony import Harmony
+from bushel.chat.tool_parsers.generic import GENERIC
+from bushel.chat.tool_parsers.harmony import HARMONY, HarmonyReply
 from bushel.chat.tool_parsers.tool_format import CallSection, Offered
 from bushel.core import (
     CallBegin,
@@ -44,12 +43,12 @@ class Reader:
         self._offered = offered
         whole = reply_format.thinking == HARMONY.name
         offers = offered if reply_format.tools else {}
-        self._harmony = Harmony(offers, opened=opened) if whole else None
-        self._sights = marker_sets_for(reply_format, bool(offered))
-        self._thinking = opened and bool(self._sights.ends)
+        self._harmony = HarmonyReply("", offers, 0, opened=opened) if whole else None
+        self._markers = marker_sets_for(reply_format, bool(offered))
+        self._thinking = opened and bool(self._markers.ends)
         self._newline = self._thinking  # one may follow that is not part of the thoughts
         self._pause = ""  # a newline of thoughts that the ending drops
-        self._quiet = bool(self._sights.first.markers)  # nothing was said since thoughts or a call
+        self._quiet = bool(self._markers.first.markers)  # nothing was said since thoughts or a call
         self._fresh = False  # white space that comes is layout
         self._space = ""  # white space that is dropped if a call follows
         self._left = ""  # fed, and not read yet
@@ -87,62 +86,62 @@ class Reader:
     def _step(self) -> bool:
         """Reads some of what is left; False if that takes more text."""
         if self._section:
-            return self._read(self._section)
+            return self._read_section(self._section)
         if self._draft:
-            return self._weigh(self._draft)
+            return self._read_draft(self._draft)
         if self._thinking:
-            return self._ponder()
-        return self._begin() if self._quiet else self._talk()
+            return self._read_thoughts()
+        return self._read_start() if self._quiet else self._read_text()
 
-    # -- talking --
+    # -- text --
 
-    def _begin(self) -> bool:
+    def _read_start(self) -> bool:
         """Where nothing was said: white space, and then a marker or text."""
         words = self._left.lstrip()
         if not self._fresh:
             self._space += self._left[: len(self._left) - len(words)]
         self._left = words
-        marker = self._sights.first.here(words, ended=self._ended) if words else None
+        marker = self._markers.first.here(words, ended=self._ended) if words else None
         if marker:
             self._enter(marker)
         self._quiet = self._quiet and marker != ""
         return marker is not None
 
-    def _talk(self) -> bool:
-        at, marker = self._sights.later.find(self._left, ended=self._ended)
-        self._say(self._left[:at])
+    def _read_text(self) -> bool:
+        at, marker = self._markers.later.find(self._left, ended=self._ended)
+        self._put_text(self._left[:at])
         self._left = self._left[at:]
         if marker:
             self._enter(marker)
         return bool(marker)
 
-    def _say(self, text: str) -> None:
+    def _put_text(self, text: str) -> None:
         text = text.lstrip() if self._fresh else text
         if not text:
             return
         self._fresh = self._quiet = False
         text = self._space + text
-        words = text.rstrip() if self._sights.formats else text
+        words = text.rstrip() if self._markers.formats else text
         self._space = text[len(words) :]
         self._put(TextDelta(words))
 
     def _enter(self, marker: str) -> None:
         """A marker that was found at the beginning of what is left."""
         self._left = self._left[len(marker) :]
-        if marker in self._sights.begins:
+        if marker in self._markers.begins:
             self._thinking = self._newline = True
             self._space = "" if self._quiet else self._space
-        elif format := self._sights.format(marker):
+        elif format := self._markers.format(marker):
             self._section = format.section(marker, self._offered, self.calls)
             again = format is not GENERIC and marker in GENERIC.starts
             self._tried = "" if again else None
-        elif marker not in self._sights.dropped:  # it only says that text comes
+        elif marker not in self._markers.dropped:  # it only says that text comes
             self._fresh = True
             self._space = "" if self._quiet else self._space
 
     # -- calls --
 
-    def _read(self, section: CallSection) -> bool:
+    def _read_section(self, section: CallSection) -> bool:
         text, self._left = self._left, ""
         deltas = section.feed(text) if text else []
         if self._ended and not section.done:
@@ -155,14 +154,14 @@ class Reader:
                 return True
             self._tried = None if deltas else self._tried
         for delta in deltas:
-            self._pass(delta)
+            self._put_delta_of_call(delta)
         if section.done or self._ended:
             self._section, self._left = None, section.rest
         return True
 
-    def _pass(self, delta: Delta) -> None:
+    def _put_delta_of_call(self, delta: Delta) -> None:
         if isinstance(delta, TextDelta):
-            self._say(delta.text)
+            self._put_text(delta.text)
             return
         if isinstance(delta, CallBegin):
             self._space, self._fresh, self._quiet = "", False, True
@@ -175,30 +174,30 @@ class Reader:
             self._complete += isinstance(delta, CallEnd) and delta.complete
         return deltas
 
-    # -- thinking --
+    # -- thoughts --
 
-    def _ponder(self) -> bool:
-        at, marker = self._sights.inside.find(self._left, ended=self._ended)
-        self._think(self._left[:at])
+    def _read_thoughts(self) -> bool:
+        at, marker = self._markers.inside.find(self._left, ended=self._ended)
+        self._put_thoughts(self._left[:at])
         self._left = self._left[at:]
         if not marker:
             return False
-        if marker in self._sights.ends:
+        if marker in self._markers.ends:
             self._left = self._left[len(marker) :]
-            self._conclude()
-        elif marker in self._sights.certain:
-            self._conclude()
+            self._end_thoughts()
+        elif marker in self._markers.certain:
+            self._end_thoughts()
             self._enter(marker)
         else:
             self._left = self._left[len(marker) :]
-            format = self._sights.format(marker)
+            format = self._markers.format(marker)
             if format and not self._ended:
                 self._draft = DraftCall(format, marker, self._offered, self.calls)
             elif format:
-                self._think(marker)
+                self._put_thoughts(marker)
         return True
 
-    def _think(self, text: str) -> None:
+    def _put_thoughts(self, text: str) -> None:
         if not text:
             return
         text = text[1:] if self._newline and text[0] == "\n" else text
@@ -207,22 +206,22 @@ class Reader:
         self._pause = "\n" if text.endswith("\n") else ""
         self._put(ThoughtDelta(text[: len(text) - len(self._pause)]))
 
-    def _conclude(self) -> None:
+    def _end_thoughts(self) -> None:
         self._thinking, self._pause = False, ""
         self._quiet = self._fresh = True
 
-    def _weigh(self, draft: DraftCall) -> bool:
+    def _read_draft(self, draft: DraftCall) -> bool:
         text, self._left = self._left, ""
         meant = draft.feed(text) and (not self._ended or draft.finish())
         if meant and not self._ended:
             return True
         self._draft = None
         if meant:
-            self._conclude()
+            self._end_thoughts()
             for delta in draft.deltas:
-                self._pass(delta)
+                self._put_delta_of_call(delta)
         else:
-            self._think(draft.marker)
+            self._put_thoughts(draft.marker)
             self._left = draft.raw
         return True
 

@@ -1,13 +1,15 @@
-"""Where thoughts begin and end, by the form in which a model writes them (B29)."""
+"""Where thoughts begin and end, by the format in which a model writes them (B29)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bushel.core import ReplyFormat
+
 
 @dataclass(frozen=True)
 class ThinkingFormat:
-    """A form of thinking blocks.
+    """A way to write thinking blocks.
 
     White space around the markers is nobody's: see `Reader`.
     """
@@ -23,8 +25,13 @@ class ThinkingFormat:
     # Its markers mean it wherever they stand: most are special tokens, which a model does not
     # write when it only talks about them. Others count only where nothing else was said.
     anywhere: bool = False
-    # Strings by which a template is known to have it; its opening, if there are none.
+    # Strings by which a template is known to have it; by default its opening.
     signs: tuple[str, ...] = ()
+    # For models that come without a template.
+    model_types: tuple[str, ...] = ()
+
+    def matches(self, template: str) -> bool:
+        return any(sign in template for sign in self.signs or (self.opening,))
 
     @property
     def begins(self) -> tuple[str, ...]:
@@ -43,21 +50,20 @@ def _channels(*names: str) -> tuple[str, ...]:
     return tuple(f"<|channel>{name}" for name in names)
 
 
-# Harmony's whole reply is made of messages: `harmony.py` reads it, and the form only names it.
-HARMONY = ThinkingFormat(
-    "harmony",
-    "<|channel|>analysis<|message|>",
-    "<|end|>",
-    plain=("<|start|>", "<|constrain|>", "<|call|>", "<|return|>"),
-    anywhere=True,
-    signs=("<|channel|>analysis",),
-)
-
 # In the order in which a template is tried: the ones with particular markers come first.
-FORMS: dict[str, ThinkingFormat] = {
-    form.name: form
-    for form in (
-        HARMONY,
+THINKING_FORMATS: dict[str, ThinkingFormat] = {
+    format.name: format
+    for format in (
+        # All of the reply is made of messages: `tool_parsers.harmony` reads it, and this names it.
+        ThinkingFormat(
+            "harmony",
+            "<|channel|>analysis<|message|>",
+            "<|end|>",
+            plain=("<|start|>", "<|constrain|>", "<|call|>", "<|return|>"),
+            anywhere=True,
+            signs=("<|channel|>analysis",),
+            model_types=("gpt_oss",),
+        ),
         ThinkingFormat(
             "gemma",
             "<|channel>thought\n",
@@ -123,9 +129,17 @@ FORMS: dict[str, ThinkingFormat] = {
             openings=("<think_fast>", "<think_faster>"),
             endings=("</think_fast>", "</think_faster>"),
             signs=("<think>", "</think>"),
+            model_types=("deepseek_v32",),
         ),
         ThinkingFormat("thinking", "<thinking>", "</thinking>"),
         ThinkingFormat("thought", "<thought>", "</thought>"),
         ThinkingFormat("reasoning", "<reasoning>", "</reasoning>"),
     )
 }
+
+
+def ends_inside_thoughts(reply_format: ReplyFormat, rendered: str) -> bool:
+    """Whether a prompt ends with the beginning of a thinking block."""
+    format = THINKING_FORMATS.get(reply_format.thinking)
+    text = rendered.rstrip()
+    return format is not None and text.endswith(tuple(it.rstrip() for it in format.begins))

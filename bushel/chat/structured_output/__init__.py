@@ -1,15 +1,10 @@
-"""What a reply may look like, as a grammar: answers of a shape, calls, thoughts before them.
+"""Grammars of answers that a request gives the form of, and what all grammars are made of.
 
-    guide_of      a request ─> core.Guide
-    schema.py     JSON schemas: what can be held to, and how much of it is taken
-    lark.py       writes the grammar's text
-    calls.py      which form a model's calls have; one small function for each, by family
-                  (objects.py, elements.py)
-    habit.py      whether a model thinks where nobody says
+    json_schema.py      JSON schemas: what can be held to, and how much of it is taken
+    lark.py             writes the grammar's text
+    answer_grammar.py   the form of an answer
 
-No MLX. Whether a grammar compiles, and fast enough, a worker tries before an engine does it.
+How calls are forced stands with each tool format (`chat.tool_parsers`); `chat.reply_constraint`
+puts answers, calls and thoughts together. Whether a grammar compiles, and fast enough, a worker
+tries before an engine does it.
 """
-
-from bushel.chat.structured_output.reply_constraint import constraint_of
-
-__all__ = ["constraint_of"]

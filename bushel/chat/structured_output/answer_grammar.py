@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bushel.chat.structured_output.element_calls import slashed
 from bushel.chat.structured_output.json_schema import (
     MOST_PATTERN,
     Schema,
@@ -16,7 +15,7 @@ from bushel.chat.structured_output.json_schema import (
     checked,
     too_complex,
 )
-from bushel.chat.structured_output.lark import Lark, quoted
+from bushel.chat.structured_output.lark import Lark, quoted, slashed
 from bushel.core import RequestError
 
 _PARAM = "response_format"

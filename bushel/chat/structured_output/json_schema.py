@@ -70,9 +70,9 @@ def checked(schema: Any, param: str, where: str, *, exact: bool = True) -> Schem
             param=param,
         )
     bound(schema, param, where)
-    found = _Walk(param, exact, closes=not _joins(schema)).schema(schema, where)
-    assert isinstance(found, dict)
-    return found
+    walked = _Walk(param, exact, closes=not _joins(schema)).schema(schema, where)
+    assert isinstance(walked, dict)
+    return walked
 
 
 def bound(schema: Any, param: str, where: str) -> None:
@@ -128,29 +128,28 @@ class _Walk:
             raise self._refused(where, "must be a schema, which is an object or true or false")
         written = _present(schema)
         merged = open or any(key in written for key in ("properties", "$ref", "items"))
-        found: Schema = {}
+        kept: Schema = {}
         for key, value in written.items():
             place = f"{where}.{key}"
             if key in _ONE:
-                found[key] = self.schema(value, place)
+                kept[key] = self.schema(value, place)
             elif key in _LISTS:
                 inside = merged and key != "prefixItems"
-                found[key] = self._list(value, place, open=inside)
+                kept[key] = self._list(value, place, open=inside)
             elif key in _MAPS:
-                found[key] = self._map(value, place)
+                kept[key] = self._map(value, place)
             elif key in _PLAIN:
-                self._plain(key, value, place, found)
+                self._plain(key, value, place, kept)
             elif key in _BEYOND and value not in _NOTHING.get(key, ()) and self._exact:
                 raise self._refused(place, "cannot be enforced")
-        if self._closes(found) and not open:
-            found["additionalProperties"] = False
-        return found
+        if self._closes(kept) and not open:
+            kept["additionalProperties"] = False
+        return kept
 
-    def _closes(self, found: Schema) -> bool:
+    def _closes(self, schema: Schema) -> bool:
         says = ("additionalProperties", "patternProperties", "anyOf", "oneOf", "$ref")
-        return (
-            self._closing and bool(found.get("properties")) and not any(it in found for it in says)
-        )
+        silent = not any(key in schema for key in says)
+        return self._closing and bool(schema.get("properties")) and silent
 
     def _list(self, value: Any, where: str, *, open: bool) -> list[Any]:
         if not isinstance(value, list | tuple):
@@ -165,7 +164,7 @@ class _Walk:
             raise too_complex(f"{where} has more than {MOST_PROPERTIES} members", self._param)
         return {str(key): self.schema(it, f"{where}.{key}") for key, it in value.items()}
 
-    def _plain(self, key: str, value: Any, where: str, found: Schema) -> None:
+    def _plain(self, key: str, value: Any, where: str, kept: Schema) -> None:
         if key == "format" and value not in _FORMATS:
             return  # an annotation, like all formats that nobody knows
         if key == "pattern" and not self._exact and any(it in str(value) for it in _LOOKS):
@@ -178,7 +177,7 @@ class _Walk:
             if not self._exact:
                 return
             raise self._refused(where, f"cannot be enforced beyond {MOST_MULTIPLE}")
-        found[key] = value
+        kept[key] = value
 
     def _refused(self, where: str, why: str) -> RequestError:
         return RequestError(
@@ -194,17 +193,17 @@ def _number(value: Any) -> bool:
 
 def _present(schema: Mapping[str, Any]) -> Schema:
     """In the words of the present draft."""
-    found = dict(schema)
-    if isinstance(found.get("items"), list | tuple):
-        found["prefixItems"] = found.pop("items")
-        if "additionalItems" in found:
-            found["items"] = found["additionalItems"]
-    found.pop("additionalItems", None)
+    present = dict(schema)
+    if isinstance(present.get("items"), list | tuple):
+        present["prefixItems"] = present.pop("items")
+        if "additionalItems" in present:
+            present["items"] = present["additionalItems"]
+    present.pop("additionalItems", None)
     for edge in ("Minimum", "Maximum"):
         key, inclusive = f"exclusive{edge}", edge.lower()
-        if isinstance(found.get(key), bool) and found.pop(key) and inclusive in found:
-            found[key] = found.pop(inclusive)
-    return found
+        if isinstance(present.get(key), bool) and present.pop(key) and inclusive in present:
+            present[key] = present.pop(inclusive)
+    return present
 
 
 def rooted(inside: Any, schema: Schema) -> Schema:
@@ -236,14 +235,14 @@ def resolved(schema: Any, root: Schema) -> Any:
     for _ in range(8):
         if not (isinstance(schema, Mapping) and "$ref" in schema):
             break
-        found: Any = root
+        target: Any = root
         for step in str(schema["$ref"])[1:].strip("/").split("/"):
             step = step.replace("~1", "/").replace("~0", "~")
             if step:
-                found = found.get(step) if isinstance(found, Mapping) else None
-        if found is None:
+                target = target.get(step) if isinstance(target, Mapping) else None
+        if target is None:
             break
-        schema = found
+        schema = target
     return schema
 
 

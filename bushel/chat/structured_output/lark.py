@@ -30,6 +30,11 @@ def escaped(text: str) -> str:
     return _SPECIAL.sub(r"\\\g<0>", text).replace("\n", r"\n").replace("\r", r"\r")
 
 
+def slashed(pattern: str) -> str:
+    """A regular expression to stand between slashes."""
+    return pattern.replace("\\/", "/").replace("/", "\\/").replace("\n", "\\n")
+
+
 def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
@@ -72,12 +77,12 @@ class Lark:
 
     def pieces(self, marker: str) -> list[tuple[str, int | None]]:
         """A marker as text and tokens, in order: (text, id or None)."""
-        found: list[tuple[str, int | None]] = []
+        pieces: list[tuple[str, int | None]] = []
         at = 0
         for token in self._split.finditer(marker):
-            found += [(marker[at : token.start()], None), (token.group(), self._tokens[token[0]])]
+            pieces += [(marker[at : token.start()], None), (token.group(), self._tokens[token[0]])]
             at = token.end()
-        return [piece for piece in (*found, (marker[at:], None)) if piece[0]]
+        return [piece for piece in (*pieces, (marker[at:], None)) if piece[0]]
 
     def mark(self, marker: str) -> str:
         """Exactly this text."""
@@ -121,10 +126,10 @@ def without(text: str, never: Sequence[str]) -> str:
 
 def ranges(ids: Iterable[int]) -> str:
     """Ids as llguidance lists them: 3-5,9."""
-    found: list[list[int]] = []
+    runs: list[list[int]] = []
     for token in sorted(set(ids)):
-        if found and found[-1][1] == token - 1:
-            found[-1][1] = token
+        if runs and runs[-1][1] == token - 1:
+            runs[-1][1] = token
         else:
-            found.append([token, token])
-    return ",".join(f"{low}-{high}" if low < high else f"{low}" for low, high in found)
+            runs.append([token, token])
+    return ",".join(f"{low}-{high}" if low < high else f"{low}" for low, high in runs)

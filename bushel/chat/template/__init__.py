@@ -1,1 +1,1 @@
-"""Chat templates: what each can take, found by trying, and conversations in that form."""
+"""Conversations in the form that a model's chat template can take (`text.template_abilities`)."""

@@ -1,4 +1,4 @@
-"""Turns as a model's template can take them: see `abilities` for what templates differ in.
+"""Turns as a model's template can take them: see `text.template_abilities` for the differences.
 
 Nothing a conversation says is lost or invented on the way. What has no place of its own is put
 into the turn beside it, so that earlier tokens stay as they are when the conversation goes on.
@@ -12,11 +12,11 @@ from itertools import takewhile
 from typing import Any
 
 from bushel.chat.parse_messages import BETWEEN, FOLDED, Picture, Turn, joined, wrong
-from bushel.chat.template.abilities import Abilities
 from bushel.chat.template.to_template import Ids, written
 from bushel.chat.template.tool_rounds import matched, with_calls, with_results
 from bushel.chat.template.tool_schemas import complete
 from bushel.core import RequestError
+from bushel.text.template_abilities import Abilities
 
 
 def require_places(turns: Sequence[Turn], tools: Sequence[Any], can: Abilities) -> None:
@@ -33,34 +33,34 @@ def require_places(turns: Sequence[Turn], tools: Sequence[Any], can: Abilities) 
         where = f"messages[{at}]"
         calls = turn.get("tool_calls", [])
         if calls and not can.calls:
-            told = "cannot be said: the model's chat template has no place for calls."
-            raise wrong(f"{where}.tool_calls", told, code)
+            why = "cannot be said: the model's chat template has no place for calls."
+            raise wrong(f"{where}.tool_calls", why, code)
         if turn["role"] == "tool" and not can.results:
-            told = "cannot be said: the model's chat template has no place for tools' results."
-            raise wrong(where, told, code)
+            why = "cannot be said: the model's chat template has no place for tools' results."
+            raise wrong(where, why, code)
         for n, call in enumerate(calls):
-            if isinstance(call["function"]["arguments"], str) and not can.call_text:
-                told = "has arguments that are no JSON object, as the model's template needs them."
-                raise wrong(f"{where}.tool_calls[{n}]", told)
+            if isinstance(call["function"]["arguments"], str) and not can.text_arguments:
+                why = "has arguments that are no JSON object, as the model's template needs them."
+                raise wrong(f"{where}.tool_calls[{n}]", why)
         shows = turn["role"] == "tool" and isinstance(turn["content"], list)
         if shows and can.images == {"user"} and not (can.after_results or can.gap):
-            told = "has an image, for which the model's template has no place there."
-            raise wrong(f"{where}.content", told, "unsupported_media")
+            why = "has an image, for which the model's template has no place there."
+            raise wrong(f"{where}.content", why, "unsupported_media")
 
 
 def normalise(
     turns: Sequence[Turn], can: Abilities, *, hoist: bool = False, tools: bool = False
 ) -> list[Turn]:
     """hoist: system messages go to the top, wherever they are. tools: the model is told of some."""
-    found = matched(turns)
-    found = _with_systems(found, can, hoist)
-    if tools and can.below_system and (not found or found[0]["role"] != "system"):
-        found.insert(0, {"role": "system", "content": ""})
-    found = with_calls(found, can)
-    found = with_results(found, can)
-    found = _in_turn(found, can)
+    normal = matched(turns)
+    normal = _with_systems(normal, can, hoist)
+    if tools and can.below_system and (not normal or normal[0]["role"] != "system"):
+        normal.insert(0, {"role": "system", "content": ""})
+    normal = with_calls(normal, can)
+    normal = with_results(normal, can)
+    normal = _in_turn(normal, can)
     ids = Ids(can)
-    return [written(turn, can, ids) for turn in found]
+    return [written(turn, can, ids) for turn in normal]
 
 
 def tools_for(
@@ -70,18 +70,18 @@ def tools_for(
 
     Told later, a tool changes no token before that. called: there are calls in the conversation.
     """
-    told: list[Any] = []
+    first: list[Any] = []
     for tool in tools:
         if not isinstance(tool, Mapping):
-            told.append(tool)
+            first.append(tool)
             continue
         function = tool.get("function", {})
         if tool.get("deferred") or function.get("name") in referred:
             continue
-        shown = {key: it for key, it in tool.items() if key != "deferred"}
+        shown = {key: value for key, value in tool.items() if key != "deferred"}
         shown = shown if can.any_schema else complete(shown)
-        told.append(shown["function"] if can.tools == "flat" else shown)
-    return told or ([] if can.needs_tools or (called and can.calls_need_tools) else None)
+        first.append(shown["function"] if can.tools == "flat" else shown)
+    return first or ([] if can.needs_tools or (called and can.calls_need_tools) else None)
 
 
 def pictures_of(turns: Iterable[Turn]) -> list[int]:
@@ -118,22 +118,22 @@ def _folded(turn: Turn) -> Turn:
 
 def _in_turn(turns: Sequence[Turn], can: Abilities) -> list[Turn]:
     """B12: users and assistants alternate where the template needs that."""
-    found: list[Turn] = []
+    merged: list[Turn] = []
     for turn in turns:
-        before = found[-1] if found else {"role": ""}
+        before = merged[-1] if merged else {"role": ""}
         same = turn["role"] if turn["role"] == before["role"] else ""
         if same == "user" and (FOLDED in turn or FOLDED in before or not can.users):
-            found[-1] = {**before, "content": joined(before["content"], turn["content"])}
+            merged[-1] = {**before, "content": joined(before["content"], turn["content"])}
             if FOLDED not in turn:
-                found[-1].pop(FOLDED, None)
+                merged[-1].pop(FOLDED, None)
         elif same == "assistant" and not can.assistants:
-            found[-1] = _both(before, turn)
+            merged[-1] = _both(before, turn)
         else:
-            found.append(turn)
-    first = next((at for at, turn in enumerate(found) if turn["role"] != "system"), len(found))
-    if first < len(found) and found[first]["role"] == "assistant" and not can.reply_first:
-        found.insert(first, {"role": "user", "content": ""})
-    return found
+            merged.append(turn)
+    first = next((at for at, turn in enumerate(merged) if turn["role"] != "system"), len(merged))
+    if first < len(merged) and merged[first]["role"] == "assistant" and not can.reply_first:
+        merged.insert(first, {"role": "user", "content": ""})
+    return merged
 
 
 def _both(one: Turn, two: Turn) -> Turn:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bushel.chat.parse_messages import BETWEEN, FOLDED, MATCHED, Arguments, Turn, text_part
-from bushel.chat.template.abilities import Abilities
+from bushel.text.template_abilities import Abilities
 
 _NINE = re.compile("[A-Za-z0-9]{9}")
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -76,15 +76,15 @@ def _call(at: int, call: Mapping[str, Any], can: Abilities, ids: Ids) -> dict[st
 
 def _recall(turn: Turn, thoughts: str, can: Abilities) -> None:
     """Thoughts where the template looks for them; one that does not look shows none."""
+    content = turn["content"] or ""
     if can.thoughts == "content":
-        if "tool_calls" in turn and can.said != "beside":
+        if "tool_calls" in turn and can.text_with_calls != "beside":
             return  # what is said there would take the calls' place
         before = f"<think>\n{thoughts}\n</think>{BETWEEN}"
-        said = turn["content"] or ""
-        turn["content"] = before + said if isinstance(said, str) else [text_part(before), *said]
+        whole = isinstance(content, str)
+        turn["content"] = before + content if whole else [text_part(before), *content]
     elif can.thoughts == "part":
-        said = turn["content"] or ""
-        parts = [text_part(said)] if isinstance(said, str) else said
+        parts = [text_part(content)] if isinstance(content, str) else content
         turn["content"] = [{"type": "thinking", "thinking": thoughts}, *parts]
     elif can.thoughts:
         turn[can.thoughts] = thoughts

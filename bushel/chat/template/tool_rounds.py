@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bushel.chat.parse_messages import FOLDED, MATCHED, Picture, Turn, collapsed, joined
-from bushel.chat.template.abilities import Abilities
+from bushel.text.template_abilities import Abilities
 
 _ROUND = ("tool", "system")
 
@@ -16,7 +16,7 @@ def matched(turns: Sequence[Turn]) -> list[Turn]:
 
     Results come in the order of their calls: many templates tell them apart by nothing else.
     """
-    found: list[Turn] = []
+    answered: list[Turn] = []
     calls: list[dict[str, Any]] = []  # of the last turn that had any
     waiting: list[int] = []  # which of them have no result yet
     named = 0
@@ -31,12 +31,12 @@ def matched(turns: Sequence[Turn]) -> list[Turn]:
         elif turn["role"] == "tool":
             at = _call_of(turn, calls, waiting)
             if at is not None:
-                waiting = [it for it in waiting if it != at]
+                waiting = [n for n in waiting if n != at]
                 call = calls[at]
                 name = turn.get("name") or call["function"]["name"]
                 turn = {**turn, "tool_call_id": call["id"], "name": name, MATCHED: at}
-        found.append(turn)
-    return _ordered(found)
+        answered.append(turn)
+    return _ordered(answered)
 
 
 def _call_of(turn: Turn, calls: Sequence[Any], waiting: Sequence[int]) -> int | None:
@@ -52,17 +52,17 @@ def _call_of(turn: Turn, calls: Sequence[Any], waiting: Sequence[int]) -> int | 
 
 def _ordered(turns: Sequence[Turn]) -> list[Turn]:
     """What stands between results, or between them and their calls, comes behind them."""
-    found: list[Turn] = []
+    ordered: list[Turn] = []
     at = 0
     while at < len(turns):
         turn, at = turns[at], at + 1
-        found.append(turn)
+        ordered.append(turn)
         behind = []
         while turn.get("tool_calls") and at < len(turns) and turns[at]["role"] in _ROUND:
             behind.append(turns[at])
             at += 1
-        found += sorted(behind, key=lambda it: _place(it, len(turn["tool_calls"])))
-    return found
+        ordered += sorted(behind, key=lambda result: _place(result, len(turn["tool_calls"])))
+    return ordered
 
 
 def _place(turn: Turn, calls: int) -> int:
@@ -83,12 +83,12 @@ def _runs(turns: Sequence[Turn]) -> Iterable[list[Turn]]:
 
 def with_calls(turns: Sequence[Turn], can: Abilities) -> list[Turn]:
     """Every turn that calls, with its results, as one or more rounds that the template takes."""
-    found: list[Turn] = []
+    written: list[Turn] = []
     at = 0
     while at < len(turns):
         turn, at = turns[at], at + 1
         if not turn.get("tool_calls"):
-            found.append(turn)
+            written.append(turn)
             continue
         results = []
         while at < len(turns) and turns[at]["role"] == "tool":
@@ -96,8 +96,8 @@ def with_calls(turns: Sequence[Turn], can: Abilities) -> list[Turn]:
             at += 1
         if not results and at < len(turns) and not can.unanswered:
             results = [_silent(n, call) for n, call in enumerate(turn["tool_calls"])]
-        found += _rounds(turn, results, can)
-    return found
+        written += _rounds(turn, results, can)
+    return written
 
 
 def _silent(at: int, call: Mapping[str, Any]) -> Turn:
@@ -107,12 +107,12 @@ def _silent(at: int, call: Mapping[str, Any]) -> Turn:
 
 def _rounds(turn: Turn, results: Sequence[Turn], can: Abilities) -> Iterable[Turn]:
     calls = turn["tool_calls"]
-    if turn["content"] and can.said == "before":
+    if turn["content"] and can.text_with_calls == "before":
         thoughts = {key: it for key, it in turn.items() if key == "reasoning_content"}
-        said = {key: it for key, it in turn.items() if key not in ("tool_calls", *thoughts)}
-        yield {**said, **thoughts} if can.said_thoughts else said
+        spoken = {key: it for key, it in turn.items() if key not in ("tool_calls", *thoughts)}
+        yield {**spoken, **thoughts} if can.thoughts_with_text else spoken
         turn = {"role": "assistant", "content": "", "tool_calls": calls}
-        turn |= {} if can.said_thoughts else thoughts
+        turn |= {} if can.thoughts_with_text else thoughts
     if can.parallel or len(calls) == 1:
         yield turn
         yield from results
@@ -126,40 +126,40 @@ def _rounds(turn: Turn, results: Sequence[Turn], can: Abilities) -> Iterable[Tur
 
 def with_results(turns: Sequence[Turn], can: Abilities) -> list[Turn]:
     """Pictures, and what the user says, where results stand that cannot hold or precede them."""
-    found: list[Turn] = []
+    written: list[Turn] = []
     for run in _runs(turns):
         shown: list[Any] = []
         for turn in run:
             content = turn["content"]
             if turn["role"] != "tool":
-                _follow(found, turn, can)
+                _follow(written, turn, can)
                 continue
             if isinstance(content, list) and can.images and "tool" not in can.images:
                 shown += [part for part in content if isinstance(part, Picture)]
-                said = [part for part in content if not isinstance(part, Picture)]
-                turn = {**turn, "content": collapsed(said)}
-            if MATCHED in turn or (can.orphans and any(it["role"] == "user" for it in found)):
-                found.append(turn)
+                texts = [part for part in content if not isinstance(part, Picture)]
+                turn = {**turn, "content": collapsed(texts)}
+            if MATCHED in turn or (can.orphans and any(it["role"] == "user" for it in written)):
+                written.append(turn)
             else:
-                _follow(found, {"role": "user", "content": turn["content"], FOLDED: True}, can)
+                _follow(written, {"role": "user", "content": turn["content"], FOLDED: True}, can)
         if shown:
-            _follow(found, {"role": "user", "content": shown, FOLDED: True}, can)
-    return found
+            _follow(written, {"role": "user", "content": shown, FOLDED: True}, can)
+    return written
 
 
-def _follow(found: list[Turn], turn: Turn, can: Abilities) -> None:
+def _follow(turns: list[Turn], turn: Turn, can: Abilities) -> None:
     """Adds a turn that is no tool's.
 
     Some templates take no user's turn behind results, and others forget thoughts at it, whoever
     speaks. Then it becomes part of the last result, unless it is a user's own.
     """
-    behind = bool(found) and found[-1]["role"] == "tool" and turn["role"] == "user"
+    behind = bool(turns) and turns[-1]["role"] == "tool" and turn["role"] == "user"
     fits = isinstance(turn["content"], str) or "tool" in can.images
     if behind and fits and FOLDED in turn and (can.forgets or not can.after_results):
-        found[-1] = {**found[-1], "content": joined(found[-1]["content"], turn["content"])}
+        turns[-1] = {**turns[-1], "content": joined(turns[-1]["content"], turn["content"])}
     elif behind and not can.after_results and can.gap:
-        found += [{"role": "assistant", "content": ""}, turn]
+        turns += [{"role": "assistant", "content": ""}, turn]
     elif behind and not can.after_results and fits:
-        found[-1] = {**found[-1], "content": joined(found[-1]["content"], turn["content"])}
+        turns[-1] = {**turns[-1], "content": joined(turns[-1]["content"], turn["content"])}
     else:
-        found.append(turn)
+        turns.append(turn)

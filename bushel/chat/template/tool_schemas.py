@@ -33,12 +33,13 @@ def _complete(schema: Any) -> dict[str, Any]:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    said = schema.get("type")
-    kinds = [said] if isinstance(said, str) else said if isinstance(said, list) else []
+    declared = schema.get("type")
+    declared = [declared] if isinstance(declared, str) else declared
+    kinds = declared if isinstance(declared, list) else []
     for choice in _CHOICES:
         options = schema.get(choice)
-        for it in options if isinstance(options, list) else ():
-            kinds = [*kinds, _type(it)] if isinstance(it, Mapping) else kinds
+        for option in options if isinstance(options, list) else ():
+            kinds = [*kinds, _type(option)] if isinstance(option, Mapping) else kinds
     values = schema.get("enum", [schema["const"]] if "const" in schema else [])
     kinds = [*kinds, *(_KINDS.get(type(it)) for it in values if isinstance(values, list))]
     kinds += ["object"] * ("properties" in schema) + ["array"] * ("items" in schema)

@@ -5,7 +5,7 @@
                  {"path": "a.txt"}
                  ```<｜tool▁call▁end｜><｜tool▁calls▁end｜>
     V3.1         …<｜tool▁call▁begin｜>read<｜tool▁sep｜>{"path": "a.txt"}<｜tool▁call▁end｜>…
-    V3.2 and V4  elements (invoke.py) whose names begin with ｜DSML｜
+    V3.2 and V4  elements (`reading.invoke_elements`) whose names begin with ｜DSML｜
 
 The bars are wide ones.
 """
@@ -14,11 +14,15 @@ The bars are wide ones.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
-from bushel.chat.tool_parsers.invoke import Elements, InvokeFormat
-from bushel.chat.tool_parsers.parse import Listed
-from bushel.chat.tool_parsers.tool_format import CallSection, Offered, ToolFormat
+from bushel.chat.structured_output.lark import Lark
+from bushel.chat.tool_parsers.grammar.call_form import CallForm, Knows, ToolGrammar
+from bushel.chat.tool_parsers.grammar.element_calls import Tags, elements
+from bushel.chat.tool_parsers.grammar.object_calls import around_arguments
+from bushel.chat.tool_parsers.reading.invoke_elements import InvokeTags, invoke_section
+from bushel.chat.tool_parsers.reading.parser import Listed
+from bushel.chat.tool_parsers.tool_format import BY_TEMPLATE, Detection, ToolFormat
 
 _CALLS, _CALLS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 _CALL, _CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
@@ -44,26 +48,61 @@ class DeepSeekSection(Listed):
         self.end()
 
 
-class DeepSeek(ToolFormat):
-    name = "deepseek"
-    starts = (_CALLS, _CALL)
-    signs = (_CALL, _CALLS)
-    markup = (_CALLS_END, _CALL_END, _SEPARATOR)
-
-    def section(self, start: str, offered: Offered, first: int) -> CallSection:
-        return DeepSeekSection(start, offered, first)
-
-
-class Dsml(InvokeFormat):
-    name = "dsml"
-    starts = ("<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<｜DSML｜invoke")
-    signs = ("｜DSML｜",)
-    markup = ("｜DSML｜",)
-    elements = Elements(
-        around=("<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"),
-        around_end=("</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"),
-        call="<｜DSML｜invoke",
-        call_end="</｜DSML｜invoke>",
-        argument="<｜DSML｜parameter",
-        argument_end="</｜DSML｜parameter>",
+def _grammar(lark: Lark, tools: Sequence[ToolGrammar], knows: Knows) -> CallForm:
+    fenced = knows("```json")
+    before = f"function{_SEPARATOR}NAME\n```json\n" if fenced else f"NAME{_SEPARATOR}"
+    return CallForm(
+        around_arguments(lark, tools, before, "\n```" if fenced else ""),
+        begin=_CALLS,
+        open=_CALL,
+        close=_CALL_END,
+        between="\n" if fenced else "",
+        end=_CALLS_END,
     )
+
+
+DEEPSEEK = ToolFormat(
+    name="deepseek",
+    detect=Detection(signs=(_CALL, _CALLS)),
+    starts=(_CALLS, _CALL),
+    section=DeepSeekSection,
+    grammar=_grammar,
+    history=BY_TEMPLATE,
+    markup=(_CALLS_END, _CALL_END, _SEPARATOR),
+)
+
+
+_DSML = "｜DSML｜"
+_DSML_CALLS = (f"{_DSML}function_calls", f"{_DSML}tool_calls")
+
+
+def _dsml_grammar(lark: Lark, tools: Sequence[ToolGrammar], knows: Knows) -> CallForm:
+    older, newer = _DSML_CALLS
+    calls = newer if knows(newer) else older
+    return elements(
+        Tags(f'<{_DSML}parameter name="KEY" string="TEXT">', f"</{_DSML}parameter>\n"),
+        f'<{_DSML}invoke name="NAME">\n',
+        f"</{_DSML}invoke>\n",
+        begin=f"<{calls}>\n",
+        end=f"</{calls}>",
+    )(lark, tools, knows)
+
+
+DSML = ToolFormat(
+    name="dsml",
+    detect=Detection(signs=(_DSML,), model_types=("deepseek_v32",)),
+    starts=(*(f"<{calls}>" for calls in _DSML_CALLS), f"<{_DSML}invoke"),
+    section=invoke_section(
+        InvokeTags(
+            around=tuple(f"<{calls}>" for calls in _DSML_CALLS),
+            around_end=tuple(f"</{calls}>" for calls in _DSML_CALLS),
+            call=f"<{_DSML}invoke",
+            call_end=f"</{_DSML}invoke>",
+            argument=f"<{_DSML}parameter",
+            argument_end=f"</{_DSML}parameter>",
+        )
+    ),
+    grammar=_dsml_grammar,
+    history=BY_TEMPLATE,
+    markup=(_DSML,),
+)

@@ -6,14 +6,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Generator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
-from bushel.chat.reply.argument_values import as_json, escaped, parameter
-from bushel.chat.tool_parsers.pairs import Pairs
-from bushel.chat.tool_parsers.parse import NoCall
-from bushel.chat.tool_parsers.tool_format import CallSection, Offered, ToolFormat
+from bushel.chat.structured_output.json_schema import listed, rooted
+from bushel.chat.structured_output.lark import Lark, quoted
+from bushel.chat.tool_parsers.grammar.call_form import (
+    CallForm,
+    CallGrammar,
+    Knows,
+    ToolGrammar,
+    ordered,
+)
+from bushel.chat.tool_parsers.grammar.element_calls import parameters, text_of
+from bushel.chat.tool_parsers.reading.argument_values import as_json, escaped, is_text, parameter
+from bushel.chat.tool_parsers.reading.key_values import Pairs
+from bushel.chat.tool_parsers.reading.parser import NoCall
+from bushel.chat.tool_parsers.tool_format import BY_TEMPLATE, Detection, Offered, ToolFormat
 
+_MARKERS = ("<|tool_call>", "<tool_call|>", '<|"|>')
+_FUNCTION_MARKERS = ("<start_function_call>", "<end_function_call>", "<escape>")
 _DEEPEST = 64  # levels; a reply that repeats itself may nest without end
 Schema = Mapping[str, Any] | None
 
@@ -91,20 +104,42 @@ class GemmaSection(Pairs):
             self.part("]" if end == "]" else ", ")
 
 
-class Gemma(ToolFormat):
-    name = "gemma"
-    starts = ("<|tool_call>",)
-    signs = ("<|tool_call>",)
-    markup: ClassVar[tuple[str, ...]] = ("<tool_call|>", '<|"|>')
-    markers: ClassVar[tuple[str, str, str]] = ("<|tool_call>", "<tool_call|>", '<|"|>')
+def _grammar(open: str, close: str, quote: str) -> CallGrammar:
+    def value(lark: Lark, tool: ToolGrammar, schema: Any) -> str:
+        if is_text(schema) and listed(schema) is None:
+            return f"{lark.mark(quote)} {lark.upto(quote, (quote,), text_of(schema))}"
+        return lark.json(rooted(schema, tool.schema), exact=tool.exact)
 
-    def section(self, start: str, offered: Offered, first: int) -> CallSection:
-        return GemmaSection(self.markers, start, offered, first)
+    def grammar(lark: Lark, tools: Sequence[ToolGrammar], knows: Knows) -> CallForm:
+        bodies = []
+        for tool in tools:
+            arguments = [
+                (f"{quoted(f'{name}:')} {value(lark, tool, schema)}", required)
+                for name, schema, required in parameters(tool)
+            ]
+            inside = ordered(lark, arguments, ",")
+            bodies.append(f'{quoted(f"call:{tool.name}{{")} {inside} "}}"')
+        return CallForm(bodies, open=open, close=close)
+
+    return grammar
 
 
-class FunctionGemma(Gemma):
-    name = "function_gemma"
-    starts = ("<start_function_call>",)
-    signs = ("<start_function_call>",)
-    markup = ("<end_function_call>", "<escape>")
-    markers = ("<start_function_call>", "<end_function_call>", "<escape>")
+GEMMA = ToolFormat(
+    name="gemma",
+    detect=Detection(signs=_MARKERS[:1]),
+    starts=_MARKERS[:1],
+    section=partial(GemmaSection, _MARKERS),
+    grammar=_grammar(*_MARKERS),
+    history=BY_TEMPLATE,
+    markup=_MARKERS[1:],
+)
+
+FUNCTION_GEMMA = ToolFormat(
+    name="function_gemma",
+    detect=Detection(signs=_FUNCTION_MARKERS[:1]),
+    starts=_FUNCTION_MARKERS[:1],
+    section=partial(GemmaSection, _FUNCTION_MARKERS),
+    grammar=_grammar(*_FUNCTION_MARKERS),
+    history=BY_TEMPLATE,
+    markup=_FUNCTION_MARKERS[1:],
+)

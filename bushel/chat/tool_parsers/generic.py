@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from bushel.chat.tool_parsers.calls import BARE, TAGS, Calls
-from bushel.chat.tool_parsers.functions import FUNCTION
-from bushel.chat.tool_parsers.tool_format import CallSection, Offered, ToolFormat
+from bushel.chat.tool_parsers.grammar.object_calls import separate_objects
+from bushel.chat.tool_parsers.reading.function_elements import FUNCTION
+from bushel.chat.tool_parsers.reading.mixed_calls import BARE, TAGS, MixedCalls
+from bushel.chat.tool_parsers.tool_format import BY_TEMPLATE, Detection, ToolFormat
 
-
-class Generic(ToolFormat):
-    name = "generic"
-    starts = (*BARE, *TAGS, FUNCTION)
-    leading = True
-    anywhere = (*TAGS, FUNCTION)
-    markup = tuple(filter(None, TAGS.values()))
-
-    def section(self, start: str, offered: Offered, first: int) -> CallSection:
-        return Calls(start, offered, first)
+GENERIC = ToolFormat(
+    name="generic",
+    detect=Detection(),
+    starts=(*BARE, *TAGS, FUNCTION),
+    section=MixedCalls,
+    grammar=separate_objects("<tool_call>\n", "\n</tool_call>", "\n"),
+    history=BY_TEMPLATE,
+    markup=tuple(filter(None, TAGS.values())),
+    leading=True,
+    anywhere=(*TAGS, FUNCTION),
+)

@@ -11,11 +11,13 @@ The newlines are optional, and strings are not quoted.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import ClassVar
+from functools import partial
 
-from bushel.chat.tool_parsers.pairs import Pairs
-from bushel.chat.tool_parsers.parse import NoCall
-from bushel.chat.tool_parsers.tool_format import CallSection, Offered, ToolFormat
+from bushel.chat.tool_parsers.grammar.call_form import CallGrammar
+from bushel.chat.tool_parsers.grammar.element_calls import Tags, elements
+from bushel.chat.tool_parsers.reading.key_values import Pairs
+from bushel.chat.tool_parsers.reading.parser import NoCall
+from bushel.chat.tool_parsers.tool_format import BY_TEMPLATE, Detection, Offered, ToolFormat
 
 
 class GlmSection(Pairs):
@@ -62,30 +64,60 @@ def _markup(before: str, after: str) -> tuple[str, ...]:
     return (f"<{before}tool_sep{after}>", *(f"<{tag}>" for tag in tags))
 
 
-class Glm(ToolFormat):
-    name = "glm"
-    starts: ClassVar[tuple[str, ...]] = ("<tool_call>",)
-    signs: ClassVar[tuple[str, ...]] = ("<arg_key>",)
-    markup: ClassVar[tuple[str, ...]] = _markup("", "")
-    tags: ClassVar[tuple[str, str]] = ("", "")
+def _grammar(
+    before: str, after: str, begin: str = "", end: str = "", separator: str = ""
+) -> CallGrammar:
+    """before, after: what the tags' names begin and end with."""
 
-    def section(self, start: str, offered: Offered, first: int) -> CallSection:
-        return GlmSection(self.tags, start, offered, first)
+    def tag(name: str, slash: str = "") -> str:
+        return f"<{slash}{before}{name}{after}>"
+
+    value = tag("arg_value")
+    return elements(
+        Tags(f"{tag('arg_key')}KEY{tag('arg_key', '/')}\n{value}", f"{tag('arg_value', '/')}\n"),
+        f"NAME{separator}\n",
+        "",
+        begin=begin,
+        open=tag("tool_call"),
+        close=tag("tool_call", "/"),
+        between="\n",
+        end=end,
+    )
 
 
-class Longcat(Glm):
-    name = "longcat"
-    starts = ("<longcat_tool_call>",)
-    signs = ("<longcat_arg_key>",)
-    markup = _markup("longcat_", "")
-    tags = ("longcat_", "")
+GLM = ToolFormat(
+    name="glm",
+    detect=Detection(signs=("<arg_key>",)),
+    starts=("<tool_call>",),
+    section=partial(GlmSection, ("", "")),
+    grammar=_grammar("", ""),
+    history=BY_TEMPLATE,
+    markup=_markup("", ""),
+)
 
+LONGCAT = ToolFormat(
+    name="longcat",
+    detect=Detection(signs=("<longcat_arg_key>",)),
+    starts=("<longcat_tool_call>",),
+    section=partial(GlmSection, ("longcat_", "")),
+    grammar=_grammar("longcat_", ""),
+    history=BY_TEMPLATE,
+    markup=_markup("longcat_", ""),
+)
 
-class Hunyuan(Glm):
-    """Hy3: calls stand inside `<tool_calls:opensource>`, and the name ends with a separator."""
-
-    name = "hunyuan"
-    starts = ("<tool_calls:opensource>", "<tool_call:opensource>")
-    signs = ("<tool_sep{}>", "<tool_sep:opensource>")
-    markup = _markup("", ":opensource")
-    tags = ("", ":opensource")
+# Hy3: calls stand inside `<tool_calls:opensource>`, and the name ends with a separator.
+HUNYUAN = ToolFormat(
+    name="hunyuan",
+    detect=Detection(signs=("<tool_sep{}>", "<tool_sep:opensource>")),
+    starts=("<tool_calls:opensource>", "<tool_call:opensource>"),
+    section=partial(GlmSection, ("", ":opensource")),
+    grammar=_grammar(
+        "",
+        ":opensource",
+        "<tool_calls:opensource>\n",
+        "\n</tool_calls:opensource>",
+        "<tool_sep:opensource>",
+    ),
+    history=BY_TEMPLATE,
+    markup=_markup("", ":opensource"),
+)

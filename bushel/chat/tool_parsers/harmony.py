@@ -13,10 +13,13 @@ that end a reply do not come as text, so the last message may just stop.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 
-from bushel.chat.tool_parsers.parse import NoCall, Parser
-from bushel.chat.tool_parsers.tool_format import Offered
+from bushel.chat.structured_output.lark import Lark
+from bushel.chat.tool_parsers.grammar.call_form import CallForm, Knows, ToolGrammar
+from bushel.chat.tool_parsers.grammar.object_calls import around_arguments
+from bushel.chat.tool_parsers.reading.parser import NoCall, Parser
+from bushel.chat.tool_parsers.tool_format import BY_TEMPLATE, Detection, Offered, ToolFormat
 from bushel.core.delta import Delta, TextDelta, ThoughtDelta
 
 _START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
@@ -28,15 +31,15 @@ _WHOLE_RECIPIENT = re.compile(r"\bto=([^\s<]+)(?=[\s<])")
 _NOBODY = ("assistant", "user", "all")
 
 
-class Harmony(Parser):
+class HarmonyReply(Parser):
     """Reads a reply like a section that never ends.
 
     opened: the prompt ends inside a message of thoughts.
     """
 
-    def __init__(self, offered: Offered, *, opened: bool = False):
+    def __init__(self, start: str, offered: Offered, first: int, *, opened: bool = False):
         self._body: Callable[[str], Delta] | None = ThoughtDelta if opened else None
-        super().__init__("", offered, 0)
+        super().__init__(start, offered, first)
 
     def read(self) -> Generator[None]:
         if self._body:
@@ -111,3 +114,20 @@ class Harmony(Parser):
             self.name(self._tool(named.group(1)) if named else "")
             self.raw, self.text, self.refused = [], "", False
         return super().finish()
+
+
+def _grammar(lark: Lark, tools: Sequence[ToolGrammar], knows: Knows) -> CallForm:
+    bodies = around_arguments(lark, tools, f"to=functions.NAME <|constrain|>json{_MESSAGE}")
+    return CallForm(bodies, open=f"{_CHANNEL}commentary ", single=True)
+
+
+# Its markers are those of the thinking format of the same name.
+HARMONY = ToolFormat(
+    name="harmony",
+    detect=Detection(model_types=("gpt_oss",)),
+    starts=(),
+    section=HarmonyReply,
+    grammar=_grammar,
+    history=BY_TEMPLATE,
+    whole_reply=True,
+)

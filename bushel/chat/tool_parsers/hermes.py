@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from bushel.chat.tool_parsers.calls import Calls
-from bushel.chat.tool_parsers.tool_format import CallSection, Offered, ToolFormat
+from bushel.chat.tool_parsers.grammar.object_calls import separate_objects
+from bushel.chat.tool_parsers.reading.mixed_calls import MixedCalls
+from bushel.chat.tool_parsers.tool_format import BY_TEMPLATE, Detection, ToolFormat
 
-
-class Hermes(ToolFormat):
-    name = "hermes"
-    starts = ("<tool_call>",)
-    signs = ("<tool_call>",)
-    markup = ("</tool_call>",)
-
-    def section(self, start: str, offered: Offered, first: int) -> CallSection:
-        return Calls(start, offered, first)
+HERMES = ToolFormat(
+    name="hermes",
+    detect=Detection(signs=("<tool_call>",)),
+    starts=("<tool_call>",),
+    section=MixedCalls,
+    grammar=separate_objects("<tool_call>\n", "\n</tool_call>", "\n"),
+    history=BY_TEMPLATE,
+    markup=("</tool_call>",),
+)

@@ -1,4 +1,4 @@
-"""Kimi K2 and K3, and Solar, which writes calls like K2 with other markers.
+"""Kimi K2 and K3.
 
     K2   <|tool_calls_section_begin|><|tool_call_begin|>functions.read:0
          <|tool_call_argument_begin|>{"path": "a.txt"}<|tool_call_end|><|tool_calls_section_end|>
@@ -11,21 +11,28 @@ Newlines are only here.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
-from bushel.chat.tool_parsers.pairs import Pairs
-from bushel.chat.tool_parsers.parse import Listed, NoCall
-from bushel.chat.tool_parsers.tool_format import CallSection, Offered, ToolFormat
+from bushel.chat.structured_output.lark import Lark, quoted
+from bushel.chat.tool_parsers.grammar.call_form import CallForm, Knows, ToolGrammar
+from bushel.chat.tool_parsers.grammar.element_calls import Tags, elements
+from bushel.chat.tool_parsers.grammar.object_calls import arguments
+from bushel.chat.tool_parsers.reading.key_values import Pairs
+from bushel.chat.tool_parsers.reading.parser import Listed, NoCall
+from bushel.chat.tool_parsers.tool_format import (
+    BY_TEMPLATE,
+    Detection,
+    InlineCalls,
+    ToolFormat,
+    WrittenCall,
+)
 
 _CALLS, _CALLS_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 _CALL, _CALL_END = "<|tool_call_begin|>", "<|tool_call_end|>"
 _ARGUMENTS = "<|tool_call_argument_begin|>"
 _COUNTED = re.compile(r"(?:functions\.)?(.+?)(?::\d+)?", re.DOTALL)
-
-_SOLAR_CALLS, _SOLAR_CALLS_END = "<|tool_calls|>", "<|calls|>"
-_SOLAR_CALL, _SOLAR_END = "<|tool_call:begin|>", "<|tool_call:end|>"
-_SOLAR_NAME, _SOLAR_ARGUMENTS = "<|tool_call:name|>", "<|tool_call:args|>"
 
 
 class KimiSection(Listed):
@@ -43,36 +50,33 @@ class KimiSection(Listed):
         self.end()
 
 
-class Kimi(ToolFormat):
-    name = "kimi"
-    starts = (_CALLS, _CALL)
-    signs = (_CALLS, _ARGUMENTS)
-    markup = (_CALLS_END, _CALL_END, _ARGUMENTS)
-
-    def section(self, start: str, offered: Offered, first: int) -> CallSection:
-        return KimiSection(start, offered, first)
-
-
-class SolarSection(Listed):
-    calls, calls_end, call = _SOLAR_CALLS, _SOLAR_CALLS_END, _SOLAR_CALL
-    between = (_SOLAR_END,)
-
-    def one(self) -> Generator[None]:
-        yield from self.until(_SOLAR_NAME)
-        name, _ = yield from self.until(_SOLAR_ARGUMENTS)
-        self.name(name)
-        yield from self.arguments(_SOLAR_END)
-        self.end()
+def _grammar(lark: Lark, tools: Sequence[ToolGrammar], knows: Knows) -> CallForm:
+    bodies = [
+        f"{quoted(f'functions.{tool.name}:')} /[0-9]{{1,3}}/ "
+        f"{lark.mark(_ARGUMENTS)} {arguments(lark, tool)}"
+        for tool in tools
+    ]
+    return CallForm(bodies, begin=_CALLS, open=_CALL, close=_CALL_END, end=_CALLS_END)
 
 
-class Solar(ToolFormat):
-    name = "solar"
-    starts = (_SOLAR_CALLS, _SOLAR_CALL)
-    signs = (_SOLAR_CALL,)
-    markup = (_SOLAR_CALLS_END, _SOLAR_END, _SOLAR_NAME, _SOLAR_ARGUMENTS)
+def _write(calls: Sequence[WrittenCall]) -> str:
+    """A call's id says its name."""
+    written = []
+    for call in calls:
+        given = json.dumps(call["function"]["arguments"], ensure_ascii=False)
+        written.append(f"{_CALL}{call['id']}{_ARGUMENTS}{given}{_CALL_END}")
+    return f"{_CALLS}{''.join(written)}{_CALLS_END}"
 
-    def section(self, start: str, offered: Offered, first: int) -> CallSection:
-        return SolarSection(start, offered, first)
+
+KIMI = ToolFormat(
+    name="kimi",
+    detect=Detection(signs=(_CALLS, _ARGUMENTS)),
+    starts=(_CALLS, _CALL),
+    section=KimiSection,
+    grammar=_grammar,
+    history=InlineCalls(_CALLS, _write, ids="indexed"),
+    markup=(_CALLS_END, _CALL_END, _ARGUMENTS),
+)
 
 
 _OPEN, _CLOSE, _SEP = "<|open|>", "<|close|>", "<|sep|>"
@@ -109,20 +113,28 @@ class Kimi3Section(Pairs):
 
     def _attributes(self, needed: str) -> Generator[None, None, dict[str, str]]:
         inside, _ = yield from self.until(_SEP)
-        found = {
+        attributes = {
             key: value.replace("&quot;", '"').replace("&amp;", "&")
             for key, value in _ATTRIBUTE.findall(inside)
         }
-        if not found.get(needed):
+        if not attributes.get(needed):
             raise NoCall
-        return found
+        return attributes
 
 
-class Kimi3(ToolFormat):
-    name = "kimi3"
-    starts = (f"{_OPEN}tools{_SEP}",)
-    signs = ("<|end_of_msg|>",)
-    markup = (_OPEN, _CLOSE, _SEP)
-
-    def section(self, start: str, offered: Offered, first: int) -> CallSection:
-        return Kimi3Section(start, offered, first)
+KIMI3 = ToolFormat(
+    name="kimi3",
+    detect=Detection(signs=("<|end_of_msg|>",)),
+    starts=(f"{_OPEN}tools{_SEP}",),
+    section=Kimi3Section,
+    grammar=elements(
+        Tags(f'{_OPEN}argument key="KEY" type="KIND"{_SEP}', f"{_CLOSE}argument{_SEP}"),
+        f'call tool="NAME" index="1"{_SEP}',
+        f"{_CLOSE}call{_SEP}",
+        begin=f"{_OPEN}tools{_SEP}",
+        open=_OPEN,
+        end=f"{_CLOSE}tools{_SEP}",
+    ),
+    history=BY_TEMPLATE,
+    markup=(_OPEN, _CLOSE, _SEP),
+)

@@ -1,4 +1,4 @@
-"""MiniMax M2, whose calls are elements (invoke.py), and M3, whose arguments are nested ones.
+"""MiniMax M2, whose calls are elements, and M3, whose arguments are nested ones.
 
     ]<]minimax[>[<tool_call>
     ]<]minimax[>[<invoke name="read">]<]minimax[>[<paths>
@@ -11,31 +11,55 @@ An argument's elements are `item`s of an array, or named after an object's keys.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
-from bushel.chat.reply.argument_values import as_json, escaped, is_text, kinds, parameter
-from bushel.chat.tool_parsers.invoke import Elements, InvokeFormat, InvokeSection
-from bushel.chat.tool_parsers.parse import NoCall
-from bushel.chat.tool_parsers.tool_format import CallSection, Offered, ToolFormat
+from bushel.chat.tool_parsers.grammar.element_calls import Tags, elements
+from bushel.chat.tool_parsers.reading.argument_values import (
+    as_json,
+    escaped,
+    is_text,
+    kinds,
+    parameter,
+)
+from bushel.chat.tool_parsers.reading.invoke_elements import (
+    InvokeSection,
+    InvokeTags,
+    invoke_section,
+)
+from bushel.chat.tool_parsers.reading.parser import NoCall
+from bushel.chat.tool_parsers.tool_format import BY_TEMPLATE, Detection, ToolFormat
 
 _MARK = "]<]minimax[>["
 _DEEPEST = 64  # levels; a reply that repeats itself may nest without end
 Schema = Mapping[str, Any] | None
 
 
-class MiniMax(InvokeFormat):
-    name = "minimax"
-    starts = ("<minimax:tool_call>",)
-    signs = ("<minimax:tool_call>",)
-    markup = ("</minimax:tool_call>",)
-    elements = Elements(
-        around=("<minimax:tool_call>",),
-        around_end=("</minimax:tool_call>",),
-        call="<invoke",
-        call_end="</invoke>",
-        argument="<parameter",
-        argument_end="</parameter>",
-    )
+_CALLS, _CALLS_END = "<minimax:tool_call>", "</minimax:tool_call>"
+MINIMAX = ToolFormat(
+    name="minimax",
+    detect=Detection(signs=(_CALLS,)),
+    starts=(_CALLS,),
+    section=invoke_section(
+        InvokeTags(
+            around=(_CALLS,),
+            around_end=(_CALLS_END,),
+            call="<invoke",
+            call_end="</invoke>",
+            argument="<parameter",
+            argument_end="</parameter>",
+        )
+    ),
+    grammar=elements(
+        Tags('<parameter name="KEY">', "</parameter>\n"),
+        '<invoke name="NAME">\n',
+        "</invoke>\n",
+        begin=f"{_CALLS}\n",
+        end=_CALLS_END,
+    ),
+    history=BY_TEMPLATE,
+    markup=(_CALLS_END,),
+)
 
 
 class MiniMax3Section(InvokeSection):
@@ -104,19 +128,28 @@ def _leaf(text: str, schema: Schema) -> str:
     return as_json(text, schema)
 
 
-class MiniMax3(ToolFormat):
-    name = "minimax3"
-    starts = (f"{_MARK}<tool_call>",)
-    signs = (_MARK,)
-    markup = (_MARK, "<tool_call>", "</tool_call>")
-    elements: ClassVar[Elements] = Elements(
-        around=(f"{_MARK}<tool_call>",),
-        around_end=(f"{_MARK}</tool_call>",),
-        call=f"{_MARK}<invoke",
-        call_end=f"{_MARK}</invoke>",
-        argument="",
-        argument_end="",
-    )
-
-    def section(self, start: str, offered: Offered, first: int) -> CallSection:
-        return MiniMax3Section(self.elements, start, offered, first)
+MINIMAX3 = ToolFormat(
+    name="minimax3",
+    detect=Detection(signs=(_MARK,)),
+    starts=(f"{_MARK}<tool_call>",),
+    section=partial(
+        MiniMax3Section,
+        InvokeTags(
+            around=(f"{_MARK}<tool_call>",),
+            around_end=(f"{_MARK}</tool_call>",),
+            call=f"{_MARK}<invoke",
+            call_end=f"{_MARK}</invoke>",
+            argument="",
+            argument_end="",
+        ),
+    ),
+    grammar=elements(
+        Tags(f"{_MARK}<KEY>", f"{_MARK}</KEY>", (_MARK,)),
+        f'{_MARK}<invoke name="NAME">',
+        f"{_MARK}</invoke>\n",
+        begin=f"{_MARK}<tool_call>\n",
+        end=f"{_MARK}</tool_call>",
+    ),
+    history=BY_TEMPLATE,
+    markup=(_MARK, "<tool_call>", "</tool_call>"),
+)

@@ -6,10 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
-from bushel.chat.tool_parsers.objects import Objects
-from bushel.chat.tool_parsers.tool_format import CallSection, Offered, ToolFormat
+from bushel.chat.structured_output.lark import Lark
+from bushel.chat.tool_parsers.grammar.call_form import CallForm, Knows, ToolGrammar
+from bushel.chat.tool_parsers.grammar.object_calls import around_arguments, object_list
+from bushel.chat.tool_parsers.reading.json_objects import Objects
+from bushel.chat.tool_parsers.tool_format import BY_TEMPLATE, Detection, ToolFormat
 
 _CALLS, _ID, _ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 
@@ -35,11 +38,18 @@ class MistralSection(Objects):
         self.end()
 
 
-class Mistral(ToolFormat):
-    name = "mistral"
-    starts = (_CALLS,)
-    signs = (_CALLS,)
-    markup = (_ID, _ARGUMENTS)
+def _grammar(lark: Lark, tools: Sequence[ToolGrammar], knows: Knows) -> CallForm:
+    if not knows(_ARGUMENTS):
+        return object_list(_CALLS, "")(lark, tools, knows)
+    return CallForm(around_arguments(lark, tools, f"NAME{_ARGUMENTS}"), open=_CALLS)
 
-    def section(self, start: str, offered: Offered, first: int) -> CallSection:
-        return MistralSection(start, offered, first)
+
+MISTRAL = ToolFormat(
+    name="mistral",
+    detect=Detection(signs=(_CALLS,), model_types=("mistral", "mistral3", "ministral3")),
+    starts=(_CALLS,),
+    section=MistralSection,
+    grammar=_grammar,
+    history=BY_TEMPLATE,
+    markup=(_ID, _ARGUMENTS),
+)

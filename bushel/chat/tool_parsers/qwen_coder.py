@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from bushel.chat.tool_parsers.calls import Calls
-from bushel.chat.tool_parsers.functions import FUNCTION
-from bushel.chat.tool_parsers.tool_format import CallSection, Offered, ToolFormat
+from bushel.chat.tool_parsers.grammar.element_calls import Tags, elements
+from bushel.chat.tool_parsers.reading.function_elements import FUNCTION
+from bushel.chat.tool_parsers.reading.mixed_calls import MixedCalls
+from bushel.chat.tool_parsers.tool_format import BY_TEMPLATE, Detection, ToolFormat
 
-
-class Xml(ToolFormat):
-    name = "xml"
-    starts = ("<tool_call>", "<seed:tool_call>", FUNCTION)
-    signs = (FUNCTION,)
-    markup = ("</tool_call>", "</seed:tool_call>")
-
-    def section(self, start: str, offered: Offered, first: int) -> CallSection:
-        return Calls(start, offered, first)
+QWEN_CODER = ToolFormat(
+    name="xml",
+    detect=Detection(signs=(FUNCTION,)),
+    starts=("<tool_call>", "<seed:tool_call>", FUNCTION),
+    section=MixedCalls,
+    grammar=elements(
+        Tags("<parameter=KEY>\n", "\n</parameter>\n", ("\n<parameter=", "\n</function>")),
+        "<function=NAME>\n",
+        "</function>",
+        open="<tool_call>\n",
+        close="\n</tool_call>",
+        between="\n",
+    ),
+    history=BY_TEMPLATE,
+    markup=("</tool_call>", "</seed:tool_call>"),
+)

@@ -1,4 +1,11 @@
-"""What a tool format is: how a model writes calls among its text.
+"""What a tool format is: one way in which models write calls, in four parts.
+
+    detect    how a model is known to use it
+    section   reads calls out of a reply
+    grammar   holds a reply to calls
+    history   writes the calls of earlier turns into a prompt
+
+A format is a value of `ToolFormat` in a file of its own, and a line in `registry.py`.
 
 The reader passes text on until one of a format's `starts` appears (B28). From there on the text
 belongs to a section, which reads it in whatever pieces it comes, until the section is done:
@@ -12,13 +19,17 @@ The same text gives the same deltas, joined, however it is cut into pieces.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
+from bushel.chat.tool_parsers.grammar.call_form import CallGrammar
 from bushel.core.delta import Delta
 
 # Name of each offered tool, with the JSON schema of its arguments.
 Offered = Mapping[str, Mapping[str, Any]]
+# A call of an earlier turn, as templates are given it; its arguments are an object.
+WrittenCall = Mapping[str, Any]
 
 
 class CallSection(ABC):
@@ -48,29 +59,57 @@ class CallSection(ABC):
         anything that was not generated; what is no call yet is text."""
 
 
-class ToolFormat(ABC):
-    name: ClassVar[str]
+@dataclass(frozen=True)
+class Detection:
+    """By what a model is known to use a format. By nothing: only where no other one is known."""
+
+    # Strings that stand in its template, or in what that renders for a call.
+    signs: tuple[str, ...] = ()
+    # For models that come without a template, or whose template leaves calls to a program.
+    model_types: tuple[str, ...] = ()
+
+    def matches(self, template: str) -> bool:
+        return any(sign in template for sign in self.signs)
+
+
+@dataclass(frozen=True)
+class InlineCalls:
+    """Calls as part of an assistant's text, for models whose templates leave that to others.
+
+    Such a template tells tools and results, and prints of a reply nothing but its text: the
+    model's own markup is expected to stand in there. control: the control token that it begins
+    with, by which the model is known. ids: the form that the calls' ids must have.
+    """
+
+    control: str
+    write: Callable[[Sequence[WrittenCall]], str]
+    ids: Literal["any", "indexed"] = "any"
+
+
+# The model's own template writes the calls of earlier turns.
+BY_TEMPLATE: Final = "by template"
+
+
+@dataclass(frozen=True, eq=False)
+class ToolFormat:
+    name: str
+    detect: Detection
     # Where a section may begin; the earliest one in the text counts, then the longest.
-    starts: ClassVar[tuple[str, ...]]
-    # Whether a section can only begin where nothing but white space was said before.
-    leading: ClassVar[bool] = False
-    # Of the starts of a leading format, those that may stand anywhere all the same.
-    anywhere: ClassVar[tuple[str, ...]] = ()
-    # Strings by which a template is known to use the format.
-    signs: ClassVar[tuple[str, ...]] = ()
+    starts: tuple[str, ...]
+    section: Callable[[str, Offered, int], CallSection]
+    grammar: CallGrammar
+    history: InlineCalls | Literal["by template"]
     # What it writes besides its starts that may be special tokens of a model.
-    markup: ClassVar[tuple[str, ...]] = ()
+    markup: tuple[str, ...] = ()
+    # Whether a section can only begin where nothing but white space was said before.
+    leading: bool = False
+    # Of the starts of a leading format, those that may stand anywhere all the same.
+    anywhere: tuple[str, ...] = ()
+    # All of a reply is written in it, thoughts too: its section reads the reply from its first
+    # character on, and the thinking format of the same name goes with it.
+    whole_reply: bool = False
 
-    @abstractmethod
-    def section(self, start: str, offered: Offered, first: int) -> CallSection: ...
-
-
-def held(text: str, markers: Iterable[str]) -> int:
-    """Characters at the end of `text` that may be the beginning of a marker."""
-    found = 0
-    for marker in markers:
-        for size in range(min(len(marker) - 1, len(text)), found, -1):
-            if marker.startswith(text[-size:]):
-                found = size
-                break
-    return found
+    @property
+    def later_starts(self) -> tuple[str, ...]:
+        """Where calls may begin behind other text."""
+        return self.anywhere if self.leading else self.starts

@@ -18,7 +18,7 @@ from bushel.core import Decoding, IntegrityError, RequestError
 from bushel.engine.constraints.thinking_budget import ThinkingProgress
 from bushel.engine.sampling.chooser import Masks
 from bushel.text.detokenizer import Decode
-from bushel.text.grammar_compiler import said_by
+from bushel.text.grammar_compiler import error_of
 
 # A mask takes 0.02 to 2 ms, and as long as two of the first sort to wake a thread for it.
 _THREADS = min(8, os.cpu_count() or 1)
@@ -141,7 +141,7 @@ class ConstrainedRow:
     def _lost(self) -> RequestError:
         assert self.matcher is not None
         return RequestError(
-            f"The reply cannot be held to its schema or grammar: {said_by(self.matcher)}",
+            f"The reply cannot be held to its schema or grammar: {error_of(self.matcher)}",
             code="invalid_grammar",
         )
 

@@ -35,7 +35,7 @@ class MaskThread:
 
     def __init__(self, model: Model):
         self._decode = model.tokenizer.decode
-        self._grammars = Grammars(model.tokenizer, model.vocab)
+        self._grammars = Grammars(model.host.profile)
         self._masker = Masker(model.vocab, len(model.tokenizer.hf), model.tokenizer.end_ids)
         # Bare queues take the engine 6 us a step, an executor's submit and result 32.
         self._asked = SimpleQueue[tuple[_Rows, Step | None] | None]()

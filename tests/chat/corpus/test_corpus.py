@@ -17,11 +17,10 @@ from zlib import crc32
 import pytest
 
 from bushel.chat.prompt import prepare, read
-from bushel.chat.template.abilities import Abilities
-from bushel.chat.template.inline_calls import with_writer, writer_of
-from bushel.chat.template.template_probe import abilities_of
+from bushel.chat.template.inline_calls import inline_calls_of, with_inline_calls
 from bushel.core import RequestError
 from bushel.core.options import ChatOptions
+from bushel.text.template_abilities import Abilities
 from tests.chat.conversations import common
 from tests.chat.corpus.bodies import NAMES, OWN, conversation
 from tests.chat.corpus.marks import Marked, marked
@@ -52,10 +51,10 @@ def said(name: str) -> Marked:
 
 @cache
 def abilities(template: str) -> Abilities:
-    tokenizer = templated(template).tokenizer
-    can = abilities_of(tokenizer)
-    write = writer_of(tokenizer, can)
-    return can if write is None else with_writer(can, write)
+    host = templated(template)
+    can = host.profile.abilities
+    inline = inline_calls_of(host.tokenizer.controls, can)
+    return can if inline is None else with_inline_calls(can, inline)
 
 
 def missing(asked: Marked, can: Abilities) -> str:
@@ -92,7 +91,7 @@ def losses(text: str, asked: Marked, can: Abilities) -> Iterator[str]:
     """What does not stand in the prompt as it should."""
     low = 0
     for block in asked.blocks:
-        marks = [mark for mark in block if can.said or mark not in asked.beside]
+        marks = [mark for mark in block if can.text_with_calls or mark not in asked.beside]
         for mark in marks:
             if text.count(mark) != 1:
                 yield f"{block[mark][:60]!r} is there {text.count(mark)} times"
@@ -130,7 +129,7 @@ def test_nothing_that_a_client_says_is_lost(template: str) -> None:
         lacks = missing(asked, can)
         try:
             found = read(host, asked.conversation)
-            text = found.talk.render()
+            text = found.call.render()
         except RequestError as error:
             if not lacks and template not in REFUSE:
                 pytest.fail(f"{body}: {error}")
@@ -160,7 +159,7 @@ def test_control_a_lost_or_moved_text_is_noticed() -> None:
     asked = said("messages_results_and_text")
     host = templated("chatml_json")
     can = abilities("chatml_json")
-    text = read(host, asked.conversation).talk.render()
+    text = read(host, asked.conversation).call.render()
     assert not list(losses(text, asked, can))
     for block in asked.blocks:
         for mark in block:
@@ -220,8 +219,8 @@ def test_the_next_turn_begins_with_this_one(template: str) -> None:
         asked = dict(conversation(name))
         asked["chat_template_kwargs"] = {"add_generation_prompt": False}
         try:
-            before = read(host, asked).talk.render()
-            after = read(host, conversation(next_of(name))).talk.render()
+            before = read(host, asked).call.render()
+            after = read(host, conversation(next_of(name))).call.render()
         except RequestError:
             continue  # the test above says whether it may
         assert common(before, after) >= len(before) - _ENDING, name

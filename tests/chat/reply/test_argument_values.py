@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bushel.chat.reply.argument_values import JsonSpan, as_json, escaped, is_text, kinds, parameter
+from bushel.chat.tool_parsers.reading.argument_values import (
+    JsonSpan,
+    as_json,
+    escaped,
+    is_text,
+    kinds,
+    parameter,
+)
 
 STRING = {"type": "string"}
 json_values = st.recursive(

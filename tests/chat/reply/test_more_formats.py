@@ -17,18 +17,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bushel.chat.reply.pick_format import pick_style
+from bushel.chat.reply.format_detection import detect_formats
 from bushel.chat.reply.reader import Reader
-from bushel.chat.tool_parsers.registry import MORE
+from bushel.chat.tool_parsers.registry import FORMATS
 from bushel.core import ReplyFormat
-from tests.chat.reply import more_sample_replies
 from tests.chat.reply.sample_replies import EXAMPLES, Example, Said, read
 from tests.chat.templates import REAL
 
 pytestmark = pytest.mark.corpus
 
 assert more_sample_replies  # its examples are among the others
-NAMES = {format.name for format in MORE}
+NAMES = {*FORMATS} - {"harmony", "xml", "hermes", "pythonic", "llama", "generic"}
 MINE = [example for example in EXAMPLES if example.tools in NAMES]
 
 SCHEMA: dict[str, Any] = {
@@ -337,7 +336,7 @@ class Written:
 
     @property
     def tools(self) -> str:
-        return pick_style(self.template, {}).tools
+        return detect_formats(self.template, {}).tools
 
     def render(self, made: Calls) -> str:
         """What it writes for an assistant that made the calls, and what it writes behind."""
@@ -387,7 +386,7 @@ SINGLE = ("harmony", "gigachat")
 def corpus() -> list[Written]:
     found = []
     for name, template in REAL.items():
-        if pick_style(template, {}).tools not in {*NAMES, "harmony"} - {*OTHERWISE}:
+        if detect_formats(template, {}).tools not in {*NAMES, "harmony"} - {*OTHERWISE}:
             continue
         ways = product((False, True), ("", None))
         forms = (Written(name, template, as_text, content) for as_text, content in ways)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bushel.chat.reply.pick_format import FORMATS, opened, pick_style, shape
+from bushel.chat.reply.format_detection import detect_formats
+from bushel.chat.reply.thinking_formats import THINKING_FORMATS, ends_inside_thoughts
+from bushel.chat.tool_parsers.registry import FORMATS
 from bushel.core import BushelError, ReplyFormat
 from tests import corpus
 
@@ -130,7 +132,7 @@ EXPECTED = {
 def test_templates_of_real_models(name: str) -> None:
     """Tool format and thinking format are found in each real template. B25, B29."""
     [path] = corpus.files(f"templates/{name}.jinja")
-    reply_format = pick_style(path.read_text(), {})
+    reply_format = detect_formats(path.read_text(), {})
     assert (reply_format.tools, reply_format.thinking) == EXPECTED[name]
 
 
@@ -160,36 +162,38 @@ XML = "<tool_call>\\n<function=example>\\n<parameter=a>\\n1\\n</parameter> <thin
 )
 def test_a_template_shows_its_forms(template: str, tools: str, thinking: str) -> None:
     """A few words of a template are enough to know how its model writes. B25, B29."""
-    reply_format = pick_style(template, {})
+    reply_format = detect_formats(template, {})
     assert (reply_format.tools, reply_format.thinking) == (tools, thinking)
 
 
 def test_someone_who_knows_better_says_so() -> None:
     """The format can be set; unknown names are refused with those that exist. B25."""
-    reply_format = pick_style(XML, {}, tools="hermes", thinking="none")
+    reply_format = detect_formats(XML, {}, tools="hermes", thinking="none")
     assert (reply_format.tools, reply_format.thinking) == ("hermes", "")
-    assert pick_style(XML, {}, tools="none").tools == ""
+    assert detect_formats(XML, {}, tools="none").tools == ""
     for name in FORMATS:
-        assert pick_style("", {}, tools=name).tools == name
-    assert pick_style("", {}, tools="harmony").thinking == "harmony"
+        assert detect_formats("", {}, tools=name).tools == name
+    assert detect_formats("", {}, tools="harmony").thinking == "harmony"
     with pytest.raises(BushelError, match=r"'qwen'.*hermes.*none"):
-        pick_style(XML, {}, tools="qwen")
+        detect_formats(XML, {}, tools="qwen")
     with pytest.raises(BushelError, match=r"thinking.*'loud'.*think"):
-        pick_style(XML, {}, thinking="loud")
+        detect_formats(XML, {}, thinking="loud")
 
 
 def test_a_model_type_helps_where_no_template_does() -> None:
     """gpt-oss is known without a template; elsewhere the template decides. B25."""
-    assert pick_style("", {}, {"model_type": "gpt_oss"}).tools == "harmony"
-    assert pick_style(HERMES, {}, {"model_type": "mistral"}).tools == "hermes"
+    assert detect_formats("", {}, {"model_type": "gpt_oss"}).tools == "harmony"
+    assert detect_formats(HERMES, {}, {"model_type": "mistral"}).tools == "hermes"
 
 
 def test_special_tokens_of_the_forms_become_text_and_no_others() -> None:
     """Only special tokens that mark calls or thoughts are read as text. B21, B23."""
     controls = {"[TOOL_CALLS]": 5, "[ARGS]": 6, "</s>": 2, "[INST]": 3, "[THINK]": 8}
-    reply_format = pick_style("[TOOL_CALLS]", controls)
+    reply_format = detect_formats("[TOOL_CALLS]", controls)
     assert reply_format.markers == ((5, "[TOOL_CALLS]"), (6, "[ARGS]"))
-    reply_format = pick_style("<|channel>thought", {"<|channel>": 1, "<channel|>": 2, "<|turn>": 3})
+    reply_format = detect_formats(
+        "<|channel>thought", {"<|channel>": 1, "<channel|>": 2, "<|turn>": 3}
+    )
     assert reply_format.markers == ((1, "<|channel>"), (2, "<channel|>"))
 
 
@@ -209,10 +213,11 @@ def test_special_tokens_of_the_forms_become_text_and_no_others() -> None:
 )
 def test_a_prompt_that_ends_inside_thoughts(thinking: str, prompt: str, inside: bool) -> None:
     """The template opened the block, and the reply begins with thoughts. B29."""
-    assert opened(ReplyFormat(thinking=thinking), prompt) == inside
+    assert ends_inside_thoughts(ReplyFormat(thinking=thinking), prompt) == inside
 
 
 def test_the_shape_of_thoughts() -> None:
     """What opens and closes thoughts is known for models that think, else empty. B29."""
-    assert shape(ReplyFormat(thinking="think")) == ("<think>", "</think>")
-    assert shape(ReplyFormat()) == ("", "")
+    think = THINKING_FORMATS["think"]
+    assert (think.opening, think.ending) == ("<think>", "</think>")
+    assert "" not in THINKING_FORMATS

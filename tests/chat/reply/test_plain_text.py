@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bushel.chat.reply.reader import Reader
-from bushel.chat.reply.thinking_formats import FORMS
-from bushel.chat.tool_parsers import FORMATS
+from bushel.chat.reply.thinking_formats import THINKING_FORMATS
+from bushel.chat.tool_parsers.registry import FORMATS
 from bushel.core import ReplyFormat, TextDelta
 from tests.chat.reply.sample_replies import TOOLS, read
 
-names = st.sampled_from(sorted(FORMATS))
-forms = st.sampled_from(sorted({"", *FORMS} - {"harmony"}))
+names = st.sampled_from(sorted(set(FORMATS) - {"harmony"}))
+forms = st.sampled_from(sorted({"", *THINKING_FORMATS} - {"harmony"}))
 _SAFE = st.characters(exclude_categories=["Cs"], exclude_characters="<>[]{}|")
 _BROKEN = ["<", "<tool", "<tool_call", "</tool_call>", "<|", "|>", "{", "}", "[", "</", "<function"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bushel.chat.reply.reader import Reader
-from bushel.chat.reply.thinking_formats import FORMS
+from bushel.chat.reply.thinking_formats import THINKING_FORMATS
 from bushel.core import ReplyFormat
 from tests.chat.reply.sample_replies import TOOLS, Said, read
 
@@ -26,7 +26,9 @@ def heard(
     return whole
 
 
-@pytest.mark.parametrize("form", [form for name, form in FORMS.items() if name != "harmony"])
+@pytest.mark.parametrize(
+    "form", [form for name, form in THINKING_FORMATS.items() if name != "harmony"]
+)
 def test_every_form_in_every_way_to_begin_and_end(form: object) -> None:
     """Opened by the model or by the template, closed or not. B29."""
     name, opening, ending = form.name, form.opening, form.ending  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ from bushel.core.checkpoint import read_checkpoint
 from bushel.core.params import resolve
 from bushel.models import Preparer
 from bushel.text.detokenizer import OutputProcessor
-from bushel.text.grammar_compiler import compiled, vocabulary
+from bushel.text.grammar_compiler import compiled
 from bushel.text.tokenizer import load_tokenizer
 
 TINY = Path(str(bushel.__file__)).parent / "tiny"
@@ -51,7 +51,7 @@ def host(
 
 def takes(host: Preparer, grammar: str, text: str) -> bool:
     """Whether a reply of this text is complete."""
-    matcher = compiled(vocabulary(host.tokenizer, host.vocab), grammar)
+    matcher = compiled(host.profile.grammar_tokens, grammar)
     ids = host.tokenizer.encode(text, add_special_tokens=False)
     return bool(matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting())
 
@@ -70,7 +70,7 @@ def replies(
     hints: texts that are tried often, so that free text comes to its end. end: how often a reply
     ends where it may.
     """
-    matcher = compiled(vocabulary(host.tokenizer, host.vocab), grammar)
+    matcher = compiled(host.profile.grammar_tokens, grammar)
     rng = random.Random(seed)
     known = [host.tokenizer.encode(it, add_special_tokens=False) for it in hints]
     ends = sorted(host.tokenizer.end_ids)

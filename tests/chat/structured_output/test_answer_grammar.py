@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from bushel.chat.reply.pick_format import pick_style
+from bushel.chat.reply.format_detection import detect_formats
 from bushel.chat.reply.reader import Reader
-from bushel.chat.reply.thinking_formats import FORMS
-from bushel.chat.structured_output import constraint_of
+from bushel.chat.reply.thinking_formats import THINKING_FORMATS
+from bushel.chat.reply_constraint import constraint_of
 from bushel.core import ReplyFormat, RequestError, TextDelta, ThoughtDelta
 from bushel.models import Preparer
-from bushel.text.grammar_compiler import compiled, vocabulary
+from bushel.text.grammar_compiler import compiled
 from tests.chat.structured_output.random_replies import host, replies, takes
 from tests.chat.structured_output.test_call_grammars import HARMONY, TOOLS
 
@@ -43,12 +43,19 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Preparer:
     return host(Path(tmp_path_factory.mktemp("plain")))
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", THINKING_FORMATS)
 def test_an_answer_has_its_form_behind_thoughts(form: str, tmp_path: Path) -> None:
     """Thoughts that the prompt has begun must end; others may come or not. B29."""
     it = host(tmp_path, TOKENS.get(form, ()))
-    reply_format = pick_style("", it.tokenizer.controls, thinking=form)
-    hints = [*FORMS[form].ends, *FORMS[form].endings, "<|end|><|start|>assistant", '"}', "}", '"']
+    reply_format = detect_formats("", it.tokenizer.controls, thinking=form)
+    hints = [
+        *THINKING_FORMATS[form].ends,
+        *THINKING_FORMATS[form].endings,
+        "<|end|><|start|>assistant",
+        '"}',
+        "}",
+        '"',
+    ]
     for shape, (value, good) in SHAPES.items():
         for opened in (False, True):
             request = {"messages": [], "shape": {shape: value}}
@@ -61,15 +68,15 @@ def test_an_answer_has_its_form_behind_thoughts(form: str, tmp_path: Path) -> No
                 assert good(said.strip()), (shape, text)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", THINKING_FORMATS)
 def test_a_budget_closes_thoughts_as_the_grammar_allows(form: str, tmp_path: Path) -> None:
     it = host(tmp_path, TOKENS.get(form, ()))
-    reply_format = pick_style("", it.tokenizer.controls, thinking=form)
+    reply_format = detect_formats("", it.tokenizer.controls, thinking=form)
     request = {"shape": {"choice": ["yes"]}, "thinking": {"budget": 3}}
     constraint = constraint_of(reply_format, request, opened=True, host=it)
     assert constraint is not None
     assert constraint.budget is not None
-    matcher = compiled(vocabulary(it.tokenizer, it.vocab), constraint.grammar or "")
+    matcher = compiled(it.profile.grammar_tokens, constraint.grammar or "")
     assert matcher.consume_tokens(it.tokenizer.encode("abc", add_special_tokens=False))
     assert matcher.consume_tokens(list(constraint.budget.closing))
     reader = Reader(reply_format, {}, opened=True)

@@ -10,11 +10,10 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from bushel.chat.reply.pick_format import pick_style
+from bushel.chat.reply.format_detection import detect_formats
 from bushel.chat.reply.reader import Reader
-from bushel.chat.structured_output import constraint_of
-from bushel.chat.structured_output.call_grammars import FORMS
-from bushel.chat.tool_parsers import FORMATS
+from bushel.chat.reply_constraint import constraint_of
+from bushel.chat.tool_parsers.registry import FORMATS
 from bushel.core import CallBegin, CallEnd, CallPart, ReplyFormat, RequestError, TextDelta
 from bushel.models import Preparer
 from tests.chat.structured_output.random_replies import host, replies, takes
@@ -83,7 +82,7 @@ CLOSING = (
     *(f"]<]minimax[>[</{it}>" for it in ("path", "note", "what")),
     "<｜tool▁calls▁end｜>",  # noqa: RUF001
 )
-CASES = [(name, False) for name in FORMS if name != "harmony"] + [(it, True) for it in SPECIAL]
+CASES = [(name, False) for name in FORMATS if name != "harmony"] + [(it, True) for it in SPECIAL]
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +98,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def style_of(name: str, host: Preparer) -> ReplyFormat:
     thinking = "harmony" if name == "harmony" else "think"
-    return pick_style("", host.tokenizer.controls, tools=name, thinking=thinking)
+    return detect_formats("", host.tokenizer.controls, tools=name, thinking=thinking)
 
 
 def read(reply_format: ReplyFormat, text: str) -> tuple[list[tuple[str, Any]], str]:
@@ -127,7 +126,7 @@ def random_replies(
     )
     assert constraint is not None
     assert constraint.grammar is not None
-    hints = [*CLOSING, *(FORMATS[name].starts if name in FORMATS else ())]
+    hints = [*CLOSING, *FORMATS[name].starts]
     texts = replies(it, constraint.grammar, reply_format, 3, hints, end=end)
     found = [read(reply_format, text) for text in texts]
     for calls, _ in found:
@@ -162,7 +161,7 @@ def test_a_call_that_the_model_makes_by_itself_is_held_to_its_schema(
 
 def test_strict_tools_leave_plain_text_alone(hosts: Any) -> None:
     it = hosts(())
-    for name in FORMS:
+    for name in FORMATS:
         if name == "harmony":
             continue
         reply_format = style_of(name, it)

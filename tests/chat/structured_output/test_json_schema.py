@@ -10,11 +10,11 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from bushel.chat.structured_output import constraint_of
+from bushel.chat.reply_constraint import constraint_of
 from bushel.chat.structured_output.json_schema import MOST_DEPTH, checked
 from bushel.core import ReplyFormat, RequestError
 from bushel.models import Preparer
-from bushel.text.grammar_compiler import compiled, prove, vocabulary
+from bushel.text.grammar_compiler import compiled, prove
 from tests.chat.structured_output.random_replies import host, replies, takes
 
 NODE: dict[str, Any] = {
@@ -157,7 +157,7 @@ def test_what_the_library_refuses_is_told_in_its_words(
     plain: Preparer, schema: Any, words: str
 ) -> None:
     with pytest.raises(RequestError, match=words):
-        compiled(vocabulary(plain.tokenizer, plain.vocab), grammar(plain, schema))
+        compiled(plain.profile.grammar_tokens, grammar(plain, schema))
 
 
 def nested(levels: int) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def test_a_hostile_schema_is_refused_before_a_reply_begins(plain: Preparer, name
             ReplyFormat(), {"shape": HOSTILE[name]}, opened=False, host=plain
         )
         assert constraint is not None
-        prove(vocabulary(plain.tokenizer, plain.vocab), constraint.grammar or "")
+        prove(plain.profile.grammar_tokens, constraint.grammar or "")
 
     with pytest.raises(RequestError) as refused:
         begin()

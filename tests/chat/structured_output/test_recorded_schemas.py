@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bushel.chat.structured_output import constraint_of
+from bushel.chat.reply_constraint import constraint_of
 from bushel.core import ReplyFormat
 from bushel.models import Preparer
-from bushel.text.grammar_compiler import prove, vocabulary
+from bushel.text.grammar_compiler import prove
 from tests.chat.corpus.bodies import NAMES, conversation
 from tests.chat.structured_output.random_replies import host
 
@@ -28,7 +28,7 @@ def proven(plain: Preparer, request: dict[str, Any], form: str) -> bool:
     constraint = constraint_of(ReplyFormat(form, "think"), request, opened=False, host=plain)
     if constraint is None or constraint.grammar is None:
         return False
-    prove(vocabulary(plain.tokenizer, plain.vocab), constraint.grammar)
+    prove(plain.profile.grammar_tokens, constraint.grammar)
     return True
 
 

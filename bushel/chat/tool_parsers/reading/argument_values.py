@@ -48,36 +48,36 @@ def parameter(schema: Mapping[str, Any] | None, name: str) -> Mapping[str, Any] 
     if not isinstance(schema, Mapping):
         return None
     properties = schema.get("properties")
-    found = properties.get(name) if isinstance(properties, Mapping) else None
-    if found is None:
-        found = schema.get("additionalProperties")
-    return found if isinstance(found, Mapping) else None
+    declared = properties.get(name) if isinstance(properties, Mapping) else None
+    if declared is None:
+        declared = schema.get("additionalProperties")
+    return declared if isinstance(declared, Mapping) else None
 
 
 def kinds(schema: Any) -> frozenset[str]:
     """JSON types that a schema lets a value have."""
     if not isinstance(schema, Mapping):
         return _ALL
-    found = _ALL
+    allowed = _ALL
     declared = schema.get("type")
     if isinstance(declared, str):
-        found = frozenset({declared}) & _ALL or _ALL
+        allowed = frozenset({declared}) & _ALL or _ALL
     elif isinstance(declared, list):
-        found = frozenset(kind for kind in declared if isinstance(kind, str)) & _ALL or _ALL
+        allowed = frozenset(kind for kind in declared if isinstance(kind, str)) & _ALL or _ALL
     elif "properties" in schema:
-        found = frozenset({"object"})
+        allowed = frozenset({"object"})
     for values in (schema.get("enum"), [schema["const"]] if "const" in schema else None):
         if isinstance(values, list) and values:
-            found &= frozenset().union(*({_kind(value)} for value in values)) or _ALL
+            allowed &= frozenset().union(*({_kind(value)} for value in values)) or _ALL
     for key in ("anyOf", "oneOf"):
         choices = schema.get(key)
         if isinstance(choices, list) and choices:
-            found &= frozenset().union(*(kinds(choice) for choice in choices))
+            allowed &= frozenset().union(*(kinds(choice) for choice in choices))
     for part in schema.get("allOf") or ():
-        found &= kinds(part)
+        allowed &= kinds(part)
     if schema.get("nullable") is True:
-        found |= {"null"}
-    return found or _ALL
+        allowed |= {"null"}
+    return allowed or _ALL
 
 
 def is_text(schema: Mapping[str, Any] | None) -> bool:
@@ -213,30 +213,30 @@ class JsonSpan:
                 return "", ""
             self._plain = text[0] not in '"{['
         if self._plain:
-            found = _AFTER_PLAIN.search(text)
-            self.done = found is not None
-            return self._give([text[: found.start()]] if found else [text], text, found)
+            end = _AFTER_PLAIN.search(text)
+            self.done = end is not None
+            return self._give([text[: end.start()]] if end else [text], text, end)
         pieces: list[str] = []
         while at < len(text) and not self.done:
             at = self._string(text, at, pieces) if self._inside else self._bare(text, at, pieces)
         return self._give(pieces, text[at:], None)
 
-    def _give(self, pieces: list[str], text: str, found: re.Match[str] | None) -> tuple[str, str]:
+    def _give(self, pieces: list[str], text: str, end: re.Match[str] | None) -> tuple[str, str]:
         part = "".join(pieces)
         self._parts.append(part)
-        if found:
-            return part, text[found.start() :]
+        if end:
+            return part, text[end.start() :]
         return part, text if self.done else ""
 
     def _bare(self, text: str, at: int, pieces: list[str]) -> int:
-        found = _OUTSIDE.search(text, at)
-        end = found.end() if found else len(text)
+        mark = _OUTSIDE.search(text, at)
+        end = mark.end() if mark else len(text)
         pieces.append(text[at:end])
-        if found:
-            if found.group() == '"':
+        if mark:
+            if mark.group() == '"':
                 self._inside = True
             else:
-                self._depth += 1 if found.group() in "{[" else -1
+                self._depth += 1 if mark.group() in "{[" else -1
                 self.done = self._depth <= 0
         return end
 
@@ -245,17 +245,17 @@ class JsonSpan:
             self._escape = False
             pieces.append(escaped(text[at]) if text[at] < " " else text[at])
             return at + 1
-        found = _INSIDE.search(text, at)
-        end = found.start() if found else len(text)
+        mark = _INSIDE.search(text, at)
+        end = mark.start() if mark else len(text)
         pieces.append(text[at:end])
-        if not found:
+        if not mark:
             return end
-        if found.group() < " ":
-            pieces.append(escaped(found.group()))
+        if mark.group() < " ":
+            pieces.append(escaped(mark.group()))
         else:
-            pieces.append(found.group())
-            self._escape = found.group() == "\\"
-            if found.group() == '"':
+            pieces.append(mark.group())
+            self._escape = mark.group() == "\\"
+            if mark.group() == '"':
                 self._inside = False
                 self.done = self._depth == 0
         return end + 1

@@ -18,7 +18,7 @@ from bushel.chat.structured_output.lark import Lark
 @dataclass(frozen=True)
 class ToolGrammar:
     name: str
-    schema: Schema  # of its arguments, as `schema.checked` leaves it
+    schema: Schema  # of its arguments, as `json_schema.checked` leaves it
     exact: bool  # its arguments must match, or the request is refused
 
 
@@ -36,8 +36,10 @@ class CallForm:
     leading: bool = False
 
 
-# knows(text): whether the model has a token, or its template a line, that says this.
-Write = Callable[[Lark, Sequence[ToolGrammar], Callable[[str], bool]], CallForm]
+# Whether the model has a token, or its template a line, that says this text.
+Knows = Callable[[str], bool]
+# Writes the bodies of some tools' calls into a grammar.
+CallGrammar = Callable[[Lark, Sequence[ToolGrammar], Knows], CallForm]
 
 
 def ordered(lark: Lark, members: Sequence[tuple[str, bool]], separator: str) -> str:

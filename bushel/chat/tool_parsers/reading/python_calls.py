@@ -5,9 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 
-from bushel.chat.reply.argument_values import as_json, dumped, escaped, literal, parameter
-from bushel.chat.tool_parsers.pairs import Pairs
-from bushel.chat.tool_parsers.parse import NoCall
+from bushel.chat.tool_parsers.reading.argument_values import (
+    as_json,
+    dumped,
+    escaped,
+    literal,
+    parameter,
+)
+from bushel.chat.tool_parsers.reading.key_values import Pairs
+from bushel.chat.tool_parsers.reading.parser import NoCall
 
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 _KEY = re.compile(r"\s*([A-Za-z_]?\w*)\s*")
@@ -20,9 +26,9 @@ class Expressions(Pairs):
 
     def expression(self) -> Generator[None]:
         """A call with arguments by name; any other expression is no call."""
-        while (found := _NAME.match(self.text)) and found.end() == len(self.text):
+        while (head := _NAME.match(self.text)) and head.end() == len(self.text):
             yield
-        if not found or self.text[found.end()] != "(":
+        if not head or self.text[head.end()] != "(":
             raise NoCall
         name, _ = yield from self.until("(")
         marker = yield from self.maybe(")")
@@ -43,12 +49,12 @@ class Expressions(Pairs):
 
     def _key(self) -> Generator[None, None, str]:
         """The name of an argument, and the sign behind it."""
-        while (found := _KEY.match(self.text)) and found.end() == len(self.text):
+        while (key := _KEY.match(self.text)) and key.end() == len(self.text):
             yield
-        if not found or not found.group(1) or self.text[found.end()] != "=":
+        if not key or not key.group(1) or self.text[key.end()] != "=":
             raise NoCall
-        self.take(found.end() + 1)
-        return found.group(1)
+        self.take(key.end() + 1)
+        return key.group(1)
 
     def _emit(self, key: str, words: str) -> None:
         try:
@@ -82,11 +88,11 @@ class _Scan:
 
     def _bare(self, text: str) -> bool:
         """Takes one mark outside of strings; False if there is none yet."""
-        found = _BARE.search(text, self._at)
-        self._at = found.start() if found else len(text)
-        if not found:
+        match = _BARE.search(text, self._at)
+        self._at = match.start() if match else len(text)
+        if not match:
             return False
-        mark = found.group()
+        mark = match.group()
         if mark in "\"'":
             if _unsure(text, self._at, 3 * mark):
                 return False

@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 
-from bushel.chat.tool_parsers.pairs import Pairs
-from bushel.chat.tool_parsers.parse import NoCall
+from bushel.chat.tool_parsers.reading.key_values import Pairs
+from bushel.chat.tool_parsers.reading.parser import NoCall
 
 FUNCTION = "<function="
 _NAME = re.compile(r"[ \"']*([^\s<>\"'=]*)[ \"']*")
@@ -28,12 +28,12 @@ _VALUE_ENDS = (f"\n{_PARAMETER_END}", _PARAMETER_END, f"\n{_PARAMETER}", f"\n{_E
 class Functions(Pairs):
     def function(self, *ends: str) -> Generator[None]:
         """A call, from behind `<function=`. ends: what may close it instead of its own end."""
-        while (found := _NAME.match(self.text)) and found.end() == len(self.text):
+        while (head := _NAME.match(self.text)) and head.end() == len(self.text):
             yield
-        if not found or self.text[found.end()] not in ">\n":
+        if not head or self.text[head.end()] not in ">\n":
             raise NoCall
-        self.take(found.end() + 1)
-        self.name(found.group(1))
+        self.take(head.end() + 1)
+        self.name(head.group(1))
         self.begin()
         if (yield from self.peek()) == "{":
             span = yield from self.value(self.part)

@@ -7,16 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bushel.chat.reply.marker_sets import starts
-from bushel.chat.reply.thinking_formats import FORMS as THINKING
-from bushel.chat.reply.thinking_formats import HARMONY, ThinkingFormat
+from bushel.chat.reply.thinking_formats import THINKING_FORMATS, ThinkingFormat
 from bushel.chat.structured_output.answer_grammar import AnswerGrammar, answer_of
-from bushel.chat.structured_output.call_form import CallForm, ToolGrammar
-from bushel.chat.structured_output.call_grammars import FORMS
 from bushel.chat.structured_output.json_schema import checked
 from bushel.chat.structured_output.lark import SPACE, Lark, without
-from bushel.chat.structured_output.thinks_by_default import thinks_by_default
-from bushel.chat.tool_parsers import FORMATS, GENERIC
+from bushel.chat.tool_parsers.generic import GENERIC
+from bushel.chat.tool_parsers.grammar.call_form import CallForm, ToolGrammar
+from bushel.chat.tool_parsers.harmony import HARMONY
+from bushel.chat.tool_parsers.registry import FORMATS
 from bushel.chat.tool_parsers.tool_format import ToolFormat
 from bushel.core import Constraint, ReplyFormat, RequestError, ThinkingBudget
 from bushel.models import Preparer
@@ -32,20 +30,33 @@ def constraint_of(
 
     opened: the prompt ends inside a thinking block. RequestError for what cannot be held to.
     """
-    thinking = request.get("thinking") or {}
-    form = THINKING.get(reply_format.thinking)
+    tokens = (request.get("thinking") or {}).get("budget")
+    thinking = THINKING_FORMATS.get(reply_format.thinking)
     answer = answer_of(request.get("shape"))
     wanted = _wanted(request)
-    if answer is None and wanted is None and thinking.get("budget") is None:
+    if answer is None and wanted is None and tokens is None:
         return None
     grammar = None
     if answer is not None or wanted is not None:
-        writing = _Writing(reply_format, form, opened, thinks_by_default(request, host), host)
-        writing.require_tokens()
-        grammar = writing.grammar(answer, wanted)
+        writer = _GrammarWriter(reply_format, thinking, opened, _may_think(request, host), host)
+        writer.require_tokens()
+        grammar = writer.grammar(answer, wanted)
         _require_text(grammar or "")
-    budget = _budget(thinking.get("budget"), form, opened, reply_format, host)
+    budget = _budget(tokens, thinking, opened, reply_format, host)
     return None if grammar is None and budget is None else Constraint(grammar, budget)
+
+
+def _may_think(request: Mapping[str, Any], host: Preparer) -> bool:
+    """Whether a reply may begin with thoughts, if its prompt has not begun with them already."""
+    asked = request.get("thinking") or {}
+    switch = host.profile.abilities.switch
+    options = request.get("chat_template_kwargs") or {}
+    enabled = asked.get("enabled")
+    if switch is not None and switch.name in options:
+        enabled = options[switch.name] != switch.off
+    if enabled is None and (asked.get("budget") or asked.get("effort")):
+        enabled = True
+    return host.profile.thinks_by_default if enabled is None else bool(enabled)
 
 
 def _require_text(grammar: str) -> None:
@@ -81,14 +92,14 @@ def _wanted(request: Mapping[str, Any]) -> _Wanted | None:
         if callable(tool) or not tool.get("deferred") or _function(tool)["name"] in known
     ]
     if named is not None:
-        functions = [(at, it) for at, it in functions if it["name"] == named]
+        functions = [(at, function) for at, function in functions if function["name"] == named]
     must = named is not None or choice == "required"
     if must and not functions:
         offers = f"has no tool called {named!r}" if named else "has no tools"
         raise RequestError(
             f"tool_choice asks for a call, and the request {offers}.", param="tool_choice"
         )
-    strict = any(it.get("strict") for _, it in functions)
+    strict = any(function.get("strict") for _, function in functions)
     shaped = request.get("shape") is not None
     if not functions or not (must or strict or shaped or not several):
         return None
@@ -98,19 +109,20 @@ def _wanted(request: Mapping[str, Any]) -> _Wanted | None:
             code="invalid_grammar",
             param="tools",
         )
-    tools = [_tool(at, it, strict or must) for at, it in functions]
+    tools = [_tool(at, function, strict or must) for at, function in functions]
     return _Wanted(tools, must, several and named is None)
 
 
 def _referred(messages: Sequence[Any]) -> set[str]:
     """Names of deferred tools that the model has been told of."""
     parts = [part for turn in messages for part in _parts(turn)]
-    return {str(it.get("name")) for it in parts if it.get("type") == "tool_reference"}
+    return {str(part.get("name")) for part in parts if part.get("type") == "tool_reference"}
 
 
 def _parts(turn: Any) -> list[Mapping[str, Any]]:
     content = turn.get("content") if isinstance(turn, Mapping) else None
-    return [it for it in content if isinstance(it, Mapping)] if isinstance(content, list) else []
+    parts = content if isinstance(content, list) else []
+    return [part for part in parts if isinstance(part, Mapping)]
 
 
 def _function(tool: Any) -> Mapping[str, Any]:
@@ -137,21 +149,21 @@ def _tool(at: int, function: Mapping[str, Any], held: bool) -> ToolGrammar:
     return ToolGrammar(function["name"], checked(schema, "tools", where, exact=exact), exact)
 
 
-class _Writing:
+class _GrammarWriter:
     """One request's grammar."""
 
     def __init__(
         self,
         reply_format: ReplyFormat,
-        form: ThinkingFormat | None,
+        thinking: ThinkingFormat | None,
         opened: bool,
-        thinks_by_default: bool,
+        may_think: bool,
         host: Preparer,
     ):
         self._reply_format = reply_format
-        self._form = form
+        self._thinking = thinking
         self._opened = opened
-        self._thinks = thinks_by_default
+        self._may_think = may_think
         self._host = host
         tokens, plain = _tokens(reply_format, host)
         self._lark = Lark(tokens, plain)
@@ -170,7 +182,7 @@ class _Writing:
         form = None if wanted is None else self._calls(wanted)
         if answer is None and form is None:
             return None
-        if self._form is HARMONY:
+        if self._reply_format.thinking == HARMONY.name:
             start = self._harmony(answer, wanted, form)
         else:
             parts = [] if answer is None else [answer.write(self._lark)]
@@ -185,8 +197,8 @@ class _Writing:
     # -- calls --
 
     def _calls(self, wanted: _Wanted) -> CallForm | None:
-        write = FORMS.get(self._reply_format.tools)
-        if write is None:
+        format = FORMATS.get(self._reply_format.tools)
+        if format is None:
             if not wanted.must:
                 return None
             raise RequestError(
@@ -196,7 +208,7 @@ class _Writing:
                 code="unsupported_grammar",
                 param="tool_choice",
             )
-        return write(self._lark, wanted.tools, self._knows)
+        return format.grammar(self._lark, wanted.tools, self._knows)
 
     def _knows(self, text: str) -> bool:
         written = self._host.tokenizer.template
@@ -222,7 +234,7 @@ class _Writing:
         lark, rest = self._lark, self._rest(form, several)
         own = FORMATS.get(self._reply_format.tools, GENERIC)
         if form.leading:
-            first = lark.terminal(without(r"/\s*[^\s\[{](?s:.*)/", starts(own)))
+            first = lark.terminal(without(r"/\s*[^\s\[{](?s:.*)/", own.later_starts))
             return f"({first} | {self._made(form, several)})?"
         whole = form.begin + form.open
         begin = max((it for it in own.starts if whole.startswith(it)), key=len, default=whole)
@@ -239,19 +251,19 @@ class _Writing:
         """
         if self._lark.is_spelled(begin):
             return []
-        return [*starts(own), *starts(GENERIC)]
+        return [*own.later_starts, *GENERIC.later_starts]
 
     # -- thoughts --
 
     def _thoughts(self) -> str:
         """Those that come before anything else, and the white space behind them."""
-        if self._form is None or not (self._opened or self._thinks):
+        if self._thinking is None or not (self._opened or self._may_think):
             return ""
-        lark, ends = self._lark, self._form.ends
-        inside = lark.upto(_ending(self._form), ends)
+        lark, ends = self._lark, self._thinking.ends
+        inside = lark.upto(_ending(self._thinking), ends)
         if self._opened:
             return f"{inside} {SPACE}"
-        block = lark.rule(f"{lark.mark(self._form.opening)} {inside} {SPACE}")
+        block = lark.rule(f"{lark.mark(self._thinking.opening)} {inside} {SPACE}")
         return f"({block})?"
 
     def _harmony(
@@ -264,57 +276,60 @@ class _Writing:
         free = wanted is not None and not wanted.must and answer is None
         kinds = ("analysis", "commentary") if free else ("analysis",)
         heads = [lark.mark(f"<|channel|>{kind}<|message|>") for kind in kinds]
-        said = lark.rule(f"({' | '.join(heads)}) {thoughts}")
+        messages = lark.rule(f"({' | '.join(heads)}) {thoughts}")
         final = lark.mark("<|channel|>final<|message|>")
         last = [] if answer is None else [f"{final} {answer.write(lark)}"]
         if form is not None and wanted is not None:
             last.append(self._made(form, several=False))
             if free:
                 last.append(f"{final} {lark.free(())}")
-        return f"{thoughts if self._opened else ''} {said}* ({' | '.join(last)})"
+        return f"{thoughts if self._opened else ''} {messages}* ({' | '.join(last)})"
 
 
-def _ending(form: ThinkingFormat) -> str:
+def _ending(thinking: ThinkingFormat) -> str:
     """The whole way from thoughts to what follows them."""
-    longer = (end for end in form.endings if end.startswith(form.ending))
-    return next(longer, form.ending)
+    longer = (end for end in thinking.endings if end.startswith(thinking.ending))
+    return next(longer, thinking.ending)
 
 
 def _tokens(reply_format: ReplyFormat, host: Preparer) -> tuple[dict[str, int], list[int]]:
     """What llguidance takes for tokens without text; and those of them that are text in fact."""
     tokenizer = host.tokenizer
     added = getattr(tokenizer.hf, "added_tokens_decoder", {})
-    tokens = {str(it): token for token, it in added.items() if token < host.vocab}
-    format, form = FORMATS.get(reply_format.tools), THINKING.get(reply_format.thinking)
+    tokens = {str(text): token for token, text in added.items() if token < host.vocab}
+    calls = FORMATS.get(reply_format.tools)
+    thinking = THINKING_FORMATS.get(reply_format.thinking)
     markup = [
-        *(format.starts + format.markup if format else ()),
+        *(calls.starts + calls.markup if calls else ()),
         *GENERIC.starts,
         *GENERIC.markup,
-        *(form.markers if form else ()),
+        *(thinking.markers if thinking else ()),
     ]
     special = {*tokenizer.controls.values(), *tokenizer.hf.all_special_ids, *tokenizer.end_ids}
 
     def is_text(text: str, token: int) -> bool:
-        return token not in special and not any(text in it or it in text for it in markup)
+        return token not in special and not any(text in mark or mark in text for mark in markup)
 
     return tokens, [token for text, token in tokens.items() if is_text(text, token)]
 
 
 def _budget(
     tokens: Any,
-    form: ThinkingFormat | None,
+    thinking: ThinkingFormat | None,
     opened: bool,
     reply_format: ReplyFormat,
     host: Preparer,
 ) -> ThinkingBudget | None:
-    if tokens is None or form is None:
+    if tokens is None or thinking is None:
         return None
     if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
         raise RequestError("The thinking budget must be a number of tokens.", param="thinking")
-    ending = _ending(form)
-    closing = f"\n{ending}\n\n" if form.ending.startswith("</") else ending
+    ending = _ending(thinking)
+    closing = f"\n{ending}\n\n" if thinking.ending.startswith("</") else ending
     ids = _encoded(closing, host)
-    return ThinkingBudget(tokens, opened, form.opening, form.ending, ids, reply_format.markers)
+    return ThinkingBudget(
+        tokens, opened, thinking.opening, thinking.ending, ids, reply_format.markers
+    )
 
 
 def _encoded(text: str, host: Preparer) -> tuple[int, ...]:

@@ -6,14 +6,26 @@ their names or texts: `template_probe` renders small conversations and looks at 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from bushel.core.conversation import Thinking
 
 # From little to much.
 LADDER = ("minimal", "low", "medium", "high", "xhigh", "max")
 # Words for no effort at all.
 OFF = ("none", "no_think")
+
+# How a tool is told: below "function", or not.
+ToolsForm = Literal["nested", "flat"]
+# What the arguments of calls must be.
+ArgumentsForm = Literal["object", "text"]
+# nine: letters and digits. indexed, numbered: functions.name:0, counting the conversation's calls,
+# or those of a message.
+IdForm = Literal["any", "nine", "indexed", "numbered"]
+# Key of the thoughts of earlier replies; content: inside <think> in the text; part: a part of it.
+ThoughtsKey = Literal["reasoning_content", "reasoning", "thinking", "thought"]
+ThoughtsPlace = ThoughtsKey | Literal["content", "part"]
 
 
 @dataclass(frozen=True)
@@ -21,8 +33,8 @@ class Switch:
     """An option that turns thinking on and off, and the values that do."""
 
     name: str
-    on: Any
-    off: Any
+    on: bool | str
+    off: bool | str
 
 
 @dataclass(frozen=True)
@@ -42,11 +54,11 @@ class Effort:
         if asked in self.values or asked not in LADDER:
             return asked if asked in self.values else None
         at = LADDER.index(asked)
-        known = [LADDER.index(it) for it in LADDER if it in self.values]
+        known = [LADDER.index(word) for word in LADDER if word in self.values]
         if not self.strict:  # only beyond what is known is the nearest one meant
             low, high = LADDER.index("low"), LADDER.index("high")
-            known = [it for it in known if (at < low and it <= low) or (at > high and it >= high)]
-        return LADDER[min(known, key=lambda it: (abs(it - at), it))] if known else None
+            known = [n for n in known if (at < low and n <= low) or (at > high and n >= high)]
+        return LADDER[min(known, key=lambda n: (abs(n - at), n))] if known else None
 
 
 @dataclass(frozen=True)
@@ -63,19 +75,17 @@ class Abilities:
     reply_first: bool = True  # takes an assistant's message before any user's
     images: frozenset[str] = frozenset()  # roles whose messages may hold images
     # -- tools
-    tools: Literal["", "nested", "flat"] = ""  # how a tool is told: below "function", or not
+    tools: ToolsForm | Literal[""] = ""
     needs_tools: bool = False  # renders nothing without a list of tools, be it empty
     calls_need_tools: bool = False  # … or no calls
     any_schema: bool = True  # takes tools whose parameters leave out what they are
     below_system: bool = False  # tells tools only if there is a system message
-    calls: Literal["", "object", "text"] = ""  # what the arguments of calls must be
-    call_text: bool = False  # takes arguments as text, too, and prints that
-    # nine: letters and digits. indexed, numbered: functions.name:0, counting the conversation's
-    # calls, or those of a message.
-    ids: Literal["any", "nine", "indexed", "numbered"] = "any"
+    calls: ArgumentsForm | Literal[""] = ""
+    text_arguments: bool = False  # takes arguments as text, too, and prints that
+    ids: IdForm = "any"
     silence: str | None = ""  # what says nothing beside calls
-    said: Literal["beside", "before", ""] = ""  # where a text goes that comes with calls
-    said_thoughts: bool = False  # … and whether thoughts are kept with it, before
+    text_with_calls: Literal["beside", "before", ""] = ""  # where a text goes that comes with calls
+    thoughts_with_text: bool = False  # … and whether thoughts are kept with it, before
     parallel: bool = False  # takes several calls in a message
     results: bool = False  # takes messages of tools
     orphans: bool = False  # … also where no call came before, nor a name
@@ -84,29 +94,28 @@ class Abilities:
     gap: bool = False  # … or behind an assistant's that says nothing
     forgets: bool = False  # at a user's message there, leaves out thoughts before it
     # -- thoughts
-    thoughts: str = ""  # key of those of earlier replies; "content": inside <think>; "part": a part
+    thoughts: ThoughtsPlace | Literal[""] = ""  # where those of earlier replies go
     switch: Switch | None = None
     effort: Effort | None = None
     budget: str = ""  # an option that takes a number of tokens
 
-    def thinking(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def thinking_options(self, asked: Thinking) -> dict[str, Any]:
         """Options for what a conversation says of thinking, of those that the template knows."""
-        effort, enabled = asked.get("effort"), asked.get("enabled")
-        budget = asked.get("budget")
+        effort, enabled, budget = asked.get("effort"), asked.get("enabled"), asked.get("budget")
         if enabled is None and (effort in OFF or budget == 0):
             enabled = False
         elif enabled is None and (budget or effort in LADDER[1:]):
             enabled = True
-        found: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if self.switch is not None and enabled is not None:
-            found[self.switch.name] = self.switch.on if enabled else self.switch.off
+            options[self.switch.name] = self.switch.on if enabled else self.switch.off
         if self.effort is not None:
-            off = next((it for it in OFF if it in self.effort.values), None)
+            off = next((word for word in OFF if word in self.effort.values), None)
             word = self.effort.nearest(effort) if effort and enabled is not False else None
             if enabled is False and self.switch is None:
                 word = off
             if word is not None:
-                found[self.effort.name] = word
+                options[self.effort.name] = word
         if self.budget and budget and enabled is not False:
-            found[self.budget] = budget
-        return found
+            options[self.budget] = budget
+        return options

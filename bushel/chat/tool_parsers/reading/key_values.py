@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from bushel.chat.reply.argument_values import as_json, escaped, is_text, kinds, parameter
-from bushel.chat.tool_parsers.parse import Parser
+from bushel.chat.tool_parsers.reading.argument_values import (
+    as_json,
+    escaped,
+    is_text,
+    kinds,
+    parameter,
+)
+from bushel.chat.tool_parsers.reading.parser import Parser
 
 
 class Pairs(Parser):

@@ -5,7 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from bushel.chat.tool_parsers.tool_format import held
+
+def held(text: str, markers: Iterable[str]) -> int:
+    """Characters at the end of `text` that may be the beginning of a marker."""
+    longest = 0
+    for marker in markers:
+        for size in range(min(len(marker) - 1, len(text)), longest, -1):
+            if marker.startswith(text[-size:]):
+                longest = size
+                break
+    return longest
+
+
+def first(text: str, markers: Iterable[str]) -> tuple[int, str]:
+    """Where the first marker is, and which; "" if there is none."""
+    places = ((text.find(marker), -len(marker), marker) for marker in markers)
+    at, _, marker = min((place for place in places if place[0] >= 0), default=(-1, 0, ""))
+    return at, marker
 
 
 class MarkerWatch:
@@ -29,21 +45,21 @@ class MarkerWatch:
         """
         if self._firsts is None:
             return len(text), ""
-        found = self._pattern.search(text)
-        at = found.start() if found else len(text)
+        match = self._pattern.search(text)
+        at = match.start() if match else len(text)
         if not ended and self._firsts.search(text, max(0, len(text) - self._reach)):
             # One that is not complete yet counts too, if it began before or is longer.
             pending = len(text) - held(text, self.markers)
             if pending < len(text) and pending <= at:
                 return pending, ""
-        return at, found.group() if found else ""
+        return at, match.group() if match else ""
 
     def here(self, text: str, *, ended: bool) -> str | None:
         """The marker that the text begins with; "": none; None: it may become one."""
-        found = self._pattern.match(text) if self.markers else None
-        if not ended and self._longer(text, found.group() if found else ""):
+        match = self._pattern.match(text) if self.markers else None
+        if not ended and self._longer(text, match.group() if match else ""):
             return None
-        return found.group() if found else ""
+        return match.group() if match else ""
 
     def _longer(self, text: str, marker: str) -> bool:
         """Whether the text may become a marker that is longer than the one it begins with."""

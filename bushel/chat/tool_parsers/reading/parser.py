@@ -16,8 +16,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Generator
 from typing import ClassVar
 
-from bushel.chat.reply.argument_values import JsonSpan
-from bushel.chat.tool_parsers.tool_format import CallSection, Offered, held
+from bushel.chat.tool_parsers.reading.argument_values import JsonSpan
+from bushel.chat.tool_parsers.reading.marker_search import first, held
+from bushel.chat.tool_parsers.tool_format import CallSection, Offered
 from bushel.core.delta import CallBegin, CallEnd, CallPart, Delta, TextDelta
 
 # Names of tools are far shorter; what is longer than this is prose behind a stray marker.
@@ -152,10 +153,10 @@ class Parser(CallSection):
 
     def meet(self, *markers: str) -> Generator[None, None, str]:
         """The marker that comes next, behind white space."""
-        found = yield from self.maybe(*markers)
-        if not found:
+        marker = yield from self.maybe(*markers)
+        if not marker:
             raise NoCall
-        return found
+        return marker
 
     def peek(self) -> Generator[None, None, str]:
         """The next character that is not white space, which is read."""
@@ -247,10 +248,3 @@ class Listed(Parser):
     @abstractmethod
     def one(self) -> Generator[None]:
         """Reads a call from behind its marker."""
-
-
-def first(text: str, markers: tuple[str, ...]) -> tuple[int, str]:
-    """Where the first marker is, and which; "" if there is none."""
-    found = ((text.find(marker), -len(marker), marker) for marker in markers)
-    at, _, marker = min((hit for hit in found if hit[0] >= 0), default=(-1, 0, ""))
-    return at, marker

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import ClassVar
+from collections.abc import Callable, Generator
+from functools import partial
 
-from bushel.chat.reply.argument_values import JsonSpan, loaded
-from bushel.chat.tool_parsers.parse import NoCall, Parser
-from bushel.chat.tool_parsers.tool_format import CallSection, Offered, ToolFormat
+from bushel.chat.tool_parsers.reading.argument_values import JsonSpan, loaded
+from bushel.chat.tool_parsers.reading.parser import NoCall, Parser
+from bushel.chat.tool_parsers.tool_format import CallSection, Offered
 
 _NAMES = ("name", "tool_name")
 _ARGUMENTS = ("arguments", "parameters")
@@ -70,11 +70,11 @@ class Objects(Parser):
         self.end()
 
     def _member(self, bare: bool) -> Generator[None]:
-        key = _said((yield from self.value(_later)))
+        key = _value_of((yield from self.value(_later)))
         yield from self.meet(":")
         char = yield from self.peek()
         if key in _NAMES and not self._tool:
-            name = _said((yield from self.value(_later)))
+            name = _value_of((yield from self.value(_later)))
             if not isinstance(name, str) or (bare and name not in self.offered):
                 raise NoCall
             self._tool = name
@@ -108,7 +108,7 @@ class Objects(Parser):
             self.whole = span.sound
             return
         span = yield from self.value(_later)
-        value = _said(span)
+        value = _value_of(span)
         # Some models write the object as a string, and none at all as null.
         text = value if isinstance(value, str) else span.text
         self._waiting = "{}" if value in (None, "") else text
@@ -122,7 +122,7 @@ def _later(part: str) -> None:
     """The value is looked at when it is complete."""
 
 
-def _said(span: JsonSpan) -> object:
+def _value_of(span: JsonSpan) -> object:
     try:
         return span.value
     except ValueError:
@@ -148,11 +148,8 @@ class ObjectsSection(Objects):
         yield from self.maybe(*self.ends)
 
 
-class ObjectsFormat(ToolFormat):
-    """Objects between markers."""
-
-    ends: ClassVar[tuple[str, ...]] = ()
-    by_name: ClassVar[bool] = False
-
-    def section(self, start: str, offered: Offered, first: int) -> CallSection:
-        return ObjectsSection(self.ends, self.by_name, start, offered, first)
+def objects_section(
+    ends: tuple[str, ...], *, by_name: bool = False
+) -> Callable[[str, Offered, int], CallSection]:
+    """Of a format whose objects stand between markers."""
+    return partial(ObjectsSection, ends, by_name)

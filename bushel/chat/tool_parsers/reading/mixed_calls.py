@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from bushel.chat.tool_parsers.expressions import Expressions
-from bushel.chat.tool_parsers.functions import FUNCTION, Functions
-from bushel.chat.tool_parsers.objects import Objects
+from bushel.chat.tool_parsers.reading.function_elements import FUNCTION, Functions
+from bushel.chat.tool_parsers.reading.json_objects import Objects
+from bushel.chat.tool_parsers.reading.python_calls import Expressions
 
 # Markers around calls, and what ends them.
 TAGS = {
@@ -24,7 +24,7 @@ BARE = ("{", "[")
 _FENCE = "```"
 
 
-class Calls(Objects, Functions, Expressions):
+class MixedCalls(Objects, Functions, Expressions):
     """One or more calls behind a tag, or behind nothing (`BARE`) where a reply begins.
 
     A bare call is one only if it says all that a call has to say (`Objects.object`).

@@ -1,0 +1,1 @@
+"""What tool formats share to read calls: sections, and the forms of calls inside them."""
