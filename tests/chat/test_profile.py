@@ -14,7 +14,7 @@ from bushel.core.options import ChatOptions
 from bushel.models import Preparer
 from bushel.text import profile as profiles
 from bushel.text.tokenizer import Tokenizer
-from tests.chat.hosts import host
+from tests.chat.preparers import host
 from tests.chat.templates import THINKING
 
 HERMES = "{{ messages[-1].content }}{% if tools %}<tool_call>{% endif %}"

@@ -32,8 +32,8 @@ from bushel.chat.tool_parsers.tool_format import (
 )
 from bushel.models import Preparer
 from bushel.text.template_abilities import Abilities
-from tests.chat.grammar.hosts import host, replies
-from tests.chat.reply.replies import read
+from tests.chat.reply.sample_replies import read
+from tests.chat.structured_output.random_replies import host, replies
 
 ARGUMENTS: dict[str, Any] = {
     "path": "a b.txt",

@@ -17,7 +17,7 @@ from bushel.core.wire import Accepted, FromEngine, Stepped, Submit
 from bushel.models import Model, load
 from bushel.server.supervisor import Supervisor
 from tests.families import checkpoint_dir
-from tests.llm.asking import assert_same, prompt
+from tests.llm.request_builders import assert_same, prompt
 
 FAMILIES = ["llama", "gemma3_text", "qwen3_5", "qwen3_5_vl", "gemma3"]
 ONE = SamplingParams(max_tokens=1)

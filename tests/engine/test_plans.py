@@ -19,7 +19,7 @@ from bushel.engine.scheduler import Arrivals, Plan
 from bushel.llm import Handle
 from bushel.text.grammar_compiler import Grammars
 from tests.families import checkpoint_dir
-from tests.llm.asking import prompt
+from tests.llm.request_builders import prompt
 
 Ask = tuple[dict[str, Any], SamplingParams]
 Act = Ask | tuple[Arrivals, Plan]

@@ -6,7 +6,7 @@ import pytest
 from bushel import LLM, SamplingParams
 from bushel.core.status import CacheStatus, EngineStatus, as_json
 from tests.families import checkpoint_dir
-from tests.llm.asking import prompt
+from tests.llm.request_builders import prompt
 
 KEYS = [
     "running",

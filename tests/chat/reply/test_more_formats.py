@@ -21,6 +21,7 @@ from bushel.chat.reply.format_detection import detect_formats
 from bushel.chat.reply.reader import Reader
 from bushel.chat.tool_parsers.registry import FORMATS
 from bushel.core import ReplyFormat
+from tests.chat.reply import more_sample_replies
 from tests.chat.reply.sample_replies import EXAMPLES, Example, Said, read
 from tests.chat.templates import REAL
 
