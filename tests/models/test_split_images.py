@@ -94,11 +94,11 @@ def test_a_prompt_that_cannot_be_spliced_is_looked_at(
     embed(model, asked, shelf)
 
     def broken(*_: Any) -> Any:
-        raise RuntimeError("no glance")
+        raise RuntimeError("no embedding")
 
-    monkeypatch.setattr(model, "glance", broken)
+    monkeypatch.setattr(model, "embed_text_only", broken)
     assert embed(model, asked, shelf) == 1
-    assert "no glance" in caplog.text
+    assert "no embedding" in caplog.text
     monkeypatch.undo()
     assert embed(model, asked, shelf) == 0
 
