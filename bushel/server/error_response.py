@@ -8,8 +8,8 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from bushel.server.anthropic import errors as anthropic
+from bushel.server.api import errors as openai
 from bushel.server.errors import ApiError
-from bushel.server.openai import errors as openai
 
 _MESSAGES = "/v1/messages"
 _MODELS = "/v1/models"
@@ -24,12 +24,14 @@ def speaks_anthropic(scope: Scope) -> bool:
 
 
 def refusal(scope: Scope, error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
-    if not speaks_anthropic(scope):
-        return openai.error_response(error, headers)
+    if speaks_anthropic(scope):
+        payload = anthropic.error_bytes(error, scope.get("state", {}).get("request_id"))
+    else:
+        payload = openai.error_bytes(error)
     return Response(
-        anthropic.error_bytes(error, scope.get("state", {}).get("request_id")),
+        payload,
         status_code=error.status,
-        headers={**openai.error_headers(error), **(headers or {})},
+        headers={**error.headers, **(headers or {})},
         media_type="application/json",
     )
 

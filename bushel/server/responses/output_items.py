@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from bushel.server.api.opaque_thoughts import seal
 from bushel.server.responses.custom_tool_input import InputText
-from bushel.server.responses.encrypted_thoughts import sealed
 from bushel.server.responses.items import Item, new_id
 from bushel.server.responses.tools import Offer
 
@@ -91,12 +91,12 @@ class MessageItem(OutputItem):
     def add(self, text: str, entries: Sequence[msgspec.Raw] = ()) -> None:
         self._texts.append(text)
         self._entries.extend(entries)
-        told = {**self._place, "delta": text, "logprobs": entries}
-        self._say("response.output_text.delta", told)
+        fields = {**self._place, "delta": text, "logprobs": entries}
+        self._say("response.output_text.delta", fields)
 
     def ended(self) -> None:
-        told = {**self._place, "text": self.text, "logprobs": self._entries}
-        self._say("response.output_text.done", told)
+        fields = {**self._place, "text": self.text, "logprobs": self._entries}
+        self._say("response.output_text.done", fields)
         self._say("response.content_part.done", {**self._place, "part": self._part()})
 
 
@@ -119,12 +119,12 @@ class ReasoningItem(OutputItem):
         ended = self.status != "in_progress"
         parts = [self._part()] if ended else []
         summarised = self._telling.summarised
-        found: Item = {"id": self.id, "type": "reasoning", "summary": parts if summarised else []}
+        item: Item = {"id": self.id, "type": "reasoning", "summary": parts if summarised else []}
         if not summarised:
-            found["content"] = parts
+            item["content"] = parts
         if self._telling.encrypted and ended:
-            found["encrypted_content"] = sealed(self.text)
-        return {**found, "status": self.status}
+            item["encrypted_content"] = seal(self.text)
+        return {**item, "status": self.status}
 
     def _part(self) -> dict[str, Any]:
         kind = "summary_text" if self._telling.summarised else "reasoning_text"
@@ -144,7 +144,7 @@ class ReasoningItem(OutputItem):
 
 class FunctionCallItem(OutputItem):
     kind = "function_call"
-    _said = "arguments"
+    _key = "arguments"
     _event = "response.function_call_arguments"
 
     def __init__(self, say: Say, at: int, offer: Offer):
@@ -153,9 +153,9 @@ class FunctionCallItem(OutputItem):
         self._call_id = f"call_{uuid.uuid4().hex}"
 
     def item(self) -> Item:
-        said = "" if self.status == "in_progress" else self.text
+        text = "" if self.status == "in_progress" else self.text
         head = {"id": self.id, "type": self.kind, "status": self.status, "call_id": self._call_id}
-        return {**head, **self._offer.identity, self._said: said}
+        return {**head, **self._offer.identity, self._key: text}
 
     def began(self) -> None:
         return
@@ -165,12 +165,12 @@ class FunctionCallItem(OutputItem):
         self._say(f"{self._event}.delta", {**self._place, "delta": text})
 
     def ended(self) -> None:
-        self._say(f"{self._event}.done", {**self._place, self._said: self.text})
+        self._say(f"{self._event}.done", {**self._place, self._key: self.text})
 
 
 class CustomCallItem(FunctionCallItem):
     kind = "custom_tool_call"
-    _said = "input"
+    _key = "input"
     _event = "response.custom_tool_call_input"
 
     def __init__(self, say: Say, at: int, offer: Offer):
@@ -178,10 +178,10 @@ class CustomCallItem(FunctionCallItem):
         self._input = InputText()
 
     def add(self, text: str) -> None:
-        if found := self._input.feed(text):
-            super().add(found)
+        if added := self._input.feed(text):
+            super().add(added)
 
     def ended(self) -> None:
-        if found := self._input.finish():
-            super().add(found)
+        if rest := self._input.finish():
+            super().add(rest)
         super().ended()
