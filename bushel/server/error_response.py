@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from starlette.responses import Response
 from starlette.types import Scope
 
-from bushel.server.anthropic import errors as anthropic
-from bushel.server.api import errors as openai
+from bushel.server.anthropic.errors import error_bytes as anthropic_bytes
+from bushel.server.api.errors import error_bytes
 from bushel.server.errors import ApiError
 
 _MESSAGES = "/v1/messages"
@@ -25,9 +25,9 @@ def speaks_anthropic(scope: Scope) -> bool:
 
 def refusal(scope: Scope, error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
     if speaks_anthropic(scope):
-        payload = anthropic.error_bytes(error, scope.get("state", {}).get("request_id"))
+        payload = anthropic_bytes(error, scope.get("state", {}).get("request_id"))
     else:
-        payload = openai.error_bytes(error)
+        payload = error_bytes(error)
     return Response(
         payload,
         status_code=error.status,
@@ -39,5 +39,5 @@ def refusal(scope: Scope, error: ApiError, headers: Mapping[str, str] | None = N
 def refusal_bytes(url: bytes, error: ApiError) -> bytes:
     """The body alone, where no more of a request is known than its address, if that."""
     if url.startswith(_MESSAGES.encode()):
-        return anthropic.error_bytes(error)
-    return openai.error_bytes(error)
+        return anthropic_bytes(error)
+    return error_bytes(error)

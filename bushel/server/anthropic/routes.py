@@ -38,7 +38,7 @@ def message_routes(service: Service) -> APIRouter:
         summary="A model's reply to a conversation, as Anthropic's clients ask for it",
     )
     async def messages(body: MessagesRequest, request: Request) -> Response:
-        model = _checked(service, body)
+        model = _check_and_name(service, body)
         conversation = await make_conversation(request, lambda: conversation_of(json_body(request)))
         params = _params(body)
         job = generation_job(
@@ -62,7 +62,7 @@ def message_routes(service: Service) -> APIRouter:
         summary="How many tokens a conversation has",
     )
     async def count_tokens(body: CountRequest, request: Request) -> Response:
-        model = _checked(service, body)
+        model = _check_and_name(service, body)
         name = request.scope["state"]["request_id"]
         conversation = await make_conversation(request, lambda: conversation_of(json_body(request)))
         message = Prepare(name, dict(conversation))
@@ -88,8 +88,8 @@ def _add_probes(routes: APIRouter) -> None:
             return Response(b"{}", media_type="application/json")
 
 
-def _checked(service: Service, body: CountRequest) -> str:
-    """The model's name."""
+def _check_and_name(service: Service, body: CountRequest) -> str:
+    """The name of the model that is asked."""
     note_unknown(body)
     if body.thread is not None:
         raise threads_unsupported()

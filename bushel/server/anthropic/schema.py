@@ -28,7 +28,7 @@ from bushel.server.api.fields import (
 
 Options = dict[str, Any]
 # This API's own bound, inside that of `core.params`.
-Temperature = Annotated[Real, Field(ge=0, le=2)]
+MessagesTemperature = Annotated[Real, Field(ge=0, le=2)]
 
 
 class ThinkingConfig(BaseModel):
@@ -77,7 +77,7 @@ class MessagesRequest(CountRequest):
     """max_tokens 0: nothing is said, but the prompt is kept for later ones."""
 
     max_tokens: TokensOrNone | None = None
-    temperature: Temperature | None = None
+    temperature: MessagesTemperature | None = None
     top_p: TopP | None = None
     top_k: TopK | None = None
     stop_sequences: Stops | None = None

@@ -30,7 +30,7 @@ from bushel.server.responses.schema import (
     ResponsesRequest,
 )
 from bushel.server.responses.store import (
-    EncodedItems,
+    EncodedItem,
     Kept,
     Store,
     encoded,
@@ -90,7 +90,8 @@ async def _create(
     owner, own_salt = owner_of(request.headers), body.cache_salt or ""
     earlier = _earlier(store, owner, own_salt, body.previous_response_id)
     before = await _aside(
-        lambda: [it.item() for it in earlier], sum(len(it.json) for it in earlier)
+        lambda: [encoded_item.item() for encoded_item in earlier],
+        sum(len(encoded_item.json) for encoded_item in earlier),
     )
     # The store belongs to the event loop; what is made of its items does not.
     looked_up = [store.find(owner, own_salt, name) for name in references(body.input)]
@@ -130,7 +131,7 @@ async def _aside(work: Callable[[], T], size: int) -> T:
     return work() if size < _LARGE else await asyncio.to_thread(work)
 
 
-def _check_size(service: Service, kept: Sequence[EncodedItems]) -> None:
+def _check_size(service: Service, kept: Sequence[EncodedItem]) -> None:
     """What is only named, and may be named often, counts like what is sent."""
     most = service.options.limits.body_bytes
     if sum(len(it.json) for it in kept) > most:
@@ -152,7 +153,7 @@ class _Reply(ApiResponse):
             raise
 
 
-def _earlier(store: Store, owner: str, own_salt: str, name: str | None) -> tuple[EncodedItems, ...]:
+def _earlier(store: Store, owner: str, own_salt: str, name: str | None) -> tuple[EncodedItem, ...]:
     if name is None:
         return ()
     kept = store.get(owner, name)
@@ -238,9 +239,9 @@ def _kept_routes(routes: APIRouter, store: Store, keys: ApiKeys) -> None:
         return _page(items[:limit], more=len(items) > limit)
 
 
-def _page(items: list[EncodedItems], *, more: bool) -> ItemList:
+def _page(items: list[EncodedItem], *, more: bool) -> ItemList:
     return ItemList(
-        data=[shown(item.item()) for item in items],
+        data=[shown(encoded_item.item()) for encoded_item in items],
         first_id=items[0].id if items else None,
         last_id=items[-1].id if items else None,
         has_more=more,
