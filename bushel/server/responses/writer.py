@@ -14,7 +14,7 @@ from bushel.server.multi_ticket import MultiTicket
 from bushel.server.responses.envelope import Envelope, Frames, Status
 from bushel.server.responses.items import Item
 from bushel.server.responses.output import ItemOutput
-from bushel.server.responses.output_items import Entries, ItemEvents
+from bushel.server.responses.output_items import Entries, ReasoningForm
 from bushel.server.responses.schema import ResponsesRequest
 from bushel.server.responses.tools import Offers
 from bushel.server.responses.usage import ResponseTally
@@ -51,9 +51,11 @@ class ResponseWriter:
         self._written: list[bytes] = []
         self._streams = False
         self._cut = False
-        self._output = ItemOutput(self._say, offers, ItemEvents(body.summarised, body.encrypted))
+        self._output = ItemOutput(
+            self._emit, offers, ReasoningForm(body.summarised, body.encrypted)
+        )
 
-    def _say(self, kind: str, fields: dict[str, Any]) -> None:
+    def _emit(self, kind: str, fields: dict[str, Any]) -> None:
         if self._streams:
             self._written.append(self._frames.frame(kind, fields))
 
