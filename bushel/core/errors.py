@@ -1,6 +1,7 @@
 """What can go wrong, named once; every message says what happened, why, and what to do."""
 
 import re
+from collections.abc import Mapping
 
 _LONGEST = 300  # characters of someone else's message
 _ADDRESS = re.compile(r"(?: at)? 0x[0-9a-fA-F]{4,}")
@@ -25,13 +26,22 @@ class ModelError(BushelError):
 class RequestError(BushelError):
     """A request cannot be served as it was sent; only that request fails.
 
-    `code` is stable and machine-readable; `param` names the offending field, if one does.
+    `code` is stable and machine-readable; `param` names the offending field, if one does;
+    `details` has the numbers that the message tells, for those who reword it.
     """
 
-    def __init__(self, message: str, *, code: str = "invalid_request", param: str | None = None):
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "invalid_request",
+        param: str | None = None,
+        details: Mapping[str, int] | None = None,
+    ):
         super().__init__(message)
         self.code = code
         self.param = param
+        self.details = dict(details or {})
 
 
 class ContextLengthError(RequestError):
@@ -46,6 +56,7 @@ class ContextLengthError(RequestError):
             f"{count} tokens. Shorten the prompt.",
             code="context_length_exceeded",
             param=param,
+            details={"prompt_tokens": prompt_tokens, "context": limit},
         )
 
 

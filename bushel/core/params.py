@@ -16,9 +16,39 @@ from bushel.core.errors import RequestError
 
 # mlx-lm's own `generate_step` stops here when nobody says otherwise.
 DEFAULT_MAX_TOKENS = 256
-MAX_CHOICES = 128
 MAX_STOPS = 64
 MAX_SALT = 256  # characters
+_MOST_TOKENS = 1 << 31
+
+
+@dataclass(frozen=True)
+class Bound:
+    """From `low` to `high`, both included. rule: what a caller is told who leaves it. whole: no
+    fractions.
+    """
+
+    low: float
+    high: float
+    rule: str
+    whole: bool = False
+
+
+# Each bound of a sampling parameter: request fields and flags are made from this table. Those of
+# `logprobs` and token ids are the vocabulary's.
+BOUNDS = {
+    "max_tokens": Bound(1, _MOST_TOKENS, "one or more", whole=True),
+    "min_tokens": Bound(0, _MOST_TOKENS, "zero or more", whole=True),
+    "temperature": Bound(0, 100, "between 0 and 100"),
+    "top_p": Bound(0, 1, "between 0 and 1"),
+    "top_k": Bound(-1, _MOST_TOKENS, "zero or more", whole=True),  # -1 is off, as 0 is
+    "min_p": Bound(0, 1, "between 0 and 1"),
+    "repetition_penalty": Bound(1e-3, 1e3, "positive"),
+    "presence_penalty": Bound(-100, 100, "finite"),
+    "frequency_penalty": Bound(-100, 100, "finite"),
+    "logit_bias": Bound(-1e6, 1e6, "finite numbers"),
+    "seed": Bound(-(1 << 63), (1 << 64) - 1, "a 64-bit integer", whole=True),
+    "n": Bound(1, 128, "between 1 and 128", whole=True),
+}
 
 
 @dataclass(frozen=True)
@@ -131,22 +161,26 @@ def _check(ok: bool, name: str, rule: str, value: object) -> None:
         raise RequestError(f"{name} must be {rule}, not {value!r}.", param=name)
 
 
-def _real(name: str, value: object, low: float, high: float, rule: str) -> float:
+def _real(name: str, value: object) -> float:
+    bound = BOUNDS[name]
     good = isinstance(value, int | float) and not isinstance(value, bool)
-    _check(good and low <= value <= high, name, rule, value)  # type: ignore[operator]
+    good = good and bound.low <= value <= bound.high  # type: ignore[operator]
+    _check(good, name, bound.rule, value)
     return float(value)  # type: ignore[arg-type]
 
 
-def _whole(name: str, value: object, low: int, high: int, rule: str) -> int:
+def _whole(name: str, value: object, bound: Bound | None = None) -> int:
+    bound = bound or BOUNDS[name]
     good = isinstance(value, int) and not isinstance(value, bool)
-    _check(good and low <= value <= high, name, rule, value)  # type: ignore[operator]
+    good = good and bound.low <= value <= bound.high  # type: ignore[operator]
+    _check(good, name, bound.rule, value)
     return int(value)  # type: ignore[call-overload]
 
 
 def _ids(name: str, ids: Sequence[int], vocab: int) -> tuple[int, ...]:
-    rule = f"token ids below {vocab}"
+    bound = Bound(0, vocab - 1, f"token ids below {vocab}")
     _check(isinstance(ids, Sequence), name, "a list", ids)
-    return tuple(_whole(name, token, 0, vocab - 1, rule) for token in ids)
+    return tuple(_whole(name, token, bound) for token in ids)
 
 
 def _stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -163,12 +197,12 @@ def _bias(bias: Mapping[Any, float] | None, vocab: int) -> tuple[tuple[int, floa
     _check(isinstance(bias, Mapping), name, "an object", bias)
     # JSON has string keys only.
     keys = [int(key) if isinstance(key, str) and key.isdecimal() else key for key in bias]
-    values = [_real(name, value, -1e6, 1e6, "finite numbers") for value in bias.values()]
+    values = [_real(name, value) for value in bias.values()]
     return tuple(zip(_ids(name, keys, vocab), values, strict=True))
 
 
 def choices(params: SamplingParams) -> int:
-    return _whole("n", params.n, 1, MAX_CHOICES, f"between 1 and {MAX_CHOICES}")
+    return _whole("n", params.n)
 
 
 def resolve(
@@ -187,35 +221,31 @@ def resolve(
     filled = defaults.over(last)
 
     def pick(name: str) -> Any:
-        asked = getattr(params, name)
-        return getattr(filled, name) if asked is None else asked
+        requested = getattr(params, name)
+        return getattr(filled, name) if requested is None else requested
 
     stop_ids = frozenset(_ids("stop_token_ids", params.stop_token_ids or (), vocab))
     ends = stop_ids if params.ignore_eos else end_ids | stop_ids
-    min_tokens = _whole("min_tokens", params.min_tokens, 0, 1 << 31, "zero or more")
+    min_tokens = _whole("min_tokens", params.min_tokens)
     return Decoding(
-        temperature=_real("temperature", pick("temperature"), 0, 100, "between 0 and 100"),
-        top_p=_real("top_p", pick("top_p"), 0, 1, "between 0 and 1"),
-        top_k=max(0, _whole("top_k", pick("top_k"), -1, 1 << 31, "zero or more")),
-        min_p=_real("min_p", pick("min_p"), 0, 1, "between 0 and 1"),
-        repetition_penalty=_real(
-            "repetition_penalty", pick("repetition_penalty"), 1e-3, 1e3, "positive"
-        ),
-        presence_penalty=_real("presence_penalty", params.presence_penalty, -100, 100, "finite"),
-        frequency_penalty=_real("frequency_penalty", params.frequency_penalty, -100, 100, "finite"),
+        temperature=_real("temperature", pick("temperature")),
+        top_p=_real("top_p", pick("top_p")),
+        top_k=max(0, _whole("top_k", pick("top_k"))),
+        min_p=_real("min_p", pick("min_p")),
+        repetition_penalty=_real("repetition_penalty", pick("repetition_penalty")),
+        presence_penalty=_real("presence_penalty", params.presence_penalty),
+        frequency_penalty=_real("frequency_penalty", params.frequency_penalty),
         logit_bias=_bias(params.logit_bias, vocab),
-        seed=secrets.randbits(63)
-        if params.seed is None
-        else _whole("seed", params.seed, -(1 << 63), (1 << 64) - 1, "a 64-bit integer"),
-        max_tokens=_whole("max_tokens", pick("max_tokens"), 1, 1 << 31, "one or more"),
+        seed=secrets.randbits(63) if params.seed is None else _whole("seed", params.seed),
+        max_tokens=_whole("max_tokens", pick("max_tokens")),
         min_tokens=min_tokens,
         end_ids=ends,
         banned_early=ends if min_tokens else frozenset(),
         stops=_stops(params.stop),
         logprobs=params.logprobs
         if params.logprobs is None
-        else _whole("logprobs", params.logprobs, 0, vocab, f"between 0 and {vocab}"),
+        else _whole("logprobs", params.logprobs, Bound(0, vocab, f"between 0 and {vocab}")),
         prompt_logprobs=params.prompt_logprobs
         if params.prompt_logprobs is None
-        else _whole("prompt_logprobs", params.prompt_logprobs, 0, vocab, f"0 to {vocab}"),
+        else _whole("prompt_logprobs", params.prompt_logprobs, Bound(0, vocab, f"0 to {vocab}")),
     )

@@ -124,11 +124,12 @@ class Refused(WireMessage, frozen=True):
     code: str
     param: str | None = None
     internal: bool = False
+    details: dict[str, int] = {}
 
     @classmethod
     def because(cls, id: str, error: Exception) -> Refused:
         if isinstance(error, RequestError):
-            return cls(id, str(error), error.code, error.param)
+            return cls(id, str(error), error.code, error.param, details=error.details)
         known = isinstance(error, BushelError)
         return cls(id, str(error) if known else type(error).__name__, "internal_error", None, True)
 

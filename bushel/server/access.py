@@ -7,17 +7,14 @@ another site (Origin, Sec-Fetch-Site), and bodies that browsers send without ask
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import ipaddress
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bushel.server.callers import ApiKeys
 from bushel.server.error_response import refusal
 from bushel.server.errors import ApiError
 from bushel.server.options import ServerOptions
@@ -29,77 +26,6 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHODS = "GET, POST, DELETE, OPTIONS"
 _HOST = re.compile(r"(?:\[(?P<six>[^\[\]]+)\]|(?P<name>[^\s:/\\?#@\[\]]+))(?::[0-9]{1,5})?")
 _EXPOSED = "x-request-id, request-id, retry-after"
-
-
-@dataclass(frozen=True)
-class Caller:
-    """Whose key a request came with. An operator sees, changes and ends what belongs to any key
-    (B68).
-    """
-
-    owner: str
-    operator: bool
-
-    def sees(self, owner: str) -> bool:
-        return self.operator or owner == self.owner
-
-    def require_operator(self, what: str) -> None:
-        if not self.operator:
-            raise ApiError(
-                403,
-                f"{what} concerns every key, so it needs an operator's. Start the server with "
-                "--operator-key KEY and send that.",
-                code="operator_only",
-            )
-
-
-class ApiKeys:
-    """Every key is compared in full with what was sent, so that time tells nothing.
-
-    Where no operator's key was named, a single key is one, and without any key everyone is.
-    """
-
-    def __init__(self, options: ServerOptions):
-        self._known = _digests(options.keys)
-        several = len(options.api_keys) > 1
-        self._operators = _digests(options.operator_keys) or ([] if several else self._known)
-
-    def __bool__(self) -> bool:
-        return bool(self._known)
-
-    def check(self, headers: Headers) -> None:
-        sent = sent_key(headers)
-        if not _among(sent, self._known):
-            said = "The API key is wrong." if sent else "An API key is needed."
-            raise ApiError(401, said, code="invalid_api_key")
-
-    def caller(self, headers: Headers) -> Caller:
-        operator = not self._known or _among(sent_key(headers), self._operators)
-        return Caller(owner_of(headers), operator)
-
-
-def _digests(keys: Sequence[str]) -> list[bytes]:
-    return [hashlib.sha256(key.encode()).digest() for key in keys]
-
-
-def _among(sent: bytes, known: Sequence[bytes]) -> bool:
-    digest = hashlib.sha256(sent).digest()
-    found = [hmac.compare_digest(digest, it) for it in known]
-    return any(found)
-
-
-def sent_key(headers: Headers) -> bytes:
-    """Right or wrong; empty if there is none."""
-    scheme, _, sent = headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer":
-        sent = headers.get("x-api-key", "")
-    # Headers are bytes that starlette shows as Latin-1.
-    return sent.strip().encode("latin-1")
-
-
-def owner_of(headers: Headers) -> str:
-    """Whose requests these are, and all that belongs to them: a key's, covered."""
-    return hashlib.sha256(sent_key(headers)).hexdigest()
 
 
 class Hosts:
@@ -114,14 +40,14 @@ class Hosts:
         self._suffixes = tuple(name[1:].lower() for name in names if name.startswith("*."))
 
     def check(self, headers: Headers) -> None:
-        said = headers.getlist("host")
-        if self._all or not said:  # a browser always says it
+        hosts = headers.getlist("host")
+        if self._all or not hosts:  # a browser always sends one
             return
-        name = _plain(said[0])
+        name = _plain(hosts[0])
         good = bool(name) and (
             name in self._names or name.endswith(self._suffixes) or _is_address(name)
         )
-        if len(said) > 1 or not good:
+        if len(hosts) > 1 or not good:
             raise ApiError(
                 403,
                 "This server does not answer to that Host. Start it with --allowed-host NAME.",
@@ -133,8 +59,8 @@ def _plain(host: str) -> str:
     """A host without port, brackets and the root's dot; empty if it is none."""
     if _is_address(host):  # IPv6 without brackets, as a command line has it
         return host.lower()
-    found = _HOST.fullmatch(host)
-    return (found["six"] or found["name"]).lower().rstrip(".") if found else ""
+    match = _HOST.fullmatch(host)
+    return (match["six"] or match["name"]).lower().rstrip(".") if match else ""
 
 
 def _is_address(name: str) -> bool:

@@ -10,14 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from bushel.core.wire import Decode, Encode, Made, Prepare
 from bushel.core.wire import DecodedText as Decoded
-from bushel.server.access import ApiKeys, owner_of
+from bushel.server.api.fields import TemplateOptions, TokenId
+from bushel.server.api.openapi import documented
+from bushel.server.api.request import note_unknown
+from bushel.server.callers import ApiKeys, owner_of
 from bushel.server.counting import CountJob
 from bushel.server.disconnect import Awaited
 from bushel.server.errors import ApiError, unavailable
-from bushel.server.openai.errors import documented
-from bushel.server.openai.fields import TemplateOptions, TokenId
-from bushel.server.openai.messages import Messages
-from bushel.server.openai.params import note_unknown
+from bushel.server.openai.chat.messages import Messages
 from bushel.server.request_body import JsonRoute
 
 if TYPE_CHECKING:
@@ -152,13 +152,13 @@ def admin_routes(service: Service) -> APIRouter:
 
 
 def _add_cache_routes(routes: APIRouter, service: Service, keys: ApiKeys) -> None:
-    said = "What is kept of earlier prompts"
+    kept = "What is kept of earlier prompts"
 
-    @routes.get("/v1/cache", responses=documented(), summary=said)
+    @routes.get("/v1/cache", responses=documented(), summary=kept)
     async def cache() -> Cache:
         return Cache(**await service.cache())
 
-    @routes.delete("/v1/cache", responses=documented(), summary=f"{said} is forgotten, files too")
+    @routes.delete("/v1/cache", responses=documented(), summary=f"{kept} is forgotten, files too")
     async def clear_cache(request: Request) -> Cache:
         keys.caller(request.headers).require_operator("Clearing the cache")
         return Cache(**await service.clear_cache())

@@ -21,30 +21,30 @@ def key(text: str) -> str:
 
 
 def api_keys(given: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[str, ...]:
-    found = _of_variable(VARIABLE, environment)
+    unchecked = _of_variable(VARIABLE, environment)
     for path in given.get("key_files", ()):
         try:
             with open(path, encoding="ascii") as file:
-                lines = [line.strip() for line in file]
+                keys = [line.strip() for line in file if line.strip()]
         except (OSError, UnicodeDecodeError) as error:
             raise BushelError(f"--api-key-file {path}: {error}") from None
-        found += [(f"--api-key-file {path}", line) for line in [it for it in lines if it] or [""]]
-    return _checked(given.get("keys", ()), found)
+        unchecked += [(f"--api-key-file {path}", text) for text in keys or [""]]
+    return _checked(given.get("keys", ()), unchecked)
 
 
 def operator_keys(given: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[str, ...]:
-    found = _of_variable(OPERATOR_VARIABLE, environment)
-    return _checked(given.get("operator_keys", ()), found)
+    unchecked = _of_variable(OPERATOR_VARIABLE, environment)
+    return _checked(given.get("operator_keys", ()), unchecked)
 
 
 def _of_variable(name: str, environment: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(name, environment[name])] if name in environment else []
 
 
-def _checked(flags: Sequence[str], found: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+def _checked(flags: Sequence[str], unchecked: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """Those of flags have been checked; the others come with the place they were found in."""
     every = list(flags)
-    for source, text in found:
+    for source, text in unchecked:
         try:
             every.append(key(text))
         except argparse.ArgumentTypeError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +16,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bushel.server.access import Access
 from bushel.server.admin import admin_routes
 from bushel.server.anthropic.routes import message_routes
+from bushel.server.api.errors import first_invalid
 from bushel.server.body_memory import Bodies
 from bushel.server.error_response import refusal, speaks_anthropic
-from bushel.server.errors import ApiError
-from bushel.server.openai.chat import chat_routes
-from bushel.server.openai.completions import completion_routes
-from bushel.server.openai.errors import internal_error
+from bushel.server.errors import ApiError, internal_error
+from bushel.server.openai.chat.routes import chat_routes
+from bushel.server.openai.completions.routes import completion_routes
 from bushel.server.openai.models import model_routes
 from bushel.server.responses.routes import response_routes
 
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
     from bushel.server.service import Service
 
 logger = logging.getLogger(__name__)
-
-# Characters of where an error is. A key of the client's may be part of it.
-_LONGEST_PLACE = 256
 
 
 def create_app(service: Service) -> FastAPI:
@@ -116,23 +112,7 @@ async def _no_route(request: Request, error: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     """A field of the wrong type or size is a 400 that names it, as OpenAI's is."""
     assert isinstance(error, RequestValidationError)
-    return refusal(request.scope, explained(error.errors()))
-
-
-def explained(errors: Sequence[Any]) -> ApiError:
-    """The first error in words, which never repeat what was sent."""
-    first = errors[0]
-    place = "".join(
-        f"[{it}]" if isinstance(it, int) else f".{it}" for it in first["loc"][1:]
-    ).removeprefix(".")
-    place = (place + first.get("ctx", {}).get("path", ""))[:_LONGEST_PLACE]
-    said = str(first["msg"])
-    if first["type"] == "missing":
-        said = "is missing"
-    elif said.startswith("Input should "):
-        said = "should " + said.removeprefix("Input should ")
-    code = "unsupported_field" if first["type"] == "unsupported" else "invalid_value"
-    return ApiError(400, f"{place or 'The body'} {said}.", code=code, param=place or None)
+    return refusal(request.scope, first_invalid(error.errors()))
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

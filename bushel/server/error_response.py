@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from starlette.responses import Response
 from starlette.types import Scope
 
-from bushel.server.anthropic import errors as anthropic
+from bushel.server.anthropic.errors import error_bytes as anthropic_bytes
+from bushel.server.api.errors import error_bytes
 from bushel.server.errors import ApiError
-from bushel.server.openai import errors as openai
 
 _MESSAGES = "/v1/messages"
 _MODELS = "/v1/models"
@@ -24,12 +24,14 @@ def speaks_anthropic(scope: Scope) -> bool:
 
 
 def refusal(scope: Scope, error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
-    if not speaks_anthropic(scope):
-        return openai.error_response(error, headers)
+    if speaks_anthropic(scope):
+        payload = anthropic_bytes(error, scope.get("state", {}).get("request_id"))
+    else:
+        payload = error_bytes(error)
     return Response(
-        anthropic.error_bytes(error, scope.get("state", {}).get("request_id")),
+        payload,
         status_code=error.status,
-        headers={**openai.error_headers(error), **(headers or {})},
+        headers={**error.headers, **(headers or {})},
         media_type="application/json",
     )
 
@@ -37,5 +39,5 @@ def refusal(scope: Scope, error: ApiError, headers: Mapping[str, str] | None = N
 def refusal_bytes(url: bytes, error: ApiError) -> bytes:
     """The body alone, where no more of a request is known than its address, if that."""
     if url.startswith(_MESSAGES.encode()):
-        return anthropic.error_bytes(error)
-    return openai.error_bytes(error)
+        return anthropic_bytes(error)
+    return error_bytes(error)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from bushel.core import RequestError
 from bushel.core.wire import Refused
 
 
 class ApiError(Exception):
-    """`code` is stable and machine-readable; `param` names the offending field, if one does."""
+    """`code` is stable and machine-readable; `param` names the offending field, if one does;
+    `details` are what the message tells in words, such as numbers, for those who reword it.
+    """
 
     def __init__(
         self,
@@ -17,6 +22,7 @@ class ApiError(Exception):
         code: str | None = None,
         param: str | None = None,
         retry_after: int | None = None,
+        details: Mapping[str, Any] | None = None,
     ):
         super().__init__(message)
         self.status = status
@@ -24,15 +30,35 @@ class ApiError(Exception):
         self.code = code
         self.param = param
         self.retry_after = retry_after
+        self.details = details or {}
 
     @classmethod
     def of(cls, error: RequestError) -> ApiError:
-        return cls(400, str(error), code=error.code, param=error.param)
+        return cls(400, str(error), code=error.code, param=error.param, details=error.details)
 
     @classmethod
-    def refused(cls, said: Refused) -> ApiError:
-        status = 500 if said.internal else 400
-        return cls(status, said.message, code=said.code, param=said.param)
+    def refused(cls, refused: Refused) -> ApiError:
+        return cls(
+            500 if refused.internal else 400,
+            refused.message,
+            code=refused.code,
+            param=refused.param,
+            details=refused.details,
+        )
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """HTTP headers that go with it, whatever API it is told by."""
+        headers = {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
+        if self.status == 401:
+            headers["www-authenticate"] = "Bearer"
+        return headers
+
+
+def internal_error(request_id: str) -> ApiError:
+    return ApiError(
+        500, f"An unexpected error. The server's log has it as {request_id}.", code="internal_error"
+    )
 
 
 def restarted() -> ApiError:

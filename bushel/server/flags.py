@@ -16,6 +16,7 @@ from typing import Any
 
 from bushel.core import BushelError, GenerationDefaults
 from bushel.core.options import MOST_DISK, ChatOptions, EngineOptions, disk_room
+from bushel.core.params import BOUNDS
 from bushel.core.wire import MediaRules
 from bushel.server import api_keys, other_servers_flags
 from bushel.server.logs import LEVELS
@@ -75,6 +76,14 @@ def _real(low: float, high: float | None = None) -> Callable[[str], float]:
         return value
 
     return read
+
+
+def _sampled(name: str) -> Callable[[str], float]:
+    """A sampling parameter's value."""
+    bound = BOUNDS[name]
+    if bound.whole:
+        return _whole(int(bound.low), int(bound.high))
+    return _real(bound.low, bound.high)
 
 
 def _bytes(unit: int, low: float) -> Callable[[str], int]:
@@ -291,18 +300,11 @@ def _chat_flags(group: Group) -> None:
 
 
 def _sampling_flags(group: Group) -> None:
-    flags: tuple[tuple[str, Callable[[str], float]], ...] = (
-        ("temperature", _real(0, 100)),
-        ("top-p", _real(0, 1)),
-        ("top-k", _whole(-1, 1 << 31)),
-        ("min-p", _real(0, 1)),
-        ("repetition-penalty", _real(0.001, 1000)),
-    )
-    for name, read in flags:
-        dest = f"defaults.{name.replace('-', '_')}"
-        _flag(group, f"--default-{name}", dest, type=read, metavar="X")
+    for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty"):
+        flag = f"--default-{name.replace('_', '-')}"
+        _flag(group, flag, f"defaults.{name}", type=_sampled(name), metavar="X")
     _flag(group, "--default-max-tokens", "defaults.max_tokens", "--max-tokens",
-          type=_whole(1, 1 << 31), metavar="N")
+          type=_sampled("max_tokens"), metavar="N")
 
 
 def _media_flags(group: Group) -> None:

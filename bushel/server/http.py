@@ -35,7 +35,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from bushel.server.error_response import refusal_bytes
 from bushel.server.errors import ApiError
-from bushel.server.openai.errors import error_headers
 from bushel.server.options import Limits, ServerOptions
 
 # Who is refused before its request was read has so long to take the answer, at most.
@@ -385,7 +384,7 @@ class Connection(HttpToolsProtocol):
         # It has no address before the first request.
         payload = refusal_bytes(getattr(self, "url", b""), error)
         headers = {
-            **error_headers(error),
+            **error.headers,
             "content-type": "application/json",
             "content-length": str(len(payload)),
             "connection": "close",

@@ -23,7 +23,7 @@ class GenerationJob:
     reply_tokens: int  # at most, where neither request, command line nor model says
     stream: bool = False
     timeout: float | None = None
-    owner: str = ""  # whose it is: `access.owner_of`
+    owner: str = ""  # whose it is: `callers.owner_of`
     group: str = ""  # jobs of one HTTP request (`Answer`); empty: it is the only one
     salt: str = ""  # only jobs of the same salt share what was computed
     result: Result = "text"

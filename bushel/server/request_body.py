@@ -89,7 +89,7 @@ def _checked(data: bytes, model: type[BaseModel], limits: Limits) -> tuple[Any, 
 # -- what the APIs make of a body --------------------------------------------------------------
 
 
-def said_in(request: Request) -> Any:
+def json_body(request: Request) -> Any:
     """The body as JSON has it."""
     return cast(_Read, request).parsed
 
@@ -107,16 +107,16 @@ async def _aside(request: _Read, work: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(_THREADS, work)
 
 
-async def conversation(request: Request, make: Callable[[], Conversation]) -> Conversation:
+async def make_conversation(request: Request, make: Callable[[], Conversation]) -> Conversation:
     """What a body says to the model. The messages of a large one are encoded for the worker that
     gets them, since that takes time too.
     """
 
     def packed() -> Conversation:
-        said, encode = make(), msgspec.msgpack.encode
+        conversation, encode = make(), msgspec.msgpack.encode
         # One by one: encoding megabytes in one call keeps the interpreter lock for long.
-        messages = [msgspec.Raw(encode(message)) for message in said["messages"]]
-        return cast(Conversation, {**said, "messages": msgspec.Raw(encode(messages))})
+        messages = [msgspec.Raw(encode(message)) for message in conversation["messages"]]
+        return cast(Conversation, {**conversation, "messages": msgspec.Raw(encode(messages))})
 
     return await aside(request, packed if cast(_Read, request).heavy else make)
 

@@ -21,7 +21,7 @@ class Record:
     stream: bool
     choices: int
     arrived: float
-    owner: str = ""  # whose it is: `access.owner_of`
+    owner: str = ""  # whose it is: `callers.owner_of`
     phase: Phase = "preparing"
     prompt_tokens: int = 0
     cached_tokens: int = 0

@@ -16,10 +16,9 @@ from starlette.types import Receive, Scope, Send
 from bushel.core import Event
 from bushel.server import sse
 from bushel.server.disconnect import ClientGone, present
-from bushel.server.errors import ApiError
+from bushel.server.errors import ApiError, internal_error
 from bushel.server.job import GenerationJob
 from bushel.server.multi_ticket import MultiTicket
-from bushel.server.openai.errors import internal_error
 
 if TYPE_CHECKING:
     from bushel.server.service import Service

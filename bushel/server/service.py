@@ -47,8 +47,8 @@ from bushel.core.wire import (
     Submit,
 )
 from bushel.server import errors, logs
-from bushel.server.access import Caller
 from bushel.server.backoff import Outage, worst
+from bushel.server.callers import Caller
 from bushel.server.counting import Counting, CountJob, check_ids
 from bushel.server.engine_queries import EngineQueries
 from bushel.server.errors import ApiError

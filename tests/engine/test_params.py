@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from bushel.core import Decoding, GenerationDefaults, RequestError, SamplingParams
-from bushel.core.params import MAX_CHOICES, MAX_STOPS, choices, resolve
+from bushel.core import Decoding, GenerationDefaults, RequestError, SamplingParams, params
+from bushel.core.params import MAX_STOPS, choices, resolve
 
 VOCAB = 1000
+MAX_CHOICES = int(params.BOUNDS["n"].high)
 ENDS = frozenset({2, 3})
 
 

@@ -18,8 +18,8 @@ from fastapi import FastAPI
 
 from bushel.core import Event, TextDelta, wire
 from bushel.core.options import EngineOptions, ModelInfo
-from bushel.server.access import Caller
 from bushel.server.app import create_app
+from bushel.server.callers import Caller
 from bushel.server.counting import CountJob
 from bushel.server.errors import ApiError, unavailable
 from bushel.server.http import make_server

@@ -70,7 +70,8 @@ def test_one_stop_string_and_a_timeout() -> None:
 
 
 def test_null_means_absent_for_every_optional_field() -> None:
-    from bushel.server.openai.schema import ChatRequest, CompletionRequest
+    from bushel.server.openai.chat.schema import ChatRequest
+    from bushel.server.openai.completions.schema import CompletionRequest
 
     service = Service()
     nulls = {name: None for name in ChatRequest.model_fields if name != "messages"}

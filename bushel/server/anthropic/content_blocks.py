@@ -10,9 +10,11 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from bushel.core import CallBegin, CallEnd, CallPart, Delta, TextDelta
-from bushel.server.anthropic.signature import SHOWN, carrying
+from bushel.server.api.opaque_thoughts import seal
 
 Kind = Literal["text", "thinking", "tool_use"]
+# The signature of thoughts that are shown; clients only look whether there is something.
+_SHOWN = "YnVzaGVs"
 # Where an object is needed and none was said: what was, under the name that Anthropic's own
 # documentation gives it, so that it cannot be taken for arguments (B24).
 INVALID = "INVALID_JSON"
@@ -56,11 +58,11 @@ class BlockEvents:
         kind: Kind = "text" if isinstance(delta, TextDelta) else "thinking"
         if self._open == kind:
             return [BlockDelta(delta.text)]
-        said = self._blank + delta.text
-        if kind == "text" and not said.strip():
-            ended, self._blank = self.end(), said
+        text = self._blank + delta.text
+        if kind == "text" and not text.strip():
+            ended, self._blank = self.end(), text
             return ended
-        return [*self.begin(kind), BlockDelta(said if kind == "text" else delta.text)]
+        return [*self.begin(kind), BlockDelta(text if kind == "text" else delta.text)]
 
     def begin(self, kind: Kind, name: str = "") -> list[Step]:
         ended, self._open = self.end(), kind
@@ -90,25 +92,26 @@ class ContentBlock(msgspec.Struct):
         return {"type": "text", "text": ""}
 
     def whole(self, hides_thoughts: bool) -> dict[str, Any]:
-        said, block = "".join(self.pieces), self.empty()
+        text, block = "".join(self.pieces), self.empty()
         if self.kind == "tool_use":
-            block["input"] = _arguments(said)
+            block["input"] = _arguments(text)
         elif self.kind == "thinking":
-            block["thinking"] = "" if hides_thoughts else said
+            block["thinking"] = "" if hides_thoughts else text
             block["signature"] = self.signature(hides_thoughts)
         else:
-            block["text"] = said
+            block["text"] = text
         return block
 
     def signature(self, hides_thoughts: bool) -> str:
-        return carrying("".join(self.pieces)) if hides_thoughts else SHOWN
+        """It stands for thoughts that are not shown."""
+        return seal("".join(self.pieces)) if hides_thoughts else _SHOWN
 
 
-def _arguments(said: str) -> dict[str, Any]:
-    if not said.strip():
+def _arguments(text: str) -> dict[str, Any]:
+    if not text.strip():
         return {}
     try:
-        found = msgspec.json.decode(said)
+        value = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {INVALID: said}
+        value = None
+    return value if isinstance(value, dict) else {INVALID: text}

@@ -8,28 +8,28 @@ from typing import Any
 from bushel.core.conversation import Conversation, Shape, Thinking, ToolCall, Turn
 from bushel.server.anthropic.blocks_to_parts import (
     Part,
-    each,
+    blocks_of,
     joined,
     parts_of,
     text,
-    unsupported,
-    wrong,
+    unsupported_block,
 )
-from bushel.server.anthropic.signature import carried
 from bushel.server.anthropic.tools import offer
+from bushel.server.api.errors import InvalidField
+from bushel.server.api.opaque_thoughts import unseal
 
 MOST_MESSAGES = 16384
 
 
 def conversation_of(body: Mapping[str, Any]) -> Conversation:
-    """Raises RequestError, which names the place, for what cannot be said to the model.
+    """Raises InvalidField, which names the place, for what cannot be said to the model.
 
     A text and a list of one text give the same. Cache marks, signatures that are not ours, and
     other keys that say nothing to the model are left out.
     """
     messages = body.get("messages")
     if not isinstance(messages, list) or not 1 <= len(messages) <= MOST_MESSAGES:
-        raise wrong("messages", f"must be a list of 1 to {MOST_MESSAGES} messages")
+        raise InvalidField("messages", f"must be a list of 1 to {MOST_MESSAGES} messages")
     turns: list[Turn] = []
     if (system := _system("system", body.get("system") or "")) is not None:
         turns.append(system)
@@ -37,21 +37,21 @@ def conversation_of(body: Mapping[str, Any]) -> Conversation:
     for at, message in enumerate(messages):
         turns += _turns(f"messages[{at}]", message, passed=at < asked)
     if not turns:
-        raise wrong("messages", "say nothing")
-    said: Conversation = {"messages": turns}
+        raise InvalidField("messages", "say nothing")
+    conversation: Conversation = {"messages": turns}
     if _is_begun(turns[-1]):
-        said["chat_template_kwargs"] = {"continue_final_message": True}
-    offer(said, body.get("tools"), body.get("tool_choice"))
+        conversation["chat_template_kwargs"] = {"continue_final_message": True}
+    offer(conversation, body.get("tools"), body.get("tool_choice"))
     if thinking := _thinking(body, messages):
-        said["thinking"] = thinking
+        conversation["thinking"] = thinking
     if shape := _shape(body):
-        said["shape"] = shape
-    return said
+        conversation["shape"] = shape
+    return conversation
 
 
 def _last_of_user(messages: list[Any]) -> int:
-    found = [at for at, it in enumerate(messages) if _object(it).get("role") == "user"]
-    return found[-1] if found else -1
+    places = [at for at, it in enumerate(messages) if _object(it).get("role") == "user"]
+    return places[-1] if places else -1
 
 
 def _object(value: Any) -> Mapping[str, Any]:
@@ -61,7 +61,7 @@ def _object(value: Any) -> Mapping[str, Any]:
 def _turns(where: str, message: Any, *, passed: bool) -> list[Turn]:
     """passed: a message of the user follows."""
     if not isinstance(message, dict):
-        raise wrong(where, "must be an object")
+        raise InvalidField(where, "must be an object")
     role, content, here = message.get("role"), message.get("content"), f"{where}.content"
     if role == "system":
         if content is None and message.get("output_config"):
@@ -74,64 +74,65 @@ def _turns(where: str, message: Any, *, passed: bool) -> list[Turn]:
         return _of_user(here, content)
     if role == "assistant":
         return [_of_assistant(here, content)]
-    raise wrong(f"{where}.role", "must be user, assistant or system")
+    raise InvalidField(f"{where}.role", "must be user, assistant or system")
 
 
 def _system(where: str, content: Any) -> Turn | None:
     """Its blocks as lines of one text; the first may be a header (`chat.client_headers`)."""
-    said: list[Part] = []
-    for here, kind, block in each(where, content):
+    parts: list[Part] = []
+    for here, kind, block in blocks_of(where, content):
         if kind != "text":
-            raise unsupported(here, f"a block of type {kind[:64]!r} in a system prompt")
-        said += parts_of(here, kind, block)
-    found = joined(said)
-    return {"role": "system", "content": found} if found else None
+            raise unsupported_block(here, f"a block of type {kind[:64]!r} in a system prompt")
+        parts += parts_of(here, kind, block)
+    content = joined(parts)
+    return {"role": "system", "content": content} if content else None
 
 
 def _of_user(where: str, content: Any) -> list[Turn]:
     """Results come first, where the calls they answer are."""
     results: list[Turn] = []
-    said: list[Part] = []
-    for here, kind, block in each(where, content):
+    parts: list[Part] = []
+    for here, kind, block in blocks_of(where, content):
         if kind == "tool_result":
             results.append(_result(here, block))
         else:
-            said += parts_of(here, kind, block)
-    if not results and not said:
-        raise wrong(where, "must not be empty")
-    return [*results, {"role": "user", "content": joined(said)}] if said else results
+            parts += parts_of(here, kind, block)
+    if not results and not parts:
+        raise InvalidField(where, "must not be empty")
+    return [*results, {"role": "user", "content": joined(parts)}] if parts else results
 
 
 def _result(where: str, block: Mapping[str, Any]) -> Turn:
     content = block.get("content")
-    said: list[Part] = []
-    for here, kind, inner in each(f"{where}.content", "" if content is None else content):
+    parts: list[Part] = []
+    for here, kind, inner in blocks_of(f"{where}.content", "" if content is None else content):
         if kind == "tool_reference":
-            said.append({"type": kind, "name": text(here, inner, "tool_name")})
+            parts.append({"type": kind, "name": text(here, inner, "tool_name")})
         else:
-            said += parts_of(here, kind, inner)
-    found = joined(said)
-    if not found and block.get("is_error") is True:
-        found = "Error"  # the only thing that is known
+            parts += parts_of(here, kind, inner)
+    result = joined(parts)
+    if not result and block.get("is_error") is True:
+        result = "Error"  # the only thing that is known
     call = text(where, block, "tool_use_id")
-    return {"role": "tool", "tool_call_id": call, "content": found}
+    return {"role": "tool", "tool_call_id": call, "content": result}
 
 
 def _of_assistant(where: str, content: Any) -> Turn:
     """What was said between calls comes before them, where a template has room for it."""
-    said: list[Part] = []
+    parts: list[Part] = []
     thoughts: list[str] = []
     calls: list[ToolCall] = []
-    for here, kind, block in each(where, content):
+    for here, kind, block in blocks_of(where, content):
         if kind == "thinking":
-            thoughts.append(text(here, block, "thinking") or carried(block.get("signature")))
+            shown = text(here, block, "thinking")
+            thoughts.append(shown or unseal(block.get("signature")) or "")
         elif kind == "redacted_thinking":
             continue  # nobody here can read it
         elif kind == "tool_use":
             calls.append(_call(here, block))
         else:
-            said += parts_of(here, kind, block)
-    turn: Turn = {"role": "assistant", "content": joined(said)}
+            parts += parts_of(here, kind, block)
+    turn: Turn = {"role": "assistant", "content": joined(parts)}
     if thought := "\n".join(it for it in thoughts if it):
         turn["reasoning_content"] = thought
     if calls:
@@ -142,32 +143,32 @@ def _of_assistant(where: str, content: Any) -> Turn:
 def _call(where: str, block: Mapping[str, Any]) -> ToolCall:
     given = block.get("input")
     if not isinstance(given, dict | None):
-        raise wrong(f"{where}.input", "must be an object")
+        raise InvalidField(f"{where}.input", "must be an object")
     function = {"name": text(where, block, "name"), "arguments": given or {}}
     return {"id": text(where, block, "id"), "type": "function", "function": function}  # type: ignore[typeddict-item]
 
 
 def _is_begun(last: Turn) -> bool:
     """Whether the conversation ends with the beginning of the reply."""
-    said = last.get("content")
+    content = last.get("content")
     begun = last["role"] == "assistant" and "tool_calls" not in last
-    return begun and isinstance(said, str) and bool(said)
+    return begun and isinstance(content, str) and bool(content)
 
 
 def _thinking(body: Mapping[str, Any], messages: list[Any]) -> Thinking:
     """A message of the system's may change the effort from there on. "adaptive" leaves it to the
     model, as saying nothing does.
     """
-    asked, found = _object(body.get("thinking")), Thinking()
-    if asked.get("type") in ("enabled", "disabled"):
-        found["enabled"] = asked["type"] == "enabled"
-    if asked.get("type") == "enabled" and asked.get("budget_tokens") is not None:
-        found["budget"] = asked["budget_tokens"]
+    config, thinking = _object(body.get("thinking")), Thinking()
+    if config.get("type") in ("enabled", "disabled"):
+        thinking["enabled"] = config["type"] == "enabled"
+    if config.get("type") == "enabled" and config.get("budget_tokens") is not None:
+        thinking["budget"] = config["budget_tokens"]
     for place in (body, *(it for it in messages if it.get("role") == "system")):
         effort = _object(place.get("output_config")).get("effort")
         if isinstance(effort, str):
-            found["effort"] = effort
-    return found
+            thinking["effort"] = effort
+    return thinking
 
 
 def _shape(body: Mapping[str, Any]) -> Shape | None:
@@ -177,5 +178,5 @@ def _shape(body: Mapping[str, Any]) -> Shape | None:
         return None
     schema = _object(form).get("schema")
     if _object(form).get("type") != "json_schema" or not isinstance(schema, dict):
-        raise wrong("output_config.format", "must be of type json_schema, with a schema")
+        raise InvalidField("output_config.format", "must be of type json_schema, with a schema")
     return {"json_schema": schema}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -10,7 +9,6 @@ import msgspec
 from pydantic import BaseModel
 
 from bushel.server.errors import ApiError
-from bushel.server.openai.errors import documented as documented_statuses
 
 _TYPES = {
     401: "authentication_error",
@@ -23,8 +21,7 @@ _TYPES = {
     503: "overloaded_error",
     529: "overloaded_error",
 }
-# `core.ContextLengthError` in words.
-_TOO_LONG = re.compile(r"context length is (\d+) tokens, but the prompt has (?:at least )?(\d+) ")
+_TOO_LONG = "context_length_exceeded"  # `core.ContextLengthError`
 
 
 class MessagesErrorDetail(BaseModel):
@@ -39,33 +36,27 @@ class MessagesError(BaseModel):
     request_id: str | None = None
 
 
-class Threaded(ApiError):
+def threads_unsupported() -> ApiError:
     """Threads are conversations that a server keeps. Clients that would use one recognise the
-    error by its code, and go on by sending the whole conversation.
+    error by its details, and go on by sending the whole conversation.
     """
-
-    details: Mapping[str, Any] = {
-        "error_code": "thread_unsupported_request",
-        "unsupported": ["thread"],
-    }
-
-    def __init__(self) -> None:
-        said = "thread is not supported by this server. Send the whole conversation instead."
-        super().__init__(400, said, code="unsupported_field", param="thread")
-
-
-def documented(*, work: bool = False) -> dict[int | str, dict[str, Any]]:
-    """The error responses of a route with a body, for its OpenAPI description."""
-    found = documented_statuses(body=True, work=work, more={404: "No such model."})
-    return {status: {**said, "model": MessagesError} for status, said in found.items()}
+    return ApiError(
+        400,
+        "thread is not supported by this server. Send the whole conversation instead.",
+        code="unsupported_field",
+        param="thread",
+        details={"error_code": "thread_unsupported_request", "unsupported": ["thread"]},
+    )
 
 
 def error_object(error: ApiError, request_id: str | None = None) -> dict[str, Any]:
     kind = _TYPES.get(error.status)
     if kind is None:
         kind = "api_error" if error.status >= 500 else "invalid_request_error"
-    detail: dict[str, Any] = {"type": kind, "message": _message(error)}
-    if isinstance(error, Threaded):
+    detail: dict[str, Any] = {"type": kind, "message": error.message}
+    if error.code == _TOO_LONG and error.details:
+        detail["message"] = _too_long(error.details)
+    elif error.details:
         detail["details"] = error.details
     return {"type": "error", "error": detail, "request_id": request_id}
 
@@ -74,11 +65,8 @@ def error_bytes(error: ApiError, request_id: str | None = None) -> bytes:
     return msgspec.json.encode(error_object(error, request_id))
 
 
-def _message(error: ApiError) -> str:
+def _too_long(details: Mapping[str, Any]) -> str:
     """Clients know that they have to shorten the conversation by these words alone."""
-    found = _TOO_LONG.search(error.message) if error.code == "context_length_exceeded" else None
-    if found is None:
-        return error.message
-    context, prompt = map(int, found.groups())
     # One token of the context is left to the reply.
-    return f"prompt is too long: {prompt} tokens > {context - 1} maximum"
+    most = details["context"] - 1
+    return f"prompt is too long: {details['prompt_tokens']} tokens > {most} maximum"

@@ -6,24 +6,18 @@ from typing import Annotated, Any
 
 from pydantic import WithJsonSchema
 
-from bushel.server.anthropic.blocks_to_parts import MOST_BLOCKS
+from bushel.server.anthropic.blocks_to_parts import MEDIA_TYPE, MOST_BLOCKS
 from bushel.server.anthropic.conversation import MOST_MESSAGES
 from bushel.server.anthropic.tools import MOST_TOOLS
+from bushel.server.api.openapi import object_schema
+from bushel.server.api.tools import NAME_SCHEMA
 
 _TEXT: dict[str, Any] = {"type": "string"}
 _OBJECT: dict[str, Any] = {"type": "object"}
 
 
-def _object(required: dict[str, Any], **optional: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": {**required, **optional},
-        "required": list(required),
-    }
-
-
 def _block(kind: str, required: dict[str, Any], **optional: Any) -> dict[str, Any]:
-    return _object({"type": {"const": kind}, **required}, **optional)
+    return object_schema({"type": {"const": kind}, **required}, **optional)
 
 
 def _content(*blocks: dict[str, Any], least: int = 0) -> dict[str, Any]:
@@ -32,7 +26,7 @@ def _content(*blocks: dict[str, Any], least: int = 0) -> dict[str, Any]:
 
 
 _TEXT_BLOCK = _block("text", {"text": _TEXT})
-_IMAGE_TYPE = {"type": "string", "pattern": "^image/[A-Za-z0-9.+-]{1,64}$"}
+_IMAGE_TYPE = {"type": "string", "pattern": f"^{MEDIA_TYPE.pattern}$"}
 _IMAGE = _block(
     "image",
     {
@@ -76,14 +70,13 @@ _SAID = (
 _SYSTEM = _content(_TEXT_BLOCK)
 _MESSAGE = {
     "anyOf": [
-        _object({"role": {"const": "user"}, "content": _content(*_SHOWN, _RESULT, least=1)}),
-        _object({"role": {"const": "assistant"}, "content": _content(*_SAID)}),
-        _object({"role": {"const": "system"}, "content": _SYSTEM}),
+        object_schema({"role": {"const": "user"}, "content": _content(*_SHOWN, _RESULT, least=1)}),
+        object_schema({"role": {"const": "assistant"}, "content": _content(*_SAID)}),
+        object_schema({"role": {"const": "system"}, "content": _SYSTEM}),
     ]
 }
-_NAME = {"type": "string", "pattern": "^[A-Za-z0-9_.:/-]{1,128}$"}
-_TOOL = _object(
-    {"name": _NAME, "input_schema": _OBJECT},
+_TOOL = object_schema(
+    {"name": NAME_SCHEMA, "input_schema": _OBJECT},
     type={"enum": ["custom", None]},
     description={"type": ["string", "null"]},
     defer_loading={"type": ["boolean", "null"]},
@@ -92,7 +85,7 @@ _TOOL = _object(
 _CHOICE = {
     "anyOf": [
         *(_block(kind, {}) for kind in ("auto", "any", "none")),
-        _block("tool", {"name": _NAME}),
+        _block("tool", {"name": NAME_SCHEMA}),
     ]
 }
 

@@ -2,57 +2,47 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
-from bushel.core import RequestError, SamplingParams
-from bushel.core.conversation import Conversation
+from bushel.core import SamplingParams
 from bushel.core.wire import Made, Prepare
-from bushel.server.access import owner_of
 from bushel.server.anthropic.conversation import conversation_of
-from bushel.server.anthropic.errors import Threaded, documented
+from bushel.server.anthropic.errors import MessagesError, threads_unsupported
 from bushel.server.anthropic.schema import Count, CountRequest, MessageObject, MessagesRequest
 from bushel.server.anthropic.writer import MessageWriter
+from bushel.server.api.openapi import documented, streamed
+from bushel.server.api.request import generation_job, note_unknown
+from bushel.server.callers import owner_of
 from bushel.server.counting import CountJob
 from bushel.server.disconnect import Awaited
-from bushel.server.errors import ApiError
-from bushel.server.job import GenerationJob
 from bushel.server.multi_ticket import MultiTicket
-from bushel.server.openai.params import note_unknown, salt
-from bushel.server.openai.schema import Sampling
-from bushel.server.request_body import JsonRoute, conversation, said_in
+from bushel.server.request_body import JsonRoute, json_body, make_conversation
 from bushel.server.response import ApiResponse
 
 if TYPE_CHECKING:
     from bushel.server.service import Service
 
-# Where a request does not say, as every client does.
-_REPLY_TOKENS = 4096
+_STREAMED = "The reply; with `stream`, server-sent events."
 
 
 def message_routes(service: Service) -> APIRouter:
     routes = APIRouter(route_class=JsonRoute)
+    errors = documented(body=True, work=True, more={404: "No such model."}, model=MessagesError)
 
     @routes.post(
         "/v1/messages",
         response_model=MessageObject,
-        responses={200: _streamed(), **documented(work=True)},
+        responses={200: streamed(_STREAMED), **errors},
         summary="A model's reply to a conversation, as Anthropic's clients ask for it",
     )
     async def messages(body: MessagesRequest, request: Request) -> Response:
-        model = _checked(service, body)
-        job = GenerationJob(
-            request=await conversation(request, lambda: _conversation(said_in(request))),
-            params=_params(body),
-            model=model,
-            api="messages",
-            reply_tokens=_REPLY_TOKENS,
-            stream=bool(body.stream),
-            timeout=body.timeout,
-            owner=owner_of(request.headers),
-            salt=salt(service, request.headers, Sampling(cache_salt=body.cache_salt)),
-            reads=True,
+        model = _check_and_name(service, body)
+        conversation = await make_conversation(request, lambda: conversation_of(json_body(request)))
+        params = _params(body)
+        job = generation_job(
+            service, request, body, conversation, params, model=model, api="messages"
         )
 
         async def writer(answer: MultiTicket) -> MessageWriter:
@@ -63,19 +53,19 @@ def message_routes(service: Service) -> APIRouter:
                 silent=body.max_tokens == 0,
             )
 
-        return ApiResponse(service, [job], writer, stream=bool(body.stream))
+        return ApiResponse(service, [job], writer, stream=job.stream)
 
     @routes.post(
         "/v1/messages/count_tokens",
         response_model=Count,
-        responses=documented(work=True),
+        responses=errors,
         summary="How many tokens a conversation has",
     )
     async def count_tokens(body: CountRequest, request: Request) -> Response:
-        model = _checked(service, body)
+        model = _check_and_name(service, body)
         name = request.scope["state"]["request_id"]
-        said = await conversation(request, lambda: _conversation(said_in(request)))
-        message = Prepare(name, dict(said))
+        conversation = await make_conversation(request, lambda: conversation_of(json_body(request)))
+        message = Prepare(name, dict(conversation))
         job = CountJob(message, "count_tokens", model, owner_of(request.headers))
 
         async def work() -> Count:
@@ -98,19 +88,12 @@ def _add_probes(routes: APIRouter) -> None:
             return Response(b"{}", media_type="application/json")
 
 
-def _checked(service: Service, body: CountRequest) -> str:
-    """The model's name."""
+def _check_and_name(service: Service, body: CountRequest) -> str:
+    """The name of the model that is asked."""
     note_unknown(body)
     if body.thread is not None:
-        raise Threaded
+        raise threads_unsupported()
     return service.names.resolve(body.model)
-
-
-def _conversation(body: dict[str, Any]) -> Conversation:
-    try:
-        return conversation_of(body)
-    except RequestError as error:
-        raise ApiError.of(error) from None
 
 
 def _params(body: MessagesRequest) -> SamplingParams:
@@ -123,10 +106,3 @@ def _params(body: MessagesRequest) -> SamplingParams:
         top_k=body.top_k,
         stop=body.stop_sequences,
     )
-
-
-def _streamed() -> dict[str, Any]:
-    return {
-        "description": "The reply; with `stream`, server-sent events.",
-        "content": {"text/event-stream": {}},
-    }

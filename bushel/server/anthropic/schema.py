@@ -12,21 +12,23 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from bushel.server.anthropic.openapi_schema import Messages, System, ToolChoice, Tools
-from bushel.server.openai.fields import (
+from bushel.server.api.fields import (
+    Flag,
     Hint,
     Real,
     Salt,
     Seconds,
-    Share,
     Stops,
     Tokens,
     TokensOrNone,
     TopK,
+    TopP,
     Unsupported,
 )
 
-Flag = Annotated[bool, Field(strict=True)]
 Options = dict[str, Any]
+# This API's own bound, inside that of `core.params`.
+MessagesTemperature = Annotated[Real, Field(ge=0, le=2)]
 
 
 class ThinkingConfig(BaseModel):
@@ -66,7 +68,7 @@ class CountRequest(BaseModel):
     cache_control: Options | None = None
     context_management: Options | None = None
     speed: Hint | None = None
-    # Refused in a way of its own (`errors.Threaded`).
+    # Refused in a way of its own (`errors.threads_unsupported`).
     thread: Annotated[Any, WithJsonSchema({"type": "null"})] = None
     mcp_servers: Unsupported = None
 
@@ -75,8 +77,8 @@ class MessagesRequest(CountRequest):
     """max_tokens 0: nothing is said, but the prompt is kept for later ones."""
 
     max_tokens: TokensOrNone | None = None
-    temperature: Annotated[Real, Field(ge=0, le=2)] | None = None
-    top_p: Share | None = None
+    temperature: MessagesTemperature | None = None
+    top_p: TopP | None = None
     top_k: TopK | None = None
     stop_sequences: Stops | None = None
     stream: Flag | None = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from fastapi import APIRouter, Path
 from pydantic import BaseModel
 
-from bushel.server.openai.errors import documented
+from bushel.server.api.openapi import documented
 
 if TYPE_CHECKING:
     from bushel.server.service import Service

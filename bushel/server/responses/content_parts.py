@@ -7,7 +7,7 @@ import binascii
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from bushel.server.responses.errors import unsupported, wrong
+from bushel.server.api.errors import InvalidField, unsupported
 
 Content = str | list[dict[str, Any]]
 
@@ -32,9 +32,9 @@ def content_of(where: str, content: Any, *, silent: bool = False) -> Content:
     if silent and not content and (content is None or isinstance(content, list)):
         return ""
     if not isinstance(content, list):
-        raise wrong(where, "must be a string or a list of parts")
+        raise InvalidField(where, "must be a string or a list of parts")
     if not 1 <= len(content) <= MOST_PARTS:
-        raise wrong(where, f"must have between 1 and {MOST_PARTS} parts")
+        raise InvalidField(where, f"must have between 1 and {MOST_PARTS} parts")
     parts = [_part(f"{where}[{at}]", part) for at, part in enumerate(content)]
     if len(parts) == 1 and parts[0]["type"] == "text":
         return str(parts[0]["text"])
@@ -46,24 +46,24 @@ def text_of(parts: Any) -> str:
     if isinstance(parts, str):
         return parts
     listed = parts if isinstance(parts, list) else []
-    found = [it.get("text") for it in listed if isinstance(it, dict)]
-    return "\n\n".join(text for text in found if isinstance(text, str) and text)
+    texts = [part.get("text") for part in listed if isinstance(part, dict)]
+    return "\n\n".join(text for text in texts if isinstance(text, str) and text)
 
 
 def _part(where: str, part: Any) -> dict[str, Any]:
     if not isinstance(part, dict):
-        raise wrong(where, "must be an object")
+        raise InvalidField(where, "must be an object")
     kind = part.get("type")
     if isinstance(kind, str) and kind in _TEXTS:
         text = part.get(_TEXTS[kind])
         if not isinstance(text, str):
-            raise wrong(f"{where}.{_TEXTS[kind]}", "must be a string")
+            raise InvalidField(f"{where}.{_TEXTS[kind]}", "must be a string")
         return {"type": "text", "text": text}
     if kind == "input_image":
         return _image(where, part)
     if kind == "input_file":
         return _file(where, part)
-    raise wrong(f"{where}.type", f"must be one of {', '.join(_PARTS)}")
+    raise InvalidField(f"{where}.type", f"must be one of {', '.join(_PARTS)}")
 
 
 def _image(where: str, part: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _image(where: str, part: dict[str, Any]) -> dict[str, Any]:
     if url is None and part.get("file_id") is not None:
         raise _no_files(f"{where}.file_id")
     if not isinstance(url, str) or not url:
-        raise wrong(f"{where}.image_url", "must be a URL")
+        raise InvalidField(f"{where}.image_url", "must be a URL")
     return {"type": "image_url", "image_url": {"url": url}}
 
 
@@ -84,19 +84,19 @@ def _file(where: str, part: dict[str, Any]) -> dict[str, Any]:
     data, name = part.get("file_data"), part.get("filename")
     here = f"{where}.file_data"
     if not isinstance(data, str) or not data.startswith("data:"):
-        raise wrong(here, "must be a data URL")
+        raise InvalidField(here, "must be a data URL")
     head, _, payload = data.removeprefix("data:").partition(",")
     if head.startswith("image/"):
         return {"type": "image_url", "image_url": {"url": data}}
     if not _is_text(head.partition(";")[0]):
         raise unsupported(here, "must hold a text or an image; other files are not supported")
     if payload.count("%") > _MOST_ESCAPES:
-        raise wrong(here, "has too many escapes: write it in base64")
+        raise InvalidField(here, "has too many escapes: write it in base64")
     try:
         raw = base64.b64decode(payload) if head.endswith(";base64") else unquote_to_bytes(payload)
         text = raw.decode()
     except (binascii.Error, ValueError):
-        raise wrong(here, "does not hold text in UTF-8") from None
+        raise InvalidField(here, "does not hold text in UTF-8") from None
     return {"type": "text", "text": f"{name}:\n{text}" if isinstance(name, str) else text}
 
 
@@ -104,5 +104,5 @@ def _is_text(kind: str) -> bool:
     return kind.startswith("text/") or kind in ("application/json", "application/xml")
 
 
-def _no_files(where: str) -> Exception:
+def _no_files(where: str) -> InvalidField:
     return unsupported(where, "is not supported: this server keeps no files; send the data itself")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bushel.core.conversation import Conversation, Shape, Thinking
-from bushel.server.responses.errors import wrong
+from bushel.server.api.errors import InvalidField
 from bushel.server.responses.items import Find, Item, items_of
 from bushel.server.responses.items_to_messages import turns_of
 from bushel.server.responses.tools import Offers, chosen, offers_of
@@ -31,18 +31,19 @@ def conversation_of(
     earlier: Sequence[Item] = (),
     find: Find = lambda name: None,
 ) -> Conversation:
-    return understood(body, earlier, find).conversation
+    return parse_request(body, earlier, find).conversation
 
 
-def understood(
+def parse_request(
     body: Mapping[str, Any], earlier: Sequence[Item], find: Find
 ) -> ResponseConversation:
-    """earlier: the items of the response that this one goes on from. ApiError names what is
-    wrong, and where."""
-    said = body.get("input")
-    if said is None and not earlier:
-        raise wrong("input", "is missing")
-    items = [] if said is None else items_of(said, find)
+    """earlier: the items of the response that this one goes on from. InvalidField names what is
+    wrong, and where.
+    """
+    given = body.get("input")
+    if given is None and not earlier:
+        raise InvalidField("input", "is missing")
+    items = [] if given is None else items_of(given, find)
     everything = [*earlier, *items]
     offers, choice = chosen(body.get("tool_choice"), offers_of(body.get("tools"), everything))
     conversation: Conversation = {"messages": turns_of(body.get("instructions"), earlier, items)}
@@ -77,7 +78,7 @@ def _shape(text: Mapping[str, Any] | None) -> Shape | None:
         return {"json_object": True}
     schema = form.get("schema")
     if kind != "json_schema":
-        raise wrong("text.format.type", "must be one of text, json_object, json_schema")
+        raise InvalidField("text.format.type", "must be one of text, json_object, json_schema")
     if not isinstance(schema, dict):
-        raise wrong("text.format.schema", "must be a JSON schema")
+        raise InvalidField("text.format.schema", "must be a JSON schema")
     return {"json_schema": schema}

@@ -39,10 +39,10 @@ class InputText:
             if begin is None:
                 return ""
             self._inside, self._rest = True, self._rest[begin.end() :]
-        found = _WHOLE.match(self._rest)
-        assert found is not None
-        self._rest = self._rest[found.end() :]
-        return self._add(_unescaped(found[0]))
+        complete = _WHOLE.match(self._rest)
+        assert complete is not None
+        self._rest = self._rest[complete.end() :]
+        return self._add(_unescaped(complete[0]))
 
     def finish(self) -> str:
         """What is left: all of it, where the model did not write what it was asked for."""

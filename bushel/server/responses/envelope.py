@@ -34,17 +34,17 @@ class Envelope:
         error: ApiError | None = None,
     ) -> msgspec.Raw:
         cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
-        found = {
+        response = {
             **self._head,
             "status": status,
             "completed_at": int(time.time()) if status == "completed" else None,
-            "error": None if error is None else announced(error),
+            "error": None if error is None else _error_object(error),
             "incomplete_details": cut,
             "output": output or [],
             "usage": usage,
             **self._asked,
         }
-        return msgspec.Raw(_encode(found))
+        return msgspec.Raw(_encode(response))
 
 
 def fields_of(body: ResponsesRequest, model: str) -> dict[str, msgspec.Raw]:
@@ -53,8 +53,8 @@ def fields_of(body: ResponsesRequest, model: str) -> dict[str, msgspec.Raw]:
 
 
 def _asked(body: ResponsesRequest, model: str) -> dict[str, Any]:
-    said = body.said()
-    reasoning = said["reasoning"] or {}
+    fields = body.as_dict()
+    reasoning = fields["reasoning"] or {}
     summary = reasoning.get("summary") or reasoning.get("generate_summary")
     text = {"format": {"type": "text"}}
     parallel = body.parallel_tool_calls
@@ -73,7 +73,7 @@ def _asked(body: ResponsesRequest, model: str) -> dict[str, Any]:
         "service_tier": "default",
         "store": body.kept,
         "temperature": body.temperature,
-        "text": {**text, **{key: it for key, it in (said["text"] or {}).items() if it}},
+        "text": {**text, **{key: it for key, it in (fields["text"] or {}).items() if it}},
         "tool_choice": body.tool_choice or "auto",
         "tools": body.tools or [],
         "top_logprobs": body.top_logprobs or 0,
@@ -83,7 +83,7 @@ def _asked(body: ResponsesRequest, model: str) -> dict[str, Any]:
     }
 
 
-def announced(error: ApiError) -> dict[str, Any]:
+def _error_object(error: ApiError) -> dict[str, Any]:
     """An error in the words that the API has for it."""
     if error.code == _OVERFLOW:
         return {"code": _OVERFLOW, "message": error.message}

@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from bushel.server.api.errors import InvalidField
 from bushel.server.errors import ApiError
-from bushel.server.responses.errors import wrong
 
 Item = dict[str, Any]
 # The item of an id, if it is known.
@@ -29,30 +29,30 @@ def new_id(kind: str) -> str:
     return f"{_PREFIXES.get(kind, 'item')}_{uuid.uuid4().hex}"
 
 
-def references(said: Any) -> list[str]:
+def references(given: Any) -> list[str]:
     """The ids that a body's `input` refers to, as often as it does."""
-    listed = said if isinstance(said, list) and len(said) <= MOST_ITEMS else []
-    found = [it.get("id") for it in listed if isinstance(it, dict) and _kind(it) == _REFERENCE]
-    return [name for name in found if isinstance(name, str)]
+    listed = given if isinstance(given, list) and len(given) <= MOST_ITEMS else []
+    ids = [it.get("id") for it in listed if isinstance(it, dict) and _kind(it) == _REFERENCE]
+    return [name for name in ids if isinstance(name, str)]
 
 
-def items_of(said: Any, find: Find) -> list[Item]:
+def items_of(given: Any, find: Find) -> list[Item]:
     """Of a body's `input`; what an item says is looked at later."""
-    if isinstance(said, str):
-        return [_named({"role": "user", "content": said}, "message")]
-    if not isinstance(said, list):
-        raise wrong("input", "must be a string or a list of items")
-    if len(said) > MOST_ITEMS:
-        raise wrong("input", f"must be at most {MOST_ITEMS} items")
-    return [_item(f"input[{at}]", item, find) for at, item in enumerate(said)]
+    if isinstance(given, str):
+        return [_named({"role": "user", "content": given}, "message")]
+    if not isinstance(given, list):
+        raise InvalidField("input", "must be a string or a list of items")
+    if len(given) > MOST_ITEMS:
+        raise InvalidField("input", f"must be at most {MOST_ITEMS} items")
+    return [_item(f"input[{at}]", item, find) for at, item in enumerate(given)]
 
 
 def _item(where: str, item: Any, find: Find) -> Item:
     if not isinstance(item, dict):
-        raise wrong(where, "must be an object")
+        raise InvalidField(where, "must be an object")
     kind = _kind(item)
     if not isinstance(kind, str):
-        raise wrong(f"{where}.type", "must say what kind of item it is")
+        raise InvalidField(f"{where}.type", "must say what kind of item it is")
     return _referenced(where, item, find) if kind == _REFERENCE else _named(item, kind)
 
 
@@ -71,9 +71,9 @@ def _named(item: Mapping[str, Any], kind: str) -> Item:
 def _referenced(where: str, item: Item, find: Find) -> Item:
     name = item.get("id")
     if not isinstance(name, str):
-        raise wrong(f"{where}.id", "must be a string")
-    found = find(name)
-    if found is None:
+        raise InvalidField(f"{where}.id", "must be a string")
+    kept = find(name)
+    if kept is None:
         raise ApiError(
             404,
             f"{where} refers to the item {name[:100]!r}, which is not kept here. Items are kept in "
@@ -82,13 +82,13 @@ def _referenced(where: str, item: Item, find: Find) -> Item:
             code="item_not_found",
             param=f"{where}.id",
         )
-    return found
+    return kept
 
 
 def shown(item: Item) -> Item:
     """As clients get it back: content is always a list of parts."""
-    said = item.get("content")
-    if item["type"] != "message" or not isinstance(said, str):
+    content = item.get("content")
+    if item["type"] != "message" or not isinstance(content, str):
         return item
     kind = "output_text" if item.get("role") == "assistant" else "input_text"
-    return {"status": "completed", **item, "content": [{"type": kind, "text": said}]}
+    return {"status": "completed", **item, "content": [{"type": kind, "text": content}]}

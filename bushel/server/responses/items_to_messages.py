@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from bushel.core.conversation import ToolCall, Turn
-from bushel.server.openai.params import note_ignored
+from bushel.server.api.errors import InvalidField
+from bushel.server.api.opaque_thoughts import unseal
+from bushel.server.api.request import note_ignored
 from bushel.server.responses.content_parts import Content, content_of, text_of
-from bushel.server.responses.encrypted_thoughts import opened
-from bushel.server.responses.errors import wrong
 from bushel.server.responses.items import Item
 from bushel.server.responses.tools import BRINGING, flat_name
 
@@ -58,7 +58,7 @@ def turns_of(instructions: Any, earlier: Sequence[Item], items: Sequence[Item]) 
         turns.take(f"input[{at}]", item)
     turns.end_reply()
     if not turns.all:
-        raise wrong("input", "must have at least one message")
+        raise InvalidField("input", "must have at least one message")
     return turns.all
 
 
@@ -70,7 +70,7 @@ class _Turns:
         self._reply: Turn | None = None
         self._names: dict[str, str] = {}  # of calls, by their ids
         # What the reply has said and thought so far. Joining them each time costs their square.
-        self._said: list[Content] = []
+        self._contents: list[Content] = []
         self._thoughts: list[str] = []
 
     def take(self, where: str, item: Item) -> None:
@@ -88,7 +88,7 @@ class _Turns:
         elif kind in _SKIPPED:
             note_ignored(f"input: {kind}", "such tools are not run here")
         else:
-            raise wrong(f"{where}.type", "is not a kind of item that this server knows")
+            raise InvalidField(f"{where}.type", "is not a kind of item that this server knows")
 
     def speak(self, role: Any, content: Content) -> None:
         self.end_reply()
@@ -97,7 +97,7 @@ class _Turns:
     def _message(self, where: str, item: Item) -> None:
         role = item.get("role")
         if not isinstance(role, str) or role not in _ROLES:
-            raise wrong(f"{where}.role", f"must be one of {', '.join(_ROLES)}")
+            raise InvalidField(f"{where}.role", f"must be one of {', '.join(_ROLES)}")
         silent = role == "assistant"
         content = content_of(f"{where}.content", item.get("content"), silent=silent)
         if role == "assistant":
@@ -106,14 +106,16 @@ class _Turns:
             self.speak("system" if role == "developer" else role, content)  # B11
 
     def _answer(self, content: Content) -> None:
-        if self._said and not self._growing().get("tool_calls"):  # two replies, one after the other
+        if self._contents and not self._growing().get(
+            "tool_calls"
+        ):  # two replies, one after the other
             self.end_reply()
         self._growing()
         if content:
-            self._said.append(content)
+            self._contents.append(content)
 
     def _thought(self, item: Item) -> None:
-        text = opened(item.get("encrypted_content"))
+        text = unseal(item.get("encrypted_content"))
         if text is None:
             text = text_of(item.get("content")) or text_of(item.get("summary"))
         if text:
@@ -121,12 +123,12 @@ class _Turns:
             self._thoughts.append(text)
 
     def _call(self, where: str, item: Item) -> None:
-        said = "arguments" if item["type"] == "function_call" else "input"
-        for key in ("call_id", "name", said):
+        given = "arguments" if item["type"] == "function_call" else "input"
+        for key in ("call_id", "name", given):
             if not isinstance(item.get(key), str):
-                raise wrong(f"{where}.{key}", "must be a string")
+                raise InvalidField(f"{where}.{key}", "must be a string")
         name = flat_name(item["name"], item.get("namespace"))
-        arguments = item[said] if said == "arguments" else {"input": item[said]}
+        arguments = item[given] if given == "arguments" else {"input": item[given]}
         call: ToolCall = {
             "id": item["call_id"],
             "type": "function",
@@ -138,7 +140,7 @@ class _Turns:
     def _result(self, where: str, item: Item) -> None:
         call = item.get("call_id")
         if not isinstance(call, str):
-            raise wrong(f"{where}.call_id", "must be a string")
+            raise InvalidField(f"{where}.call_id", "must be a string")
         content = content_of(f"{where}.output", item.get("output"), silent=True)
         self.end_reply()
         turn: Turn = {"role": "tool", "tool_call_id": call, "content": content}
@@ -154,17 +156,17 @@ class _Turns:
 
     def end_reply(self) -> None:
         if self._reply is not None:
-            self._reply["content"] = _joined(self._said)
+            self._reply["content"] = _joined(self._contents)
             if self._thoughts:
                 self._reply["reasoning_content"] = "\n".join(self._thoughts)
-        self._reply, self._said, self._thoughts = None, [], []
+        self._reply, self._contents, self._thoughts = None, [], []
 
 
-def _joined(said: list[Content]) -> Content:
-    texts = [it for it in said if isinstance(it, str)]
-    if len(texts) == len(said):
+def _joined(contents: list[Content]) -> Content:
+    texts = [content for content in contents if isinstance(content, str)]
+    if len(texts) == len(contents):
         return "\n".join(texts)
     parts: list[dict[str, Any]] = []
-    for content in said:
+    for content in contents:
         parts += [{"type": "text", "text": content}] if isinstance(content, str) else content
     return parts

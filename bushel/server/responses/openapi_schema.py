@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from bushel.server.api.openapi import Schema, object_schema
+from bushel.server.api.tools import NAME_SCHEMA
 from bushel.server.responses.content_parts import MOST_PARTS
 from bushel.server.responses.items import MOST_ITEMS
-from bushel.server.responses.tools import MOST_TOOLS, NAME
+from bushel.server.responses.tools import MOST_TOOLS
 
-Schema = dict[str, Any]
 _TEXT: Schema = {"type": "string"}
 _ANY: Schema = {"type": "object"}
-
-
-def _object(required: dict[str, Schema], **optional: Schema) -> Schema:
-    return {
-        "type": "object",
-        "properties": {**required, **optional},
-        "required": list(required),
-    }
 
 
 def _parts(*kinds: Schema, least: int = 1) -> Schema:
@@ -27,12 +18,12 @@ def _parts(*kinds: Schema, least: int = 1) -> Schema:
     return {"anyOf": [_TEXT, parts]}
 
 
-_SAID = _object({"type": {"enum": ["input_text", "output_text"]}, "text": _TEXT})
-_REFUSED = _object({"type": {"const": "refusal"}, "refusal": _TEXT})
-_IMAGE = _object(
+_SAID = object_schema({"type": {"enum": ["input_text", "output_text"]}, "text": _TEXT})
+_REFUSED = object_schema({"type": {"const": "refusal"}, "refusal": _TEXT})
+_IMAGE = object_schema(
     {"type": {"const": "input_image"}, "image_url": {"type": "string", "minLength": 1}}
 )
-_FILE = _object(
+_FILE = object_schema(
     {
         "type": {"const": "input_file"},
         "file_data": {"type": "string", "pattern": "^data:text/plain,[a-z]*$"},
@@ -41,45 +32,45 @@ _FILE = _object(
 )
 _MESSAGE: Schema = {
     "anyOf": [
-        _object(
+        object_schema(
             {
                 "role": {"enum": ["user", "system", "developer"]},
                 "content": _parts(_SAID, _IMAGE, _FILE),
             },
             type={"const": "message"},
         ),
-        _object(
+        object_schema(
             {"role": {"const": "assistant"}, "content": _parts(_SAID, _REFUSED, least=0)},
             type={"const": "message"},
         ),
     ]
 }
-_CALL = _object(
+_CALL = object_schema(
     {"type": {"const": "function_call"}, "call_id": _TEXT, "name": _TEXT, "arguments": _TEXT}
 )
-_RESULT = _object(
+_RESULT = object_schema(
     {
         "type": {"const": "function_call_output"},
         "call_id": _TEXT,
         "output": _parts(_SAID, _IMAGE, least=0),
     }
 )
-_CUSTOM_CALL = _object(
+_CUSTOM_CALL = object_schema(
     {"type": {"const": "custom_tool_call"}, "call_id": _TEXT, "name": _TEXT, "input": _TEXT}
 )
-_CUSTOM_RESULT = _object(
+_CUSTOM_RESULT = object_schema(
     {
         "type": {"const": "custom_tool_call_output"},
         "call_id": _TEXT,
         "output": _parts(_SAID, _IMAGE, least=0),
     }
 )
-_THOUGHT = _object(
+_THOUGHT = object_schema(
     {"type": {"const": "reasoning"}, "summary": {"type": "array", "items": _ANY}},
     content={"anyOf": [{"type": "array", "items": _ANY}, {"type": "null"}]},
     encrypted_content={"anyOf": [_TEXT, {"type": "null"}]},
 )
-_REFERENCE = _object({"type": {"const": "item_reference"}, "id": _TEXT})
+_REFERENCE = object_schema({"type": {"const": "item_reference"}, "id": _TEXT})
 _ITEMS = [
     _MESSAGE,
     _CALL,
@@ -88,7 +79,7 @@ _ITEMS = [
     _CUSTOM_RESULT,
     _THOUGHT,
     _REFERENCE,
-    _object({"type": {"const": "web_search_call"}}),
+    object_schema({"type": {"const": "web_search_call"}}),
 ]
 INPUT: Schema = {
     "anyOf": [
@@ -97,25 +88,26 @@ INPUT: Schema = {
     ]
 }
 
-_NAME: Schema = {"type": "string", "pattern": f"^{NAME.pattern}$"}
 _NULL: Schema = {"type": "null"}
-_FUNCTION = _object(
-    {"type": {"const": "function"}, "name": _NAME},
+_FUNCTION = object_schema(
+    {"type": {"const": "function"}, "name": NAME_SCHEMA},
     description={"anyOf": [_TEXT, _NULL]},
     parameters={"anyOf": [_ANY, _NULL]},
     strict={"enum": [True, False, None]},
 )
-_CUSTOM = _object(
-    {"type": {"const": "custom"}, "name": _NAME}, description={"anyOf": [_TEXT, _NULL]}, format=_ANY
+_CUSTOM = object_schema(
+    {"type": {"const": "custom"}, "name": NAME_SCHEMA},
+    description={"anyOf": [_TEXT, _NULL]},
+    format=_ANY,
 )
-_NAMESPACE = _object(
+_NAMESPACE = object_schema(
     {
         "type": {"const": "namespace"},
-        "name": _NAME,
+        "name": NAME_SCHEMA,
         "tools": {"type": "array", "items": {"anyOf": [_FUNCTION, _CUSTOM]}},
     }
 )
-_HOSTED = _object({"type": {"enum": ["web_search", "file_search", "mcp", "tool_search"]}})
+_HOSTED = object_schema({"type": {"enum": ["web_search", "file_search", "mcp", "tool_search"]}})
 TOOLS: Schema = {
     "anyOf": [
         {
@@ -129,8 +121,8 @@ TOOLS: Schema = {
 CHOICE: Schema = {
     "anyOf": [
         {"enum": ["none", "auto", "required", None]},
-        _object({"type": {"enum": ["function", "custom"]}, "name": _NAME}),
-        _object(
+        object_schema({"type": {"enum": ["function", "custom"]}, "name": NAME_SCHEMA}),
+        object_schema(
             {
                 "type": {"const": "allowed_tools"},
                 "mode": {"enum": ["auto", "required"]},

@@ -1,7 +1,7 @@
 """A reply's items, and the events by which they are told as they grow.
 
-deltas ─> Output ─> say("response.output_text.delta", {...}) …
-              └───> items: what the reply is made of when it has ended
+deltas ─> ItemOutput ─> emit("response.output_text.delta", {...}) …
+                  └───> items: what the reply is made of when it has ended
 
 A reply that is not streamed is the same, with nobody to listen.
 """
@@ -13,13 +13,13 @@ from bushel.core.delta import CallBegin, CallEnd, CallPart, TextDelta, ThoughtDe
 from bushel.server.responses.items import Item
 from bushel.server.responses.output_items import (
     CustomCallItem,
+    Emit,
     Entries,
     FunctionCallItem,
-    ItemEvents,
     MessageItem,
     OutputItem,
+    ReasoningForm,
     ReasoningItem,
-    Say,
     Status,
 )
 from bushel.server.responses.tools import Offers
@@ -28,10 +28,10 @@ from bushel.server.responses.tools import Offers
 class ItemOutput:
     """Takes a reply's events in order, then its `end`."""
 
-    def __init__(self, say: Say, offers: Offers, telling: ItemEvents):
-        self._say = say
+    def __init__(self, emit: Emit, offers: Offers, reasoning: ReasoningForm):
+        self._emit = emit
         self._offers = offers
-        self._telling = telling
+        self._reasoning = reasoning
         self._all: list[OutputItem] = []
         self._open: OutputItem | None = None
         self._space = ""  # what was said of an item that has nothing else yet
@@ -55,7 +55,7 @@ class ItemOutput:
                 self._space = ""
                 offer = self._offers[delta.name]
                 kind = FunctionCallItem if offer.kind == "function" else CustomCallItem
-                self._begin(kind(self._say, len(self._all), offer))
+                self._begin(kind(self._emit, len(self._all), offer))
             elif isinstance(delta, CallPart):
                 assert self._open is not None
                 self._open.add(delta.json)
@@ -65,7 +65,7 @@ class ItemOutput:
     def end(self, *, cut: bool) -> None:
         """cut: the reply ended by its limit (B24)."""
         if not self._all:
-            self._begin(MessageItem(self._say, 0))
+            self._begin(MessageItem(self._emit, 0))
         self._end("incomplete" if cut else "completed")
 
     def lose(self) -> None:
@@ -78,7 +78,7 @@ class ItemOutput:
             # White space between thoughts and a call is no message.
             if not (text := self._more_than_space(text)):
                 return
-            self._begin(MessageItem(self._say, len(self._all)))
+            self._begin(MessageItem(self._emit, len(self._all)))
         entries, self._entries = self._entries, []
         assert isinstance(self._open, MessageItem)
         self._open.add(text, entries)
@@ -87,7 +87,7 @@ class ItemOutput:
         if not isinstance(self._open, ReasoningItem):
             if not (text := self._more_than_space(text)):
                 return
-            self._begin(ReasoningItem(self._say, len(self._all), self._telling))
+            self._begin(ReasoningItem(self._emit, len(self._all), self._reasoning))
         assert self._open is not None
         self._open.add(text)
 

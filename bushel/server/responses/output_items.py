@@ -10,18 +10,18 @@ from typing import Any, Literal
 
 import msgspec
 
+from bushel.server.api.opaque_thoughts import seal
 from bushel.server.responses.custom_tool_input import InputText
-from bushel.server.responses.encrypted_thoughts import sealed
 from bushel.server.responses.items import Item, new_id
 from bushel.server.responses.tools import Offer
 
-Say = Callable[[str, dict[str, Any]], None]
+Emit = Callable[[str, dict[str, Any]], None]
 Status = Literal["in_progress", "completed", "incomplete"]
 Entries = list[msgspec.Raw]  # of log-probabilities, encoded once: they are told five times
 
 
 @dataclass(frozen=True)
-class ItemEvents:
+class ReasoningForm:
     """summarised: thoughts are told as a summary. encrypted: also as a string to send back."""
 
     summarised: bool = False
@@ -33,10 +33,10 @@ class OutputItem(ABC):
 
     kind: str
 
-    def __init__(self, say: Say, at: int):
+    def __init__(self, emit: Emit, at: int):
         self.id = new_id(self.kind)
         self.status: Status = "in_progress"
-        self._say = say
+        self._emit = emit
         self._at = at
         self._place = {"item_id": self.id, "output_index": at}
         self._texts: list[str] = []
@@ -46,13 +46,13 @@ class OutputItem(ABC):
         return "".join(self._texts)
 
     def begin(self) -> None:
-        self._say("response.output_item.added", {"output_index": self._at, "item": self.item()})
+        self._emit("response.output_item.added", {"output_index": self._at, "item": self.item()})
         self.began()
 
     def end(self, status: Status) -> None:
         self.ended()
         self.status = status
-        self._say("response.output_item.done", {"output_index": self._at, "item": self.item()})
+        self._emit("response.output_item.done", {"output_index": self._at, "item": self.item()})
 
     @abstractmethod
     def item(self) -> Item:
@@ -71,8 +71,8 @@ class OutputItem(ABC):
 class MessageItem(OutputItem):
     kind = "message"
 
-    def __init__(self, say: Say, at: int):
-        super().__init__(say, at)
+    def __init__(self, emit: Emit, at: int):
+        super().__init__(emit, at)
         self._place["content_index"] = 0
         self._entries: Entries = []
 
@@ -86,18 +86,18 @@ class MessageItem(OutputItem):
         return {"type": "output_text", "text": self.text, "annotations": [], "logprobs": logprobs}
 
     def began(self) -> None:
-        self._say("response.content_part.added", {**self._place, "part": self._part()})
+        self._emit("response.content_part.added", {**self._place, "part": self._part()})
 
     def add(self, text: str, entries: Sequence[msgspec.Raw] = ()) -> None:
         self._texts.append(text)
         self._entries.extend(entries)
-        told = {**self._place, "delta": text, "logprobs": entries}
-        self._say("response.output_text.delta", told)
+        fields = {**self._place, "delta": text, "logprobs": entries}
+        self._emit("response.output_text.delta", fields)
 
     def ended(self) -> None:
-        told = {**self._place, "text": self.text, "logprobs": self._entries}
-        self._say("response.output_text.done", told)
-        self._say("response.content_part.done", {**self._place, "part": self._part()})
+        fields = {**self._place, "text": self.text, "logprobs": self._entries}
+        self._emit("response.output_text.done", fields)
+        self._emit("response.content_part.done", {**self._place, "part": self._part()})
 
 
 class ReasoningItem(OutputItem):
@@ -105,83 +105,83 @@ class ReasoningItem(OutputItem):
 
     kind = "reasoning"
 
-    def __init__(self, say: Say, at: int, telling: ItemEvents):
-        super().__init__(say, at)
-        self._telling = telling
-        index = "summary_index" if telling.summarised else "content_index"
+    def __init__(self, emit: Emit, at: int, reasoning: ReasoningForm):
+        super().__init__(emit, at)
+        self._reasoning = reasoning
+        if reasoning.summarised:
+            index, text, part = "summary_index", "reasoning_summary_text", "reasoning_summary_part"
+        else:
+            index, text, part = "content_index", "reasoning_text", "content_part"
         self._place[index] = 0
-        name = "response.reasoning_summary" if telling.summarised else "response.reasoning"
-        self._text_event = f"{name}_text"
-        part = "response.reasoning_summary_part" if telling.summarised else "response.content_part"
-        self._part_event = part
+        self._text_event, self._part_event = f"response.{text}", f"response.{part}"
 
     def item(self) -> Item:
         ended = self.status != "in_progress"
         parts = [self._part()] if ended else []
-        summarised = self._telling.summarised
-        found: Item = {"id": self.id, "type": "reasoning", "summary": parts if summarised else []}
+        summarised = self._reasoning.summarised
+        item: Item = {"id": self.id, "type": "reasoning", "summary": parts if summarised else []}
         if not summarised:
-            found["content"] = parts
-        if self._telling.encrypted and ended:
-            found["encrypted_content"] = sealed(self.text)
-        return {**found, "status": self.status}
+            item["content"] = parts
+        if self._reasoning.encrypted and ended:
+            item["encrypted_content"] = seal(self.text)
+        return {**item, "status": self.status}
 
     def _part(self) -> dict[str, Any]:
-        kind = "summary_text" if self._telling.summarised else "reasoning_text"
+        kind = "summary_text" if self._reasoning.summarised else "reasoning_text"
         return {"type": kind, "text": self.text}
 
     def began(self) -> None:
-        self._say(f"{self._part_event}.added", {**self._place, "part": self._part()})
+        self._emit(f"{self._part_event}.added", {**self._place, "part": self._part()})
 
     def add(self, text: str) -> None:
         self._texts.append(text)
-        self._say(f"{self._text_event}.delta", {**self._place, "delta": text})
+        self._emit(f"{self._text_event}.delta", {**self._place, "delta": text})
 
     def ended(self) -> None:
-        self._say(f"{self._text_event}.done", {**self._place, "text": self.text})
-        self._say(f"{self._part_event}.done", {**self._place, "part": self._part()})
+        self._emit(f"{self._text_event}.done", {**self._place, "text": self.text})
+        self._emit(f"{self._part_event}.done", {**self._place, "part": self._part()})
 
 
 class FunctionCallItem(OutputItem):
     kind = "function_call"
-    _said = "arguments"
+    _key = "arguments"
     _event = "response.function_call_arguments"
 
-    def __init__(self, say: Say, at: int, offer: Offer):
-        super().__init__(say, at)
+    def __init__(self, emit: Emit, at: int, offer: Offer):
+        super().__init__(emit, at)
         self._offer = offer
         self._call_id = f"call_{uuid.uuid4().hex}"
 
     def item(self) -> Item:
-        said = "" if self.status == "in_progress" else self.text
+        text = "" if self.status == "in_progress" else self.text
         head = {"id": self.id, "type": self.kind, "status": self.status, "call_id": self._call_id}
-        return {**head, **self._offer.identity, self._said: said}
+        return {**head, **self._offer.identity, self._key: text}
 
     def began(self) -> None:
         return
 
     def add(self, text: str) -> None:
         self._texts.append(text)
-        self._say(f"{self._event}.delta", {**self._place, "delta": text})
+        self._emit(f"{self._event}.delta", {**self._place, "delta": text})
 
     def ended(self) -> None:
-        self._say(f"{self._event}.done", {**self._place, self._said: self.text})
+        self._emit(f"{self._event}.done", {**self._place, self._key: self.text})
 
 
 class CustomCallItem(FunctionCallItem):
     kind = "custom_tool_call"
-    _said = "input"
+    _key = "input"
     _event = "response.custom_tool_call_input"
 
-    def __init__(self, say: Say, at: int, offer: Offer):
-        super().__init__(say, at, offer)
+    def __init__(self, emit: Emit, at: int, offer: Offer):
+        super().__init__(emit, at, offer)
         self._input = InputText()
 
     def add(self, text: str) -> None:
-        if found := self._input.feed(text):
-            super().add(found)
+        if added := self._input.feed(text):
+            super().add(added)
 
     def ended(self) -> None:
-        if found := self._input.finish():
-            super().add(found)
+        if rest := self._input.finish():
+            super().add(rest)
         super().ended()

@@ -12,22 +12,25 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from bushel.server.access import ApiKeys, owner_of
+from bushel.server.api.errors import InvalidField, unsupported
+from bushel.server.api.openapi import documented, streamed
+from bushel.server.api.request import generation_job, note_ignored, note_unknown
+from bushel.server.callers import ApiKeys, owner_of
 from bushel.server.errors import ApiError
-from bushel.server.job import GenerationJob
 from bushel.server.multi_ticket import MultiTicket
-from bushel.server.openai.errors import documented
-from bushel.server.openai.params import note_ignored, note_unknown, salt
-from bushel.server.request_body import JsonRoute, aside, conversation
+from bushel.server.request_body import JsonRoute, aside, make_conversation
 from bushel.server.response import ApiResponse
-from bushel.server.responses.conversation import understood
+from bushel.server.responses.conversation import parse_request
 from bushel.server.responses.envelope import Envelope, fields_of, refused
-from bushel.server.responses.errors import unsupported, wrong
 from bushel.server.responses.items import Item, references, shown
-from bushel.server.responses.response_shapes import Deleted, ItemList, ResponseObject, streamed
-from bushel.server.responses.schema import ResponsesRequest
+from bushel.server.responses.schema import (
+    Deleted,
+    ItemList,
+    ResponseObject,
+    ResponsesRequest,
+)
 from bushel.server.responses.store import (
-    EncodedItems,
+    EncodedItem,
     Kept,
     Store,
     encoded,
@@ -39,7 +42,7 @@ from bushel.server.responses.writer import ResponseWriter
 if TYPE_CHECKING:
     from bushel.server.service import Service
 
-_REPLY_TOKENS = 4096  # as in `openai.chat`
+_STREAMED = "The response; with `stream`, server-sent events that end with it."
 _PREFIX = "resp_"
 # Encoding or decoding 1 MB takes about 2 ms, as long as the event loop should be busy.
 _LARGE = 1 << 20
@@ -57,7 +60,7 @@ def response_routes(service: Service) -> APIRouter:
     @routes.post(
         "/v1/responses",
         response_model=ResponseObject,
-        responses={200: streamed(), **errors},
+        responses={200: streamed(_STREAMED), **errors},
         summary="A model's response to input items",
     )
     async def create(body: ResponsesRequest, request: Request) -> Response:
@@ -87,32 +90,24 @@ async def _create(
     owner, own_salt = owner_of(request.headers), body.cache_salt or ""
     earlier = _earlier(store, owner, own_salt, body.previous_response_id)
     before = await _aside(
-        lambda: [it.item() for it in earlier], sum(len(it.json) for it in earlier)
+        lambda: [encoded_item.item() for encoded_item in earlier],
+        sum(len(encoded_item.json) for encoded_item in earlier),
     )
     # The store belongs to the event loop; what is made of its items does not.
-    named = [store.find(owner, own_salt, name) for name in references(body.input)]
-    found = {it.id: it for it in named if it is not None}
-    _check_amount(service, [*earlier, *(it for it in named if it is not None)])
+    looked_up = [store.find(owner, own_salt, name) for name in references(body.input)]
+    referenced = [item for item in looked_up if item is not None]
+    _check_size(service, [*earlier, *referenced])
+    by_id = {item.id: item for item in referenced}
 
     def find(name: str) -> Item | None:
-        return found[name].item() if name in found else None
+        return by_id[name].item() if name in by_id else None
 
-    talk = await aside(request, lambda: understood(body.said(), before, find))
-    own = await aside(request, lambda: encoded(talk.items if body.kept else ()))
+    parsed = await aside(request, lambda: parse_request(body.as_dict(), before, find))
+    own = await aside(request, lambda: encoded(parsed.items if body.kept else ()))
     asked = await aside(request, lambda: fields_of(body, model))
-    stream = bool(body.stream)
-    job = GenerationJob(
-        request=await conversation(request, lambda: talk.conversation),
-        params=body.params(body.max_output_tokens, body.logprobs),
-        model=model,
-        api="responses",
-        reply_tokens=_REPLY_TOKENS,
-        stream=stream,
-        timeout=body.timeout,
-        owner=owner,
-        salt=salt(service, request.headers, body),
-        reads=True,
-    )
+    conversation = await make_conversation(request, lambda: parsed.conversation)
+    params = body.params(body.max_output_tokens, body.logprobs)
+    job = generation_job(service, request, body, conversation, params, model=model, api="responses")
 
     async def writer(answer: MultiTicket) -> ResponseWriter:
         name = f"{_PREFIX}{answer.id}"
@@ -122,13 +117,13 @@ async def _create(
 
         envelope = Envelope(name, answer.created, asked)
         wanted = keep if body.kept else None
-        return ResponseWriter(service, answer, envelope, body, talk.offers, wanted)
+        return ResponseWriter(service, answer, envelope, body, parsed.offers, wanted)
 
-    def told(error: ApiError) -> bytes | None:
+    def refusal(error: ApiError) -> bytes | None:
         name = f"{_PREFIX}{uuid.uuid4().hex}"
         return refused(Envelope(name, int(time.time()), asked), error)
 
-    return _Reply(service, [job], writer, stream=stream, refused=told)
+    return _Reply(service, [job], writer, stream=job.stream, refused=refusal)
 
 
 async def _aside(work: Callable[[], T], size: int) -> T:
@@ -136,7 +131,7 @@ async def _aside(work: Callable[[], T], size: int) -> T:
     return work() if size < _LARGE else await asyncio.to_thread(work)
 
 
-def _check_amount(service: Service, kept: Sequence[EncodedItems]) -> None:
+def _check_size(service: Service, kept: Sequence[EncodedItem]) -> None:
     """What is only named, and may be named often, counts like what is sent."""
     most = service.options.limits.body_bytes
     if sum(len(it.json) for it in kept) > most:
@@ -158,7 +153,7 @@ class _Reply(ApiResponse):
             raise
 
 
-def _earlier(store: Store, owner: str, own_salt: str, name: str | None) -> tuple[EncodedItems, ...]:
+def _earlier(store: Store, owner: str, own_salt: str, name: str | None) -> tuple[EncodedItem, ...]:
     if name is None:
         return ()
     kept = store.get(owner, name)
@@ -180,10 +175,10 @@ def _kept_routes(routes: APIRouter, store: Store, keys: ApiKeys) -> None:
         return (store.owner(name) if everyones else None) or caller.owner
 
     def kept(request: Request, name: str) -> Kept:
-        found = store.get(owner(request, name), name)
-        if found is None:
+        response = store.get(owner(request, name), name)
+        if response is None:
             raise no_response(name)
-        return found
+        return response
 
     @routes.get(
         "/v1/responses/{response_id}",
@@ -192,10 +187,10 @@ def _kept_routes(routes: APIRouter, store: Store, keys: ApiKeys) -> None:
         summary="A response that is kept",
     )
     async def retrieve(response_id: ResponseId, request: Request, stream: bool = False) -> Response:
-        found = kept(request, response_id)
+        response = kept(request, response_id)
         if stream:
             raise unsupported("stream", "is not supported for a response that has ended")
-        return Response(found.payload, media_type="application/json")
+        return Response(response.payload, media_type="application/json")
 
     @routes.delete(
         "/v1/responses/{response_id}", responses=errors, summary="Keep a response no longer"
@@ -232,21 +227,21 @@ def _kept_routes(routes: APIRouter, store: Store, keys: ApiKeys) -> None:
         order: Literal["asc", "desc"] = "desc",
         after: str | None = None,
     ) -> ItemList:
-        found = kept(request, response_id)
-        items = [*found.earlier, *found.own]
+        response = kept(request, response_id)
+        items = [*response.earlier, *response.own]
         if order == "desc":
             items.reverse()
         if after is not None:
-            names = [it.id for it in items]
+            names = [item.id for item in items]
             if after not in names:
-                raise wrong("after", "is not the id of one of the items")
+                raise InvalidField("after", "is not the id of one of the items")
             items = items[names.index(after) + 1 :]
         return _page(items[:limit], more=len(items) > limit)
 
 
-def _page(items: list[EncodedItems], *, more: bool) -> ItemList:
+def _page(items: list[EncodedItem], *, more: bool) -> ItemList:
     return ItemList(
-        data=[shown(it.item()) for it in items],
+        data=[shown(encoded_item.item()) for encoded_item in items],
         first_id=items[0].id if items else None,
         last_id=items[-1].id if items else None,
         has_more=more,

@@ -1,6 +1,7 @@
-"""What a Responses request may say: obeyed, a hint, or refused by name, as in `openai.schema`.
+"""What a Responses request may say: obeyed, a hint, or refused by name; and how its reply looks.
 
-Input, tools and what may be called are outlined here and read by `conversation.py`.
+Input, tools and what may be called are outlined here and read by `conversation.py`. Replies are
+described for the OpenAPI document; the writer makes the JSON itself.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
-from bushel.server.openai.fields import (
+from bushel.server.api.fields import (
     Flag,
     Hint,
     Prose,
+    StreamOptions,
     TemplateOptions,
     Tokens,
     TokensOrNone,
     TopLogprobs,
     Unsupported,
 )
-from bushel.server.openai.sampling import SamplingFields
-from bushel.server.openai.schema import StreamOptions
+from bushel.server.api.sampling import SamplingFields
 from bushel.server.responses.openapi_schema import CHOICE, INPUT, TOOLS
 
 LOGPROBS = "message.output_text.logprobs"
@@ -115,8 +116,8 @@ class ResponsesRequest(SamplingFields):
 
     @property
     def summarised(self) -> bool:
-        said = self.reasoning
-        return said is not None and (said.summary or said.generate_summary) is not None
+        asked = self.reasoning
+        return asked is not None and (asked.summary or asked.generate_summary) is not None
 
     @property
     def encrypted(self) -> bool:
@@ -128,10 +129,83 @@ class ResponsesRequest(SamplingFields):
         wanted = self.top_logprobs or LOGPROBS in (self.include or ())
         return (self.top_logprobs or 0) if wanted else None
 
-    def said(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """As the client wrote it; what is inside of input and tools is shared, not copied."""
-        found = dict(vars(self))
+        fields = dict(vars(self))
         for name in ("text", "reasoning"):
-            part: BaseModel | None = found[name]
-            found[name] = part and part.model_dump(by_alias=True, exclude_unset=True)
-        return found
+            part: BaseModel | None = fields[name]
+            fields[name] = part and part.model_dump(by_alias=True, exclude_unset=True)
+        return fields
+
+
+# -- replies -------------------------------------------------------------------------------
+
+
+class InputDetails(BaseModel):
+    cached_tokens: int
+    cache_write_tokens: int
+
+
+class OutputDetails(BaseModel):
+    reasoning_tokens: int
+
+
+class ResponseUsage(BaseModel):
+    input_tokens: int
+    input_tokens_details: InputDetails
+    output_tokens: int
+    output_tokens_details: OutputDetails
+    total_tokens: int
+
+
+class IncompleteDetails(BaseModel):
+    reason: Literal["max_output_tokens"]
+
+
+class ResponseObject(BaseModel):
+    """Of a reply that has ended; `error` is that of a stream."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    completed_at: int | None
+    status: Literal["completed", "incomplete"]
+    error: None
+    incomplete_details: IncompleteDetails | None
+    output: list[dict[str, Any]]
+    usage: ResponseUsage
+    background: Literal[False]
+    instructions: str | None
+    max_output_tokens: int | None
+    max_tool_calls: int | None
+    metadata: dict[str, Any]
+    model: str
+    parallel_tool_calls: bool
+    previous_response_id: str | None
+    prompt_cache_key: str | None
+    reasoning: dict[str, Any]
+    safety_identifier: str | None
+    service_tier: str
+    store: bool
+    temperature: float | None
+    text: dict[str, Any]
+    tool_choice: str | dict[str, Any]
+    tools: list[dict[str, Any]]
+    top_logprobs: int
+    top_p: float | None
+    truncation: str
+    user: str | None
+
+
+class Deleted(BaseModel):
+    id: str
+    object: Literal["response"] = "response"
+    deleted: Literal[True] = True
+
+
+class ItemList(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[dict[str, Any]]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool

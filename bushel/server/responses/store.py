@@ -38,14 +38,14 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class EncodedItems:
-    """An item."""
+class EncodedItem:
+    """An item, as bytes that can be counted."""
 
     id: str
     json: bytes
 
     @classmethod
-    def of(cls, item: Item) -> EncodedItems:
+    def of(cls, item: Item) -> EncodedItem:
         return cls(item["id"], msgspec.json.encode(item))
 
     def item(self) -> Item:
@@ -62,9 +62,9 @@ class Kept:
     owner: str
     salt: str
     payload: bytes
-    earlier: tuple[EncodedItems, ...]
-    own: tuple[EncodedItems, ...]
-    output: tuple[EncodedItems, ...]
+    earlier: tuple[EncodedItem, ...]
+    own: tuple[EncodedItem, ...]
+    output: tuple[EncodedItem, ...]
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,28 +72,28 @@ class Kept:
         object.__setattr__(self, "size", len(self.payload) + items)
 
     @property
-    def conversation(self) -> tuple[EncodedItems, ...]:
+    def conversation(self) -> tuple[EncodedItem, ...]:
         return (*self.earlier, *self.own, *self.output)
 
     @cached_property
-    def named(self) -> dict[str, EncodedItems]:
+    def named(self) -> dict[str, EncodedItem]:
         """Of what it added, the first item of each id."""
         return {it.id: it for it in reversed(self.added)}
 
     @property
-    def added(self) -> tuple[EncodedItems, ...]:
+    def added(self) -> tuple[EncodedItem, ...]:
         return (*self.own, *self.output)
 
 
-def encoded(items: Iterable[Item]) -> tuple[EncodedItems, ...]:
-    return tuple(map(EncodedItems.of, items))
+def encoded(items: Iterable[Item]) -> tuple[EncodedItem, ...]:
+    return tuple(map(EncodedItem.of, items))
 
 
 _Key = tuple[str, str]  # an owner, and an id
 
 
 @dataclass
-class _Shelf:
+class _OwnerEntries:
     """One owner's, the latest asked for last."""
 
     names: OrderedDict[str, None] = field(default_factory=OrderedDict)
@@ -106,7 +106,7 @@ class Store:
         self._clock = clock
         # With the time it was last asked for; the latest is last.
         self._kept: OrderedDict[_Key, tuple[Kept, float]] = OrderedDict()
-        self._shelves: dict[str, _Shelf] = {}
+        self._owners: dict[str, _OwnerEntries] = {}
         self._origins: dict[_Key, _Key] = {}  # of an item: the response it came with
         self.bytes = 0
 
@@ -117,9 +117,9 @@ class Store:
         key = (kept.owner, kept.id)
         self._drop(key)
         self._kept[key] = (kept, self._clock())
-        shelf = self._shelves.setdefault(kept.owner, _Shelf())
-        shelf.names[kept.id] = None
-        shelf.bytes += kept.size
+        entries = self._owners.setdefault(kept.owner, _OwnerEntries())
+        entries.names[kept.id] = None
+        entries.bytes += kept.size
         self.bytes += kept.size
         for item in kept.added:
             self._origins[kept.owner, item.id] = key
@@ -131,18 +131,18 @@ class Store:
             return None
         kept, _ = self._kept.pop((owner, name))
         self._kept[owner, name] = (kept, self._clock())
-        self._shelves[owner].names.move_to_end(name)
+        self._owners[owner].names.move_to_end(name)
         return kept
 
     def owner(self, name: str) -> str | None:
         """Whose response that is; for an operator, who sees everyone's."""
-        return next((owner for owner, it in self._shelves.items() if name in it.names), None)
+        return next((owner for owner, it in self._owners.items() if name in it.names), None)
 
     def item(self, owner: str, salt: str, name: str) -> Item | None:
-        found = self.find(owner, salt, name)
-        return None if found is None else found.item()
+        encoded_item = self.find(owner, salt, name)
+        return None if encoded_item is None else encoded_item.item()
 
-    def find(self, owner: str, salt: str, name: str) -> EncodedItems | None:
+    def find(self, owner: str, salt: str, name: str) -> EncodedItem | None:
         origin = self._origins.get((owner, name))
         kept = self.get(*origin) if origin is not None else None
         return None if kept is None or kept.salt != salt else kept.named[name]
@@ -156,11 +156,11 @@ class Store:
         if key not in self._kept:
             return False
         kept, _ = self._kept.pop(key)
-        shelf = self._shelves[kept.owner]
-        del shelf.names[kept.id]
-        shelf.bytes -= kept.size
-        if not shelf.names:
-            del self._shelves[kept.owner]
+        entries = self._owners[kept.owner]
+        del entries.names[kept.id]
+        entries.bytes -= kept.size
+        if not entries.names:
+            del self._owners[kept.owner]
         self.bytes -= kept.size
         for item in kept.added:
             if self._origins.get((kept.owner, item.id)) == key:
@@ -175,22 +175,22 @@ class Store:
                 break
             self._drop(key)
         while self.bytes > self._bounds.bytes:
-            self._drop_of(max(self._shelves, key=lambda owner: self._shelves[owner].bytes))
+            self._drop_of(max(self._owners, key=lambda owner: self._owners[owner].bytes))
         while len(self._kept) > self._bounds.entries:
-            self._drop_of(max(self._shelves, key=lambda owner: len(self._shelves[owner].names)))
+            self._drop_of(max(self._owners, key=lambda owner: len(self._owners[owner].names)))
 
     def _drop_of(self, owner: str) -> None:
-        self._drop((owner, next(iter(self._shelves[owner].names))))
+        self._drop((owner, next(iter(self._owners[owner].names))))
 
     def check_integrity(self) -> None:
         assert self.bytes == sum(kept.size for kept, _ in self._kept.values())
         assert self.bytes <= self._bounds.bytes
         assert len(self._kept) <= self._bounds.entries
         assert set(self._origins.values()) <= self._kept.keys()
-        shelved = {(owner, name) for owner, it in self._shelves.items() for name in it.names}
-        assert shelved == self._kept.keys()
-        assert all(it.names for it in self._shelves.values())
-        assert self.bytes == sum(it.bytes for it in self._shelves.values())
+        owned = {(owner, name) for owner, it in self._owners.items() for name in it.names}
+        assert owned == self._kept.keys()
+        assert all(entries.names for entries in self._owners.values())
+        assert self.bytes == sum(entries.bytes for entries in self._owners.values())
 
 
 def no_previous(name: str) -> ApiError:

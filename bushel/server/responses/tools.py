@@ -7,19 +7,17 @@ run themselves (web search and the like) do not exist here and are left out.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from bushel.core.conversation import Tool, ToolFunction
-from bushel.server.openai.params import note_ignored
-from bushel.server.responses.errors import wrong
+from bushel.server.api.errors import InvalidField
+from bushel.server.api.request import note_ignored
+from bushel.server.api.tools import checked_description, checked_name
 from bushel.server.responses.items import Item
 
 MOST_TOOLS = 4096
-# As in `openai.tools`.
-NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 # The namespace that functions are in when nobody names one.
 _DEFAULT = "functions"
 # Items that bring tools along.
@@ -55,46 +53,39 @@ def flat_name(name: str, namespace: Any) -> str:
 
 def offers_of(tools: Any, items: Iterable[Item]) -> Offers:
     """Of a body's `tools` and of what its items bring; of two with one name the first counts."""
-    found: Offers = {}
-    _gather("tools", tools, None, found)
+    offers: Offers = {}
+    _gather("tools", tools, None, offers)
     for item in items:
         if item["type"] in BRINGING:
-            _gather(f"{item['type']}.tools", item.get("tools"), None, found)
-    return found
+            _gather(f"{item['type']}.tools", item.get("tools"), None, offers)
+    return offers
 
 
-def _gather(where: str, tools: Any, namespace: str | None, found: Offers) -> None:
+def _gather(where: str, tools: Any, namespace: str | None, offers: Offers) -> None:
     if tools is None:
         return
     if not isinstance(tools, list) or len(tools) > MOST_TOOLS:
-        raise wrong(where, f"must be a list of at most {MOST_TOOLS} tools")
+        raise InvalidField(where, f"must be a list of at most {MOST_TOOLS} tools")
     for at, tool in enumerate(tools):
         here = f"{where}[{at}]"
         if not isinstance(tool, dict) or not isinstance(tool.get("type"), str):
-            raise wrong(here, "must be an object with a type")
+            raise InvalidField(here, "must be an object with a type")
         if tool["type"] == "namespace" and namespace is None:
-            _gather(f"{here}.tools", tool.get("tools"), _name(here, tool), found)
+            name = checked_name(f"{here}.name", tool.get("name"))
+            _gather(f"{here}.tools", tool.get("tools"), name, offers)
         elif tool["type"] in ("function", "custom"):
             offer = _offer(here, tool, namespace)
-            found.setdefault(offer.tool["function"]["name"], offer)
+            offers.setdefault(offer.tool["function"]["name"], offer)
         else:
             note_ignored(f"tools: {tool['type']}", "such tools are not run here")
 
 
-def _name(where: str, tool: Mapping[str, Any]) -> str:
-    name = tool.get("name")
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise wrong(f"{where}.name", "must be 1 to 128 letters, digits, or any of _ - . : /")
-    return name
-
-
 def _offer(where: str, tool: Mapping[str, Any], namespace: str | None) -> Offer:
-    name = _name(where, tool)
-    description, parameters = tool.get("description"), tool.get("parameters")
-    if description is not None and not isinstance(description, str):
-        raise wrong(f"{where}.description", "must be a string")
+    name = checked_name(f"{where}.name", tool.get("name"))
+    description = checked_description(f"{where}.description", tool.get("description"))
+    parameters = tool.get("parameters")
     if parameters is not None and not isinstance(parameters, dict):
-        raise wrong(f"{where}.parameters", "must be a JSON schema")
+        raise InvalidField(f"{where}.parameters", "must be a JSON schema")
     function: ToolFunction = {"name": flat_name(name, namespace)}
     if description:
         function["description"] = description
@@ -126,26 +117,30 @@ def chosen(choice: Any, offers: Offers) -> tuple[Offers, Choice | None]:
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
         allowed = choice.get("tools")
         if not isinstance(allowed, list) or choice.get("mode") not in ("auto", "required"):
-            raise wrong("tool_choice", "must have a list of tools and a mode, auto or required")
-        names = {_called(offers, it) for it in allowed}
+            raise InvalidField(
+                "tool_choice", "must have a list of tools and a mode, auto or required"
+            )
+        names = {_called(offers, tool) for tool in allowed}
         offers = {name: offer for name, offer in offers.items() if name in names}
         choice = choice["mode"]
     if choice is None or choice == "auto":
         return offers, ("auto" if offers else None)
     if choice == "required":
         if not offers:
-            raise wrong("tool_choice", "needs a tool of type function or custom")
+            raise InvalidField("tool_choice", "needs a tool of type function or custom")
         return offers, "required"
     name = _called(offers, choice)
     if name is None:
-        raise wrong("tool_choice", "must name one of the request's functions or custom tools")
+        raise InvalidField(
+            "tool_choice", "must name one of the request's functions or custom tools"
+        )
     return offers, {"name": name}
 
 
-def _called(offers: Offers, said: Any) -> str | None:
+def _called(offers: Offers, tool: Any) -> str | None:
     """The flat name of what a client names, if it is offered."""
-    if not isinstance(said, dict) or said.get("type") not in ("function", "custom"):
+    if not isinstance(tool, dict) or tool.get("type") not in ("function", "custom"):
         return None
-    name = said.get("name")
-    flat = flat_name(name, said.get("namespace")) if isinstance(name, str) else ""
+    name = tool.get("name")
+    flat = flat_name(name, tool.get("namespace")) if isinstance(name, str) else ""
     return flat if flat in offers else None

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bushel.core import Event
+from bushel.server.api.logprobs import ReplyRoom, logprob_entries
 from bushel.server.errors import ApiError
 from bushel.server.multi_ticket import MultiTicket
-from bushel.server.openai.logprobs import ReplyRoom, chat_entries
 from bushel.server.responses.envelope import Envelope, Frames, Status
 from bushel.server.responses.items import Item
 from bushel.server.responses.output import ItemOutput
-from bushel.server.responses.output_items import Entries, ItemEvents
+from bushel.server.responses.output_items import Entries, ReasoningForm
 from bushel.server.responses.schema import ResponsesRequest
-from bushel.server.responses.token_tally import Tally
 from bushel.server.responses.tools import Offers
+from bushel.server.responses.usage import ResponseTally
 
 if TYPE_CHECKING:
     from bushel.server.service import Service
 
 _encode = msgspec.json.encode
-_TOLD = 4  # times that the end of a stream repeats what was said
+_REPEATS = 4  # times that the end of a stream repeats what was said
 
 # Takes the response as it was given, and its output.
 Keep = Callable[[bytes, list[Item]], None]
@@ -45,17 +45,19 @@ class ResponseWriter:
         self._logprobs = body.logprobs is not None
         self._envelope = envelope
         self._keep = keep
-        self._room = ReplyRoom(service.options.limits.reply_bytes // _TOLD)
-        self._tally = Tally(answer)
+        self._room = ReplyRoom(service.options.limits.reply_bytes // _REPEATS)
+        self._tally = ResponseTally(answer)
         self._frames = Frames()
-        self._said: list[bytes] = []
+        self._written: list[bytes] = []
         self._streams = False
         self._cut = False
-        self._output = ItemOutput(self._say, offers, ItemEvents(body.summarised, body.encrypted))
+        self._output = ItemOutput(
+            self._emit, offers, ReasoningForm(body.summarised, body.encrypted)
+        )
 
-    def _say(self, kind: str, fields: dict[str, Any]) -> None:
+    def _emit(self, kind: str, fields: dict[str, Any]) -> None:
         if self._streams:
-            self._said.append(self._frames.frame(kind, fields))
+            self._written.append(self._frames.frame(kind, fields))
 
     def _take(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -69,7 +71,7 @@ class ResponseWriter:
         if not self._logprobs:
             return []
         shown = [it for it in event.logprobs if not self._vocabulary.hidden(it.token_id)]
-        entries = [_encode(it) for it in chat_entries(self._vocabulary, shown)]
+        entries = [_encode(it) for it in logprob_entries(self._vocabulary, shown)]
         self._room.take(sum(map(len, entries)))
         return list(map(msgspec.Raw, entries))
 
@@ -91,8 +93,8 @@ class ResponseWriter:
 
     def write(self, events: Sequence[Event]) -> bytes:
         self._take(events)
-        said, self._said = self._said, []
-        return b"".join(said)
+        frames, self._written = self._written, []
+        return b"".join(frames)
 
     def end(self) -> bytes:
         return self._frames.frame(f"response.{self._status}", {"response": self._ended()})

@@ -11,8 +11,8 @@ from typing import Any
 from PIL import Image
 
 from bushel.server.anthropic import conversation as anthropic
-from bushel.server.openai import conversation as chat
-from bushel.server.openai.schema import ChatRequest
+from bushel.server.openai.chat import conversation as chat
+from bushel.server.openai.chat.schema import ChatRequest
 from bushel.server.responses import conversation as responses
 from tests import corpus
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bushel.chat.client_headers import without_headers
-from bushel.core import RequestError
 from bushel.server.anthropic.conversation import conversation_of
+from bushel.server.api.errors import InvalidField
 from bushel.server.app import create_app
 from tests import corpus
 from tests.server.anthropic.messages_client import TOOL, post
@@ -302,7 +302,7 @@ def test_an_answer_may_be_held_to_a_schema() -> None:
 )
 def test_what_cannot_be_said_is_refused_by_its_place(body: dict[str, Any], place: str) -> None:
     """A client gets a 400 that says which field or block is wrong. B17."""
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(InvalidField) as caught:
         conversation_of({"messages": [message("user", "Hi")], **body})
     assert caught.value.param == place
     assert str(caught.value).startswith(place)
@@ -362,7 +362,7 @@ def test_any_body_is_understood_or_refused(messages: list[Any], more: dict[str, 
     """Nothing else can happen to it, and what is understood can travel. B17, B48."""
     try:
         said = conversation_of({"messages": messages, **more})
-    except RequestError:
+    except InvalidField:
         return
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(said)) == said
     for turn in said["messages"]:

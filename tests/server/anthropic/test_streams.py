@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from bushel.core import CallBegin, CallEnd, CallPart, Delta, TextDelta, ThoughtDelta
 from bushel.server.anthropic.conversation import conversation_of
-from bushel.server.anthropic.signature import carried
 from bushel.server.anthropic.writer import MessageWriter
+from bushel.server.api.opaque_thoughts import unseal
 from tests.server.anthropic.messages_client import named, post, put_together
 from tests.server.scripted_service import Service, failing, options, playing, said
 
@@ -262,7 +262,7 @@ def test_streams_and_whole_replies_are_equal_whatever_is_said(
     ]
     assert texts == [run for run in runs if run.strip()]
     thoughts = [
-        carried(it["signature"]) if hidden else it["thinking"]
+        unseal(it["signature"]) if hidden else it["thinking"]
         for it in message["content"]
         if it["type"] == "thinking"
     ]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from bushel.server.api.opaque_thoughts import seal
 from bushel.server.errors import ApiError
 from bushel.server.responses.conversation import conversation_of
-from bushel.server.responses.encrypted_thoughts import sealed
 from tests.server.responses.scripted_replies import LOOK, PATCH
 
 
@@ -122,7 +122,7 @@ def test_text_after_a_call_stays_with_its_turn() -> None:
 
 
 THOUGHTS: dict[str, tuple[dict[str, Any], str | None]] = {
-    "ours": ({"summary": [part("summary_text", "no")], "encrypted_content": sealed("Hm…")}, "Hm…"),
+    "ours": ({"summary": [part("summary_text", "no")], "encrypted_content": seal("Hm…")}, "Hm…"),
     "foreign": ({"summary": [part("summary_text", "Hm.")], "encrypted_content": "gAAA"}, "Hm."),
     "content": ({"summary": [], "content": [part("reasoning_text", "Hm.")]}, "Hm."),
     "broken": ({"summary": [], "encrypted_content": "bushel-1.%"}, None),

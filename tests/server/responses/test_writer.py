@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from bushel.core import TokenLogprob
 from bushel.core.delta import Delta, TextDelta, ThoughtDelta
-from bushel.server.responses.encrypted_thoughts import opened
+from bushel.server.api.opaque_thoughts import unseal
 from bushel.server.responses.envelope import Envelope, fields_of
 from bushel.server.responses.schema import ReasoningOptions, ResponsesRequest
 from bushel.server.responses.tools import offers_of
@@ -202,7 +202,7 @@ def test_thoughts_are_a_summary_where_one_is_asked_for() -> None:
 
 def test_thoughts_can_be_carried_by_the_client() -> None:
     found = whole(ThoughtDelta("Hm."), TextDelta("Yes."), include=["reasoning.encrypted_content"])
-    assert opened(found["output"][0]["encrypted_content"]) == "Hm."
+    assert unseal(found["output"][0]["encrypted_content"]) == "Hm."
 
 
 def test_a_custom_call_is_text_and_a_nested_one_has_its_namespace() -> None:

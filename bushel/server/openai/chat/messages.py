@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from pydantic import PlainValidator, WithJsonSchema
-from pydantic_core import PydanticCustomError
+
+from bushel.server.api.errors import InvalidField
 
 MOST_MESSAGES = 16384
 MOST_PARTS = 4096
@@ -24,74 +25,71 @@ _TEXTS = ("text", "refusal")
 _THOUGHTS = ("reasoning_content", "reasoning")
 
 
-def wrong(where: str, rule: str) -> PydanticCustomError:
-    """`where` is the place below the field that is being checked, such as "[0].content"."""
-    return PydanticCustomError("malformed", "{rule}", {"path": where, "rule": rule})
-
-
 def _check(messages: Any) -> list[dict[str, Any]]:
     if not isinstance(messages, list) or not messages:
-        raise wrong("", "must be a list with at least one message")
+        raise InvalidField("", "must be a list with at least one message")
     if len(messages) > MOST_MESSAGES:
-        raise wrong("", f"must be at most {MOST_MESSAGES} messages")
+        raise InvalidField("", f"must be at most {MOST_MESSAGES} messages")
     return [_message(f"[{at}]", message) for at, message in enumerate(messages)]
 
 
 def _message(where: str, message: Any) -> dict[str, Any]:
     if not isinstance(message, dict):
-        raise wrong(where, "must be an object")
+        raise InvalidField(where, "must be an object")
     role, content = message.get("role"), message.get("content")
     if not isinstance(role, str) or role not in _ROLES:
-        raise wrong(f"{where}.role", f"must be one of {', '.join(_ROLES)}")
+        raise InvalidField(f"{where}.role", f"must be one of {', '.join(_ROLES)}")
     if content is None:
         if role in _MUST_SPEAK:
-            raise wrong(f"{where}.content", "must be a string or a list of parts")
+            raise InvalidField(f"{where}.content", "must be a string or a list of parts")
     elif isinstance(content, list):
         _check_parts(f"{where}.content", content)
     elif not isinstance(content, str):
-        raise wrong(f"{where}.content", "must be a string or a list of parts")
+        raise InvalidField(f"{where}.content", "must be a string or a list of parts")
     if message.get("tool_calls") is not None:
         _check_calls(f"{where}.tool_calls", message["tool_calls"])
     for name in _THOUGHTS:
         if not isinstance(message.get(name, ""), str | None):
-            raise wrong(f"{where}.{name}", "must be a string")
+            raise InvalidField(f"{where}.{name}", "must be a string")
     return message
 
 
 def _check_calls(where: str, calls: Any) -> None:
     if not isinstance(calls, list) or len(calls) > MOST_PARTS:
-        raise wrong(where, f"must be a list of at most {MOST_PARTS} calls")
+        raise InvalidField(where, f"must be a list of at most {MOST_PARTS} calls")
     for at, call in enumerate(calls):
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            raise wrong(f"{where}[{at}]", "must be an object with a function that has a name")
+            raise InvalidField(
+                f"{where}[{at}]", "must be an object with a function that has a name"
+            )
         if not isinstance(function.get("arguments", ""), str | dict | None):
-            raise wrong(f"{where}[{at}].function.arguments", "must be a string of JSON")
+            raise InvalidField(f"{where}[{at}].function.arguments", "must be a string of JSON")
         if not isinstance(call.get("id", ""), str | None):
-            raise wrong(f"{where}[{at}].id", "must be a string")
+            raise InvalidField(f"{where}[{at}].id", "must be a string")
 
 
 def _check_parts(where: str, parts: list[Any]) -> None:
     if not 1 <= len(parts) <= MOST_PARTS:
-        raise wrong(where, f"must have between 1 and {MOST_PARTS} parts")
+        raise InvalidField(where, f"must have between 1 and {MOST_PARTS} parts")
     for at, part in enumerate(parts):
         here = f"{where}[{at}]"
         if not isinstance(part, dict):
-            raise wrong(here, "must be an object")
+            raise InvalidField(here, "must be an object")
         kind = part.get("type")
         if not isinstance(kind, str) or kind not in _PARTS:
-            raise wrong(f"{here}.type", f"must be one of {', '.join(_PARTS)}")
+            raise InvalidField(f"{here}.type", f"must be one of {', '.join(_PARTS)}")
         _check_value(f"{here}.{kind}", kind, part.get(kind))
 
 
 def _check_value(where: str, kind: str, value: Any) -> None:
     if kind in _TEXTS:
         if not isinstance(value, str):
-            raise wrong(where, "must be a string")
+            raise InvalidField(where, "must be a string")
         return
     url = value.get("url") if isinstance(value, dict) else value
     if not isinstance(url, str) or not url:
-        raise wrong(where, "must be an object with a url")
+        raise InvalidField(where, "must be an object with a url")
 
 
 def _media(kind: str) -> dict[str, Any]:

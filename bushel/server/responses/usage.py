@@ -9,7 +9,7 @@ from bushel.core.delta import CallPart, TextDelta, ThoughtDelta
 from bushel.server.multi_ticket import MultiTicket
 
 
-class Tally:
+class ResponseTally:
     """Tokens that say nothing yet (markup, halves of characters) count with what follows them."""
 
     def __init__(self, answer: MultiTicket):
@@ -26,8 +26,8 @@ class Tally:
         thought = sum(len(it.text) for it in event.deltas if isinstance(it, ThoughtDelta))
         if thought:
             # One event is one token, unless the client reads slowly.
-            said = sum(map(_length, event.deltas))
-            self.thoughts += round(self._waiting * thought / said)
+            everything = sum(map(_length, event.deltas))
+            self.thoughts += round(self._waiting * thought / everything)
         self._waiting = 0
 
     def usage(self) -> dict[str, Any]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, cast
 
 from bushel.core.conversation import Conversation, Shape, Thinking, Tool, Turn
+from bushel.server.api.errors import InvalidField
 from bushel.server.errors import ApiError
 from bushel.server.json_decode import decode
-from bushel.server.openai.schema import ChatRequest
+from bushel.server.openai.chat.schema import ChatRequest
+from bushel.server.openai.chat.tools import chosen
 from bushel.server.options import Limits
 
 # What turns a model's thinking off, of the efforts that clients name.
@@ -17,48 +19,32 @@ _LEGACY = "call_function"
 
 
 def conversation_of(body: ChatRequest) -> Conversation:
-    said: Conversation = {"messages": [_turn(message) for message in body.messages]}
+    conversation: Conversation = {"messages": [_turn(message) for message in body.messages]}
     options = dict(body.chat_template_kwargs or {})
     if body.add_generation_prompt is not None:
         options["add_generation_prompt"] = body.add_generation_prompt
     if body.continue_final_message is not None:
         options["continue_final_message"] = body.continue_final_message
     if options:
-        said["chat_template_kwargs"] = options
-    if tools := offered(body.tools, body.tool_choice, said):
-        said["tools"] = tools
-        if body.parallel_tool_calls is not None:
-            said["parallel"] = body.parallel_tool_calls
+        conversation["chat_template_kwargs"] = options
+    _offer(conversation, body)
     if thinking := _thinking(body):
-        said["thinking"] = thinking
+        conversation["thinking"] = thinking
     if shape := _shape(body):
-        said["shape"] = shape
-    return said
+        conversation["shape"] = shape
+    return conversation
 
 
-def offered(tools: Any, choice: Any, said: Conversation) -> list[Tool]:
-    """The tools that the model is told of; notes in `said` what it has to do with them."""
-    found: list[Tool] = list(tools or ())
-    if choice == "none":
-        return []
-    names = {it["function"]["name"] for it in found}
-    if isinstance(choice, dict):
-        wanted = choice.get("allowed", [choice.get("name")])
-        if unknown := [it for it in wanted if it not in names]:
-            raise ApiError(
-                400,
-                f"tool_choice names {str(unknown[0])[:80]!r}, which is not among the tools.",
-                param="tool_choice",
-            )
-        if "allowed" in choice:
-            allowed = frozenset(wanted)
-            found = [it for it in found if it["function"]["name"] in allowed]
-            choice = "required" if choice["required"] else "auto"
-    if choice == "required" and not found:
-        raise ApiError(400, "tool_choice is required, but there are no tools.", param="tool_choice")
-    if choice is not None and found:
-        said["tool_choice"] = choice
-    return found
+def _offer(conversation: Conversation, body: ChatRequest) -> None:
+    """Notes what the model may call, and what it has to."""
+    tools, choice = chosen(body.tool_choice, body.tools or [])
+    if not tools:
+        return
+    if choice is not None:
+        conversation["tool_choice"] = choice
+    conversation["tools"] = cast(list[Tool], tools)
+    if body.parallel_tool_calls is not None:
+        conversation["parallel"] = body.parallel_tool_calls
 
 
 def _turn(message: dict[str, Any]) -> Turn:
@@ -95,37 +81,35 @@ def _thinking(body: ChatRequest) -> Thinking:
         budget = body.thinking.budget_tokens if budget is None else budget
     if effort in _NO_EFFORT:
         effort, enabled = None, False if enabled is None else enabled
-    found: Thinking = {}
+    thinking: Thinking = {}
     if enabled is not None:
-        found["enabled"] = enabled
+        thinking["enabled"] = enabled
     if effort is not None:
-        found["effort"] = effort
+        thinking["effort"] = effort
     if budget is not None:
-        found["budget"] = budget
-    return found
+        thinking["budget"] = budget
+    return thinking
 
 
 def _shape(body: ChatRequest) -> Shape | None:
     shapes: list[Shape] = []
     if body.response_format is not None and (shape := body.response_format.shape):
         shapes.append(shape)
-    said = body.structured_outputs
-    schema = body.guided_json if said is None else said.json_
+    outputs = body.structured_outputs
+    schema = body.guided_json if outputs is None else outputs.json_
     if schema is not None:
         shapes.append({"json_schema": _parsed(schema)})
-    if said is not None and said.json_object:
+    if outputs is not None and outputs.json_object:
         shapes.append({"json_object": True})
-    if (regex := body.guided_regex if said is None else said.regex) is not None:
+    if (regex := body.guided_regex if outputs is None else outputs.regex) is not None:
         shapes.append({"regex": regex})
-    if (choice := body.guided_choice if said is None else said.choice) is not None:
+    if (choice := body.guided_choice if outputs is None else outputs.choice) is not None:
         shapes.append({"choice": choice})
-    if (lark := body.guided_grammar if said is None else said.grammar) is not None:
+    if (lark := body.guided_grammar if outputs is None else outputs.grammar) is not None:
         shapes.append({"lark": lark})
     if len(shapes) > 1:
-        raise ApiError(
-            400, "A reply can be held to one form only; the request names several.",
-            param="response_format",
-        )  # fmt: skip
+        message = "A reply can be held to one form only; the request names several."
+        raise ApiError(400, message, param="response_format")
     return shapes[0] if shapes else None
 
 
@@ -133,9 +117,9 @@ def _parsed(schema: dict[str, Any] | str) -> dict[str, Any]:
     if isinstance(schema, dict):
         return schema
     try:
-        found = decode(schema.encode(), Limits())
+        parsed = decode(schema.encode(), Limits())
     except ApiError:
-        found = None
-    if not isinstance(found, dict):
-        raise ApiError(400, "guided_json must be a JSON schema.", param="guided_json")
-    return found
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise InvalidField("guided_json", "must be a JSON schema", code=None)
+    return parsed

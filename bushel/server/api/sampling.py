@@ -1,24 +1,26 @@
-"""How tokens are chosen, as every one of OpenAI's APIs lets a request say it, and some others'."""
+"""How tokens are chosen, as OpenAI's APIs let a request say it."""
 
 from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
 from bushel.core import SamplingParams
-from bushel.server.openai.fields import (
-    Factor,
+from bushel.server.api.fields import (
     Flag,
+    FrequencyPenalty,
     LogitBias,
-    Penalty,
+    MinP,
+    PresencePenalty,
+    RepetitionPenalty,
     Salt,
     Seconds,
     Seed,
-    Share,
     Stops,
     Temperature,
     TokenIds,
     TokensOrNone,
     TopK,
+    TopP,
 )
 
 
@@ -26,13 +28,13 @@ class SamplingFields(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     temperature: Temperature | None = None
-    top_p: Share | None = None
+    top_p: TopP | None = None
     top_k: TopK | None = None
-    min_p: Share | None = None
+    min_p: MinP | None = None
     seed: Seed | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    repetition_penalty: Factor | None = None
+    presence_penalty: PresencePenalty | None = None
+    frequency_penalty: FrequencyPenalty | None = None
+    repetition_penalty: RepetitionPenalty | None = None
     logit_bias: LogitBias | None = None
     stop: Stops | None = None
     stop_token_ids: TokenIds | None = None

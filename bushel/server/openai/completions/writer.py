@@ -1,89 +1,24 @@
-"""`POST /v1/completions`: text after text, for many prompts at once if need be."""
+"""What a model writes after each prompt, as chunks or as one object."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from fastapi import APIRouter, Request, Response
 
 from bushel.core import Event
 from bushel.server import sse
-from bushel.server.access import owner_of
-from bushel.server.job import GenerationJob
+from bushel.server.api.logprobs import EncodedLogprobs, ReplyRoom
 from bushel.server.multi_ticket import MultiTicket
-from bushel.server.openai.errors import documented
-from bushel.server.openai.logprobs import EncodedLogprobs, LegacyLogprobs, ReplyRoom
-from bushel.server.openai.params import (
-    check_amount,
-    check_ids,
-    completion_params,
-    note_unknown,
-    salt,
-)
-from bushel.server.openai.schema import CompletionRequest
-from bushel.server.openai.shapes import Completion, streamed
-from bushel.server.openai.stream import Chunked
-from bushel.server.openai.totals import Totals
-from bushel.server.request_body import JsonRoute
-from bushel.server.response import ApiResponse
+from bushel.server.openai.chunks import Chunked, ChunkUsage
+from bushel.server.openai.completions.logprobs import LegacyLogprobs
+from bushel.server.openai.completions.schema import CompletionRequest
 
 if TYPE_CHECKING:
     from bushel.server.service import Service
 
-_REPLY_TOKENS = 16  # as OpenAI documents it
 _encode = msgspec.json.encode
-
-
-def completion_routes(service: Service) -> APIRouter:
-    routes = APIRouter(route_class=JsonRoute)
-
-    @routes.post(
-        "/v1/completions",
-        response_model=Completion,
-        responses={200: streamed(), **documented(body=True, work=True)},
-        summary="What a model writes after each prompt",
-    )
-    async def completions(body: CompletionRequest, request: Request) -> Response:
-        note_unknown(body)
-        model = service.names.resolve(body.model)
-        params = completion_params(body)
-        check_amount(service, len(body.prompt), params, _REPLY_TOKENS)
-        check_ids(service, body.prompt)
-        jobs = [
-            GenerationJob(
-                request={"prompt" if isinstance(prompt, str) else "prompt_token_ids": prompt},
-                params=params,
-                model=model,
-                api="completions",
-                reply_tokens=_REPLY_TOKENS,
-                stream=bool(body.stream),
-                timeout=body.timeout,
-                owner=owner_of(request.headers),
-                salt=salt(service, request.headers, body),
-            )
-            for prompt in body.prompt
-        ]
-
-        async def writer(answer: MultiTicket) -> CompletionWriter:
-            echoed = await _echoed(service, answer, body) if body.echo else None
-            return CompletionWriter(service, answer, body, model, echoed)
-
-        return ApiResponse(service, jobs, writer, stream=bool(body.stream))
-
-    return routes
-
-
-async def _echoed(service: Service, answer: MultiTicket, body: CompletionRequest) -> list[str]:
-    """Every prompt as text."""
-
-    async def text(prompt: str | list[int], ids: tuple[int, ...]) -> str:
-        return prompt if isinstance(prompt, str) else await service.decode(ids)
-
-    pairs = zip(body.prompt, answer.tickets, strict=True)
-    return list(await asyncio.gather(*(text(said, it.prompt_ids) for said, it in pairs)))
 
 
 class _Part(msgspec.Struct):
@@ -142,7 +77,7 @@ class CompletionWriter(Chunked):
         echoed: Sequence[str] | None,
     ):
         self._answer = answer
-        self._totals = Totals(answer, body)
+        self._usage = ChunkUsage(answer, body)
         self._silent = body.max_tokens == 0
         self._echoed = echoed
         self._each = body.choices  # choices per prompt
@@ -155,7 +90,7 @@ class CompletionWriter(Chunked):
         )
         room = ReplyRoom(service.options.limits.reply_bytes)
         self._whole = [_Whole(room) for _ in range(count)]
-        self._told = [0] * count  # of each prompt's tokens, those whose log-probabilities are
+        self._echoed_tokens = [0] * count  # of its prompt, with their log-probabilities
         self._fields = {
             "id": f"cmpl-{answer.id}",
             "object": "text_completion",
@@ -178,20 +113,20 @@ class CompletionWriter(Chunked):
         if self._silent:
             part.finish_reason = event.finish_reason and "length"
             return part
-        self._totals.tokens += len(event.token_ids)
-        said = _Part([event.text])
+        self._usage.tokens += len(event.token_ids)
+        reply = _Part([event.text])
         if self._logprobs is not None and event.logprobs:
-            said.logprobs = self._logprobs[event.choice].reply(event.logprobs)
-        part.add(said)
+            reply.logprobs = self._logprobs[event.choice].reply(event.logprobs)
+        part.add(reply)
         return part
 
     def _echo(self, event: Event) -> _Part:
         """Of a long prompt they come in slices."""
         assert self._logprobs is not None
         ids = self._answer.tickets[event.choice // self._each].prompt_ids
-        at, found = self._told[event.choice], event.prompt_logprobs
-        self._told[event.choice] = end = at + len(found)
-        return _Part(logprobs=self._logprobs[event.choice].prompt(ids[at:end], found))
+        begin, logprobs = self._echoed_tokens[event.choice], event.prompt_logprobs
+        self._echoed_tokens[event.choice] = end = begin + len(logprobs)
+        return _Part(logprobs=self._logprobs[event.choice].prompt(ids[begin:end], logprobs))
 
     # -- a stream --------------------------------------------------------------------------
 
@@ -213,10 +148,10 @@ class CompletionWriter(Chunked):
 
     def _chunk(self, choice: int, text: bytes, logprobs: bytes, finish: bytes) -> bytes:
         form = b'%b{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b}]%b'
-        return form % (self._head, choice, text, logprobs, finish, self._totals.tail())
+        return form % (self._head, choice, text, logprobs, finish, self._usage.tail())
 
     def end(self) -> bytes:
-        return self._totals.last(self._head) + sse.DONE
+        return self._usage.last(self._head) + sse.DONE
 
     # -- a whole reply ---------------------------------------------------------------------
 
@@ -226,5 +161,5 @@ class CompletionWriter(Chunked):
 
     def whole(self) -> bytes:
         choices = [part.choice(at) for at, part in enumerate(self._whole)]
-        usage = self._totals.usage()
+        usage = self._usage.usage()
         return _encode({**self._fields, "choices": choices, "usage": usage})

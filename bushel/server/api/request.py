@@ -1,0 +1,85 @@
+"""From a request to a job: what is the same whichever API it came by."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fastapi import Request
+from pydantic import BaseModel
+from starlette.datastructures import Headers
+
+from bushel.core import SamplingParams
+from bushel.server.callers import owner_of, sent_key
+from bushel.server.job import GenerationJob
+
+if TYPE_CHECKING:
+    from bushel.server.service import Service
+
+logger = logging.getLogger(__name__)
+
+# Enough for most replies. Memory for a whole reply is promised when it is admitted, so the rest of
+# a long context would leave room for few at once.
+REPLY_TOKENS = 4096
+# Names a client makes up must not fill the memory, nor the log.
+_MOST_NAMES = 256
+_LONGEST_NAME = 64
+_logged: set[str] = set()
+
+
+def note_ignored(name: str, why: str) -> None:
+    """One line per name and process."""
+    name = name[:_LONGEST_NAME]
+    if name not in _logged and len(_logged) < _MOST_NAMES:
+        _logged.add(name)
+        logger.warning("Ignored the request field %r: %s.", name, why)
+
+
+def note_unknown(body: BaseModel) -> None:
+    for name in body.model_extra or ():
+        note_ignored(name, "it is not known")
+
+
+def salt_of(service: Service, headers: Headers, cache_salt: str | None) -> str:
+    """Whose requests may share what was computed; a key is covered without being told."""
+    salt = cache_salt or ""
+    if not service.options.cache_per_key:
+        return salt
+    return hashlib.sha256(sent_key(headers) + b"\0" + salt.encode()).hexdigest()
+
+
+class GenerationBody(Protocol):
+    """What every body that asks for a reply has."""
+
+    stream: bool | None
+    timeout: float | None
+    cache_salt: str | None
+
+
+def generation_job(
+    service: Service,
+    request: Request,
+    body: GenerationBody,
+    prompt: Mapping[str, Any],
+    params: SamplingParams,
+    *,
+    model: str,
+    api: str,
+    reply_tokens: int = REPLY_TOKENS,
+    reads: bool = True,
+) -> GenerationJob:
+    """prompt: what `chat.prepare` takes. reads: its reply may have thoughts and calls."""
+    return GenerationJob(
+        request=prompt,
+        params=params,
+        model=model,
+        api=api,
+        reply_tokens=reply_tokens,
+        stream=bool(body.stream),
+        timeout=body.timeout,
+        owner=owner_of(request.headers),
+        salt=salt_of(service, request.headers, body.cache_salt),
+        reads=reads,
+    )

@@ -1,0 +1,55 @@
+"""`POST /v1/chat/completions`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Request, Response
+
+from bushel.core import SamplingParams
+from bushel.server.api.errors import InvalidField
+from bushel.server.api.openapi import documented, streamed
+from bushel.server.api.request import REPLY_TOKENS, generation_job, note_unknown
+from bushel.server.multi_ticket import MultiTicket
+from bushel.server.openai.chat.conversation import conversation_of
+from bushel.server.openai.chat.schema import ChatCompletion, ChatRequest
+from bushel.server.openai.chat.writer import ChatWriter
+from bushel.server.openai.request_size import check_size
+from bushel.server.openai.schema import STREAMED
+from bushel.server.request_body import JsonRoute, make_conversation
+from bushel.server.response import ApiResponse
+
+if TYPE_CHECKING:
+    from bushel.server.service import Service
+
+
+def chat_routes(service: Service) -> APIRouter:
+    routes = APIRouter(route_class=JsonRoute)
+
+    @routes.post(
+        "/v1/chat/completions",
+        response_model=ChatCompletion,
+        responses={200: streamed(STREAMED), **documented(body=True, work=True)},
+        summary="A model's reply to a conversation",
+    )
+    async def chat_completions(body: ChatRequest, request: Request) -> Response:
+        note_unknown(body)
+        model = service.names.resolve(body.model)
+        params = _params(body)
+        check_size(service, 1, params, REPLY_TOKENS)
+        conversation = await make_conversation(request, lambda: conversation_of(body))
+        job = generation_job(service, request, body, conversation, params, model=model, api="chat")
+
+        async def writer(answer: MultiTicket) -> ChatWriter:
+            return ChatWriter(service, answer, body, model)
+
+        return ApiResponse(service, [job], writer, stream=job.stream)
+
+    return routes
+
+
+def _params(body: ChatRequest) -> SamplingParams:
+    if body.top_logprobs and not body.logprobs:
+        raise InvalidField("top_logprobs", "needs logprobs to be true", code=None)
+    logprobs = (body.top_logprobs or 0) if body.logprobs else None
+    return body.params(body.limit, logprobs, body.choices)

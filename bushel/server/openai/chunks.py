@@ -1,0 +1,57 @@
+"""What the streams of chunks have in common, whichever of the two APIs they belong to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from bushel.core import Usage
+from bushel.server import sse
+from bushel.server.api.errors import error_bytes
+from bushel.server.errors import ApiError
+from bushel.server.multi_ticket import MultiTicket
+from bushel.server.openai.schema import OpenAIRequest
+
+_encode = msgspec.json.encode
+
+
+class Chunked:
+    """Part of a `server.response.Writer`."""
+
+    def keepalive(self) -> bytes:
+        return sse.KEEPALIVE
+
+    def failed(self, error: ApiError) -> bytes:
+        return sse.data(error_bytes(error))
+
+
+class ChunkUsage:
+    """What a request has used so far, where chunks say it. `tokens` is the writer's to count."""
+
+    def __init__(self, answer: MultiTicket, body: OpenAIRequest):
+        self._answer = answer
+        self._at_end = body.wants_usage
+        self._running = body.wants_running_usage
+        self._plain = b',"usage":null}\n\n' if body.wants_usage else b"}\n\n"
+        self.tokens = 0
+
+    def usage(self) -> dict[str, Any]:
+        return _usage_object(self._answer.usage(self.tokens))
+
+    def tail(self) -> bytes:
+        """What ends a chunk."""
+        return b',"usage":' + _encode(self.usage()) + b"}\n\n" if self._running else self._plain
+
+    def last(self, head: bytes) -> bytes:
+        """The chunk of usage alone, if it was asked for; `head` ends where choices begin."""
+        return head + b'],"usage":' + _encode(self.usage()) + b"}\n\n" if self._at_end else b""
+
+
+def _usage_object(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }

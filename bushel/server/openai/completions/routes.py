@@ -1,0 +1,95 @@
+"""`POST /v1/completions`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Request, Response
+
+from bushel.core import SamplingParams
+from bushel.server.api.errors import InvalidField
+from bushel.server.api.openapi import documented, streamed
+from bushel.server.api.request import generation_job, note_unknown
+from bushel.server.multi_ticket import MultiTicket
+from bushel.server.openai.completions.schema import Completion, CompletionRequest
+from bushel.server.openai.completions.writer import CompletionWriter
+from bushel.server.openai.request_size import check_size
+from bushel.server.openai.schema import STREAMED
+from bushel.server.request_body import JsonRoute
+from bushel.server.response import ApiResponse
+
+if TYPE_CHECKING:
+    from bushel.server.service import Service
+
+_REPLY_TOKENS = 16  # as OpenAI documents it
+
+
+def completion_routes(service: Service) -> APIRouter:
+    routes = APIRouter(route_class=JsonRoute)
+
+    @routes.post(
+        "/v1/completions",
+        response_model=Completion,
+        responses={200: streamed(STREAMED), **documented(body=True, work=True)},
+        summary="What a model writes after each prompt",
+    )
+    async def completions(body: CompletionRequest, request: Request) -> Response:
+        note_unknown(body)
+        model = service.names.resolve(body.model)
+        params = _params(body)
+        check_size(service, len(body.prompt), params, _REPLY_TOKENS)
+        _check_ids(service, body.prompt)
+        jobs = [
+            generation_job(
+                service,
+                request,
+                body,
+                {"prompt" if isinstance(prompt, str) else "prompt_token_ids": prompt},
+                params,
+                model=model,
+                api="completions",
+                reply_tokens=_REPLY_TOKENS,
+                reads=False,
+            )
+            for prompt in body.prompt
+        ]
+
+        async def writer(answer: MultiTicket) -> CompletionWriter:
+            echoed = await _echoed(service, answer, body) if body.echo else None
+            return CompletionWriter(service, answer, body, model, echoed)
+
+        return ApiResponse(service, jobs, writer, stream=bool(body.stream))
+
+    return routes
+
+
+def _params(body: CompletionRequest) -> SamplingParams:
+    if body.best_of not in (None, body.choices):
+        raise InvalidField("best_of", "is not supported, unless it equals n", code=None)
+    # The engine makes at least one token; the reply leaves it out where none was wanted.
+    limit = max(body.max_tokens, 1) if body.max_tokens is not None else None
+    params = body.params(limit, body.logprobs, body.choices)
+    if body.echo and body.logprobs is not None:
+        return replace(params, prompt_logprobs=body.logprobs)
+    return params
+
+
+def _check_ids(service: Service, prompts: Sequence[str | list[int]]) -> None:
+    """Said here, an error names the field that the client knows."""
+    vocab = service.model_info.vocab if service.model_info else None
+    if vocab and any(max(prompt) >= vocab for prompt in prompts if not isinstance(prompt, str)):
+        raise InvalidField("prompt", f"must have token ids below {vocab}", code=None)
+
+
+async def _echoed(service: Service, answer: MultiTicket, body: CompletionRequest) -> list[str]:
+    """Every prompt as text."""
+
+    async def text(prompt: str | list[int], ids: tuple[int, ...]) -> str:
+        return prompt if isinstance(prompt, str) else await service.decode(ids)
+
+    pairs = zip(body.prompt, answer.tickets, strict=True)
+    texts = [text(prompt, ticket.prompt_ids) for prompt, ticket in pairs]
+    return list(await asyncio.gather(*texts))
