@@ -13,7 +13,8 @@ from importlib.metadata import version
 from typing import NoReturn
 
 from bushel.core import BushelError
-from bushel.server import flags, logs
+from bushel.server.command import flags
+from bushel.server.observability import logs
 
 _FAILED, _WRONG = 1, 2
 

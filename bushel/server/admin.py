@@ -12,16 +12,16 @@ from bushel.core.wire import Decode, Encode, Made, Prepare
 from bushel.core.wire import DecodedText as Decoded
 from bushel.server.access import ApiKeys, owner_of
 from bushel.server.counting import CountJob
-from bushel.server.disconnect import Awaited
 from bushel.server.errors import ApiError, unavailable
+from bushel.server.http.disconnect import Awaited
+from bushel.server.http.request_body import JsonRoute
 from bushel.server.openai.errors import documented
 from bushel.server.openai.fields import TemplateOptions, TokenId
 from bushel.server.openai.messages import Messages
 from bushel.server.openai.params import note_unknown
-from bushel.server.request_body import JsonRoute
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.service import Service
 
 _MOST_IDS = 1 << 19  # checking them keeps the event loop for 0.1 s
 

@@ -17,9 +17,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bushel.server.access import Access
 from bushel.server.admin import admin_routes
 from bushel.server.anthropic.routes import message_routes
-from bushel.server.body_memory import Bodies
 from bushel.server.error_response import refusal, speaks_anthropic
 from bushel.server.errors import ApiError
+from bushel.server.http.body_memory import Bodies
 from bushel.server.openai.chat import chat_routes
 from bushel.server.openai.completions import completion_routes
 from bushel.server.openai.errors import internal_error
@@ -27,7 +27,7 @@ from bushel.server.openai.models import model_routes
 from bushel.server.responses.routes import response_routes
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.service import Service
 
 logger = logging.getLogger(__name__)
 

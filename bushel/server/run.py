@@ -15,14 +15,15 @@ import uvloop
 
 from bushel.core import BushelError
 from bushel.core.machine_memory import beside_engine, job_memory, total_memory
-from bushel.server import descriptors, logs
 from bushel.server.app import create_app
-from bushel.server.http import Server, make_server
-from bushel.server.listener import Listener
-from bushel.server.metrics import Metrics
-from bushel.server.names import Names
+from bushel.server.http import descriptors
+from bushel.server.http.connection import Server, make_server
+from bushel.server.http.listener import Listener
+from bushel.server.observability import logs
+from bushel.server.observability.metrics import Metrics
 from bushel.server.options import ServerOptions
-from bushel.server.service import Service
+from bushel.server.service.names import Names
+from bushel.server.service.service import Service
 
 log = logging.getLogger(__name__)
 

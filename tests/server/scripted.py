@@ -22,11 +22,11 @@ from bushel.server.access import Caller
 from bushel.server.app import create_app
 from bushel.server.counting import CountJob
 from bushel.server.errors import ApiError, unavailable
-from bushel.server.http import make_server
-from bushel.server.job import GenerationJob
-from bushel.server.names import Names
+from bushel.server.http.connection import make_server
+from bushel.server.observability.prefix_metrics import PrefixMetrics
 from bushel.server.options import ServerOptions
-from bushel.server.prefix_metrics import PrefixMetrics
+from bushel.server.service.job import GenerationJob
+from bushel.server.service.names import Names
 
 T = TypeVar("T")
 # What a ticket does next: say something, fail, or wait until the test lets it go on.

@@ -13,8 +13,8 @@ import pytest
 from bushel.cli import main
 from bushel.core import GenerationDefaults
 from bushel.core.options import EngineOptions
+from bushel.server.command.other_servers_flags import NOTED, NOTED_VALUES, REFUSED
 from bushel.server.options import ServerOptions
-from bushel.server.other_servers_flags import NOTED, NOTED_VALUES, REFUSED
 
 Capture = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
@@ -388,7 +388,13 @@ def test_the_version_is_told() -> None:
     assert done.stdout.startswith("bushel ")
 
 
-FRONT = ("flags", "names", "logs", "metrics", "spellings")
+FRONT = (
+    "command.flags",
+    "command.other_servers_flags",
+    "service.names",
+    "observability.logs",
+    "observability.metrics",
+)
 LOADED = "import sys; print(*(it for it in ('mlx', 'mlx_lm', 'mlx_vlm') if it in sys.modules))"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from bushel.core.wire import Check, MediaRules, Open
 from bushel.server.errors import ApiError
-from bushel.server.pool import Pool
+from bushel.server.processes.pool import Pool
 from tests.chat.grammar.test_schemas import nested, tree
 from tests.server.hostile import Answer, Beside, Sent, ask, chat
 from tests.server.serving import Server, alive, until

@@ -6,9 +6,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from bushel.cache import prefix
-from bushel.server.metrics import Metrics
-from bushel.server.prefix_metrics import HITS, REASONS
-from bushel.server.request_record import Record
+from bushel.server.observability.metrics import Metrics
+from bushel.server.observability.prefix_metrics import HITS, REASONS
+from bushel.server.observability.request_record import Record
 
 from .test_logs import record
 

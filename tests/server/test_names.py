@@ -6,7 +6,7 @@ import pytest
 
 from bushel.core import BushelError
 from bushel.server.errors import ApiError
-from bushel.server.names import Names
+from bushel.server.service.names import Names
 
 
 def unknown(names: Names, requested: str) -> ApiError:

@@ -14,9 +14,9 @@ import pytest
 from bushel.core import Event, GenerationDefaults, SamplingParams, TokenLogprob
 from bushel.core.params import resolve
 from bushel.core.wire import Submit
+from bushel.server.observability.request_record import Record
 from bushel.server.options import Limits
-from bushel.server.request_record import Record
-from bushel.server.ticket import SLICE_TOKENS, Live, Ticket
+from bushel.server.service.ticket import SLICE_TOKENS, Live, Ticket
 from tests.server.hostile import CHAT
 from tests.server.scripted import Service, ask, options, said
 from tests.server.serving import FEW, PATIENCE, Server, serving, until

@@ -14,18 +14,18 @@ from bushel.server.anthropic.conversation import conversation_of
 from bushel.server.anthropic.errors import Threaded, documented
 from bushel.server.anthropic.schema import Count, CountRequest, MessageObject, MessagesRequest
 from bushel.server.anthropic.writer import MessageWriter
+from bushel.server.api.response import ApiResponse
 from bushel.server.counting import CountJob
-from bushel.server.disconnect import Awaited
 from bushel.server.errors import ApiError
-from bushel.server.job import GenerationJob
-from bushel.server.multi_ticket import MultiTicket
+from bushel.server.http.disconnect import Awaited
+from bushel.server.http.request_body import JsonRoute, conversation, said_in
 from bushel.server.openai.params import note_unknown, salt
 from bushel.server.openai.schema import Sampling
-from bushel.server.request_body import JsonRoute, conversation, said_in
-from bushel.server.response import ApiResponse
+from bushel.server.service.job import GenerationJob
+from bushel.server.service.multi_ticket import MultiTicket
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.service import Service
 
 # Where a request does not say, as every client does.
 _REPLY_TOKENS = 4096

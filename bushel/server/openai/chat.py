@@ -10,10 +10,10 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from bushel.core import CallBegin, CallPart, Delta, Event, TextDelta, ThoughtDelta
-from bushel.server import sse
 from bushel.server.access import owner_of
-from bushel.server.job import GenerationJob
-from bushel.server.multi_ticket import MultiTicket
+from bushel.server.api.response import ApiResponse
+from bushel.server.http import sse
+from bushel.server.http.request_body import JsonRoute, conversation
 from bushel.server.openai.conversation import conversation_of
 from bushel.server.openai.errors import documented
 from bushel.server.openai.logprobs import EncodedLogprobs, ReplyRoom, chat_entries
@@ -22,11 +22,11 @@ from bushel.server.openai.schema import ChatRequest
 from bushel.server.openai.shapes import ChatCompletion, streamed
 from bushel.server.openai.stream import Chunked
 from bushel.server.openai.totals import Totals
-from bushel.server.request_body import JsonRoute, conversation
-from bushel.server.response import ApiResponse
+from bushel.server.service.job import GenerationJob
+from bushel.server.service.multi_ticket import MultiTicket
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.service import Service
 
 # Enough for most replies. Memory for a whole reply is promised when it is admitted, so the rest of
 # a long context would leave room for few at once.

@@ -10,10 +10,10 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from bushel.core import Event
-from bushel.server import sse
 from bushel.server.access import owner_of
-from bushel.server.job import GenerationJob
-from bushel.server.multi_ticket import MultiTicket
+from bushel.server.api.response import ApiResponse
+from bushel.server.http import sse
+from bushel.server.http.request_body import JsonRoute
 from bushel.server.openai.errors import documented
 from bushel.server.openai.logprobs import EncodedLogprobs, LegacyLogprobs, ReplyRoom
 from bushel.server.openai.params import (
@@ -27,11 +27,11 @@ from bushel.server.openai.schema import CompletionRequest
 from bushel.server.openai.shapes import Completion, streamed
 from bushel.server.openai.stream import Chunked
 from bushel.server.openai.totals import Totals
-from bushel.server.request_body import JsonRoute
-from bushel.server.response import ApiResponse
+from bushel.server.service.job import GenerationJob
+from bushel.server.service.multi_ticket import MultiTicket
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.service import Service
 
 _REPLY_TOKENS = 16  # as OpenAI documents it
 _encode = msgspec.json.encode

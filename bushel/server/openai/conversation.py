@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from bushel.core.conversation import Conversation, Shape, Thinking, Tool, Turn
 from bushel.server.errors import ApiError
-from bushel.server.json_decode import decode
+from bushel.server.http.json_decode import decode
 from bushel.server.openai.schema import ChatRequest
 from bushel.server.options import Limits
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from bushel.server.openai.errors import documented
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.service import Service
 
 
 ModelName = Annotated[str, Path(min_length=1, max_length=256)]

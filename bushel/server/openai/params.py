@@ -18,7 +18,7 @@ from bushel.server.openai.sampling import SamplingFields
 from bushel.server.openai.schema import ChatRequest, CompletionRequest
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.service import Service
 
 logger = logging.getLogger(__name__)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bushel.server import sse
 from bushel.server.errors import ApiError
+from bushel.server.http import sse
 from bushel.server.openai.errors import error_bytes
 
 
 class Chunked:
-    """Part of a `server.response.Writer`."""
+    """Part of a `api.response.Writer`."""
 
     def keepalive(self) -> bytes:
         return sse.KEEPALIVE

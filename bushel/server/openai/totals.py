@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from bushel.server.multi_ticket import MultiTicket
 from bushel.server.openai.schema import Sampling
 from bushel.server.openai.shapes import usage_of
+from bushel.server.service.multi_ticket import MultiTicket
 
 _encode = msgspec.json.encode
 

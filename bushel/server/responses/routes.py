@@ -13,13 +13,11 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from bushel.server.access import ApiKeys, owner_of
+from bushel.server.api.response import ApiResponse
 from bushel.server.errors import ApiError
-from bushel.server.job import GenerationJob
-from bushel.server.multi_ticket import MultiTicket
+from bushel.server.http.request_body import JsonRoute, aside, conversation
 from bushel.server.openai.errors import documented
 from bushel.server.openai.params import note_ignored, note_unknown, salt
-from bushel.server.request_body import JsonRoute, aside, conversation
-from bushel.server.response import ApiResponse
 from bushel.server.responses.conversation import understood
 from bushel.server.responses.envelope import Envelope, fields_of, refused
 from bushel.server.responses.errors import unsupported, wrong
@@ -35,9 +33,11 @@ from bushel.server.responses.store import (
     no_response,
 )
 from bushel.server.responses.writer import ResponseWriter
+from bushel.server.service.job import GenerationJob
+from bushel.server.service.multi_ticket import MultiTicket
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.service import Service
 
 _REPLY_TOKENS = 4096  # as in `openai.chat`
 _PREFIX = "resp_"

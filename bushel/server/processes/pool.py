@@ -29,10 +29,11 @@ from bushel.core.wire import (
     Prepare,
     Refused,
 )
-from bushel.server import errors, logs
-from bushel.server.backoff import Backoff, Outage
-from bushel.server.child import Child, cannot_spawn
+from bushel.server import errors
 from bushel.server.errors import ApiError
+from bushel.server.observability import logs
+from bushel.server.processes.backoff import Backoff, Outage
+from bushel.server.processes.child import Child, cannot_spawn
 
 log = logging.getLogger(__name__)
 

@@ -14,12 +14,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from bushel.core import Event, Usage
-from bushel.server.job import GenerationJob
-from bushel.server.ticket import SLICE_TOKENS, weight
+from bushel.server.service.job import GenerationJob
+from bushel.server.service.ticket import SLICE_TOKENS, weight
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
-    from bushel.server.ticket import Ticket
+    from bushel.server.service.service import Service
+    from bushel.server.service.ticket import Ticket
 
 
 class MultiTicket:

@@ -24,8 +24,8 @@ from typing import Any, Generic, TypeVar, cast
 
 from bushel.core import BushelError
 from bushel.core.wire import Assembler, Pulse, WireMessage, encode
-from bushel.server.descriptors import reserve
-from bushel.server.log_queue import ChildOutput
+from bushel.server.http.descriptors import reserve
+from bushel.server.observability.log_queue import ChildOutput
 
 log = logging.getLogger(__name__)
 M = TypeVar("M")

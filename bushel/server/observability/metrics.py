@@ -27,10 +27,10 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from bushel.server import logs
-from bushel.server.loop_probe import LoopProbe
-from bushel.server.prefix_metrics import PrefixMetrics
-from bushel.server.request_record import Record
+from bushel.server.observability import logs
+from bushel.server.observability.loop_probe import LoopProbe
+from bushel.server.observability.prefix_metrics import PrefixMetrics
+from bushel.server.observability.request_record import Record
 
 # vLLM's bounds, in seconds.
 _REQUEST = (

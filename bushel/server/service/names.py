@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bushel.core import BushelError
 from bushel.server.errors import ApiError
-from bushel.server.logs import one_line
+from bushel.server.observability.logs import one_line
 
 _LONGEST = 256  # more than any hub allows
 _SHOWN = 80

@@ -14,7 +14,7 @@ from bushel.chat.reply.reader import Reader
 from bushel.core import Decoding, Event
 from bushel.core.wire import Submit
 from bushel.server.errors import ApiError
-from bushel.server.request_record import Record
+from bushel.server.observability.request_record import Record
 from bushel.text.detokenizer import Decode, OutputProcessor
 
 # Tokens that are turned into text, and then into chunks, before others get their turn: 9 ms where

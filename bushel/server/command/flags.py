@@ -17,10 +17,11 @@ from typing import Any
 from bushel.core import BushelError, GenerationDefaults
 from bushel.core.options import MOST_DISK, ChatOptions, EngineOptions, disk_room
 from bushel.core.wire import MediaRules
-from bushel.server import api_keys, other_servers_flags
-from bushel.server.logs import LEVELS
-from bushel.server.names import Names
+from bushel.server import api_keys
+from bushel.server.command import other_servers_flags
+from bushel.server.observability.logs import LEVELS
 from bushel.server.options import Limits, ServerOptions
+from bushel.server.service.names import Names
 
 TINY = "bushel:tiny"  # the model that comes with the package
 _DTYPES = {

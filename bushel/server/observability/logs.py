@@ -22,9 +22,9 @@ from typing import Any, TextIO
 
 import msgspec
 
-from bushel.server.log_queue import LogQueue
+from bushel.server.observability.log_queue import LogQueue
+from bushel.server.observability.request_record import Record
 from bushel.server.options import ServerOptions
-from bushel.server.request_record import Record
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 _SHOWN_STRING, _SHOWN_PROMPT = 500, 4000  # characters; a picture is megabytes of them

@@ -45,21 +45,22 @@ from bushel.core.wire import (
     Stepped,
     Submit,
 )
-from bushel.server import errors, logs
+from bushel.server import errors
 from bushel.server.access import Caller
-from bushel.server.backoff import Outage, worst
 from bushel.server.counting import Counting, CountJob, check_ids
-from bushel.server.engine_queries import EngineQueries
 from bushel.server.errors import ApiError
-from bushel.server.job import GenerationJob
-from bushel.server.metrics import Metrics
-from bushel.server.names import Names
+from bushel.server.observability import logs
+from bushel.server.observability.metrics import Metrics
+from bushel.server.observability.request_record import Record
 from bushel.server.options import ServerOptions
-from bushel.server.pool import Pool
-from bushel.server.proven_grammars import ProvenGrammars
-from bushel.server.request_record import Record
-from bushel.server.supervisor import Supervisor
-from bushel.server.ticket import Live, Ticket
+from bushel.server.processes.backoff import Outage, worst
+from bushel.server.processes.pool import Pool
+from bushel.server.processes.supervisor import Supervisor
+from bushel.server.service.engine_queries import EngineQueries
+from bushel.server.service.job import GenerationJob
+from bushel.server.service.names import Names
+from bushel.server.service.proven_grammars import ProvenGrammars
+from bushel.server.service.ticket import Live, Ticket
 from bushel.text.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)

@@ -14,15 +14,15 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from bushel.core import Event
-from bushel.server import sse
-from bushel.server.disconnect import ClientGone, present
 from bushel.server.errors import ApiError
-from bushel.server.job import GenerationJob
-from bushel.server.multi_ticket import MultiTicket
+from bushel.server.http import sse
+from bushel.server.http.disconnect import ClientGone, present
 from bushel.server.openai.errors import internal_error
+from bushel.server.service.job import GenerationJob
+from bushel.server.service.multi_ticket import MultiTicket
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.service import Service
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 There is no buffer here. While a client does not read, `send` waits, nobody asks for the next
 batch, and whoever makes them adds up what happens meanwhile. A client that takes nothing for
-too long is disconnected by the connection itself (`server.http`).
+too long is disconnected by the connection itself (`http.connection`).
 """
 
 from __future__ import annotations

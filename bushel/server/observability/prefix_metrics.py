@@ -13,7 +13,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from bushel.server.request_record import Record
+from bushel.server.observability.request_record import Record
 
 HITS = ("exact", "prefix", "shorter", "fork", "disk")
 # The engine's words (`cache.prefix.REASONS`), which the front cannot import; a test compares.
