@@ -12,7 +12,6 @@ import hmac
 import ipaddress
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
@@ -21,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bushel.server.error_response import refusal
 from bushel.server.errors import ApiError
 from bushel.server.options import ServerOptions
+from bushel.server.service.caller import Caller
 
 _OPEN = frozenset({"/health"})
 # Where some clients look whether anyone is there, by HEAD and without a key.
@@ -29,28 +29,6 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHODS = "GET, POST, DELETE, OPTIONS"
 _HOST = re.compile(r"(?:\[(?P<six>[^\[\]]+)\]|(?P<name>[^\s:/\\?#@\[\]]+))(?::[0-9]{1,5})?")
 _EXPOSED = "x-request-id, request-id, retry-after"
-
-
-@dataclass(frozen=True)
-class Caller:
-    """Whose key a request came with. An operator sees, changes and ends what belongs to any key
-    (B68).
-    """
-
-    owner: str
-    operator: bool
-
-    def sees(self, owner: str) -> bool:
-        return self.operator or owner == self.owner
-
-    def require_operator(self, what: str) -> None:
-        if not self.operator:
-            raise ApiError(
-                403,
-                f"{what} concerns every key, so it needs an operator's. Start the server with "
-                "--operator-key KEY and send that.",
-                code="operator_only",
-            )
 
 
 class ApiKeys:

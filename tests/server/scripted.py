@@ -18,13 +18,13 @@ from fastapi import FastAPI
 
 from bushel.core import Event, TextDelta, wire
 from bushel.core.options import EngineOptions, ModelInfo
-from bushel.server.access import Caller
 from bushel.server.app import create_app
 from bushel.server.counting import CountJob
 from bushel.server.errors import ApiError, unavailable
 from bushel.server.http.connection import make_server
 from bushel.server.observability.prefix_metrics import PrefixMetrics
 from bushel.server.options import ServerOptions
+from bushel.server.service.caller import Caller
 from bushel.server.service.job import GenerationJob
 from bushel.server.service.names import Names
 

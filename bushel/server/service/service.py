@@ -46,7 +46,6 @@ from bushel.core.wire import (
     Submit,
 )
 from bushel.server import errors
-from bushel.server.access import Caller
 from bushel.server.counting import Counting, CountJob, check_ids
 from bushel.server.errors import ApiError
 from bushel.server.observability import logs
@@ -56,6 +55,7 @@ from bushel.server.options import ServerOptions
 from bushel.server.processes.backoff import Outage, worst
 from bushel.server.processes.pool import Pool
 from bushel.server.processes.supervisor import Supervisor
+from bushel.server.service.caller import Caller
 from bushel.server.service.engine_queries import EngineQueries
 from bushel.server.service.job import GenerationJob
 from bushel.server.service.names import Names
