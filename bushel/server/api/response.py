@@ -52,20 +52,6 @@ class Writer(Protocol):
         """The reply as one JSON object."""
 
 
-class Batches:
-    """A writer's chunks, one batch per batch of events."""
-
-    def __init__(self, answer: MultiTicket, writer: Writer):
-        self._answer = answer
-        self._writer = writer
-
-    def __aiter__(self) -> Batches:
-        return self
-
-    async def __anext__(self) -> bytes:
-        return self._writer.write(await anext(self._answer))
-
-
 class ApiResponse(Response):
     """Opens its jobs when it is sent, and ends them when the client goes (B47)."""
 
@@ -116,17 +102,19 @@ class ApiResponse(Response):
                 writer = made
                 await sse.body(send, writer.begin())
                 seconds = self._service.options.keepalive_seconds
-                await sse.relay(send, Batches(answer, writer), seconds, writer.keepalive)
+                await sse.relay(send, answer, writer.write, seconds, writer.keepalive)
                 last = writer.end()
         except ClientGone:
             raise
         except ApiError as error:
-            told = self._refused(error) if writer is None and self._refused else None
-            if told is None and writer is None:
-                raise
-            if told is not None:
+            if writer is not None:
+                last = writer.failed(error)
+            else:
+                refusal = self._refused(error) if self._refused else None
+                if refusal is None:
+                    raise
                 await sse.start(send, sse.HEADERS)
-            last = told if told is not None else writer.failed(error)  # type: ignore[union-attr]
+                last = refusal
         except Exception:
             if writer is None:
                 raise

@@ -1,14 +1,18 @@
-"""All tickets of one HTTP request as one: a completion may have many prompts.
+"""All that one HTTP request asked for, as one stream of events: a completion may have many prompts.
 
 Choices are numbered prompt by prompt: choice c of prompt p is p x n + c.
+
+There is no buffer here. What has happened stays with its ticket until the reader of this stream
+wants more, and is folded then; so a slow reader gets fewer and larger batches.
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
+from collections import deque
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -24,20 +28,23 @@ if TYPE_CHECKING:
 
 class MultiTicket:
     """Entering opens every job, or raises what the first failing one raised and opens none.
+    Leaving aborts what still runs.
 
-    Iterating yields what came since the last time, as a ticket does; one ticket that is lost
-    loses all. Leaving aborts what still runs.
+    An async iterator of batches: what came since the last one, or a slice of it, after which others
+    have their turn on the event loop. One ticket that is lost loses all. Waiting may be cancelled;
+    nothing that happened is lost by that.
     """
 
     def __init__(self, service: Service, jobs: Sequence[GenerationJob]):
         self._service = service
         group = uuid.uuid4().hex
         self._jobs = [replace(job, group=group) for job in jobs]
-        self._stack = AsyncExitStack()
+        self._stack = ExitStack()
         self._tickets: dict[int, Ticket] = {}
-        self._queue: asyncio.Queue[list[Event] | Exception | None] = asyncio.Queue(len(jobs))
-        self._pumps: list[asyncio.Task[None]] = []
-        self._running = len(jobs)
+        self._reading: deque[tuple[Ticket, int]] = deque()  # with its first choice's number
+        self._wake = asyncio.Event()
+        self._cut = False  # more is there than the last batch took
+        self._interrupted = False
         self._failure: Exception | None = None
 
     @property
@@ -72,8 +79,12 @@ class MultiTicket:
             else:
                 await self._open_all()
         except BaseException as error:
-            await self._stack.__aexit__(type(error), error, error.__traceback__)
+            self._stack.__exit__(type(error), error, error.__traceback__)
             raise
+        first = 0
+        for job, ticket in zip(self._jobs, self.tickets, strict=True):
+            self._reading.append((ticket, first))
+            first += job.params.n
         return self
 
     async def __aexit__(
@@ -82,13 +93,11 @@ class MultiTicket:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for pump in self._pumps:
-            pump.cancel()
-        await self._stack.__aexit__(kind, error, trace)
+        self._stack.__exit__(kind, error, trace)
 
     async def _open(self, at: int) -> None:
-        ticket = await self._service.open(self._jobs[at])
-        self._tickets[at] = await self._stack.enter_async_context(ticket)
+        ticket = await self._service.open(self._jobs[at], self._wake)
+        self._tickets[at] = self._stack.enter_context(ticket)
 
     async def _open_all(self) -> None:
         try:
@@ -97,43 +106,45 @@ class MultiTicket:
                     group.create_task(self._open(at))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
-        self._pumps = [
-            asyncio.create_task(self._pump(at, ticket)) for at, ticket in enumerate(self.tickets)
-        ]
-
-    async def _pump(self, at: int, ticket: Ticket) -> None:
-        first = sum(job.params.n for job in self._jobs[:at])
-        try:
-            async for events in ticket:
-                moved = [event._replace(choice=first + event.choice) for event in events]
-                await self._queue.put(moved)
-        except Exception as error:
-            await self._queue.put(error)
-            return
-        self._running -= 1
-        if not self._running:
-            await self._queue.put(None)
 
     def __aiter__(self) -> MultiTicket:
         return self
 
     async def __anext__(self) -> list[Event]:
-        """May be cancelled while it waits; nothing is lost."""
-        if not self._pumps:
-            return await anext(self._tickets[0])
-        if not self._queue.empty():  # others first
+        """Empty if it was interrupted."""
+        if self._cut:  # others first; nothing is taken yet, so being cancelled here loses nothing
             await asyncio.sleep(0)
-        found: list[Event] = []
-        tokens = 0
-        while not self._failure:
-            if found and (self._queue.empty() or tokens >= SLICE_TOKENS):
-                return found
-            got = await self._queue.get() if not found else self._queue.get_nowait()
-            if isinstance(got, list):
-                found.extend(got)
-                tokens += sum(map(weight, got))
-            else:
-                self._failure = StopAsyncIteration() if got is None else got
-                if found:
-                    return found
-        raise self._failure
+        while not (batch := self._take()) and not self._interrupted:
+            self._wake.clear()
+            await self._wake.wait()
+        self._interrupted = False
+        return batch
+
+    def interrupt(self) -> None:
+        """Whoever waits for a batch gets an empty one."""
+        self._interrupted = True
+        self._wake.set()
+
+    def _take(self) -> list[Event]:
+        """One slice of what is there, beginning where the last one ended."""
+        batch: list[Event] = []
+        room = SLICE_TOKENS
+        for _ in range(len(self._reading)):
+            if self._failure is not None or room <= 0:
+                break
+            ticket, first = self._reading.popleft()
+            try:
+                events = ticket.take(room)
+            except Exception as error:
+                self._failure = error
+                break
+            if not ticket.done:
+                self._reading.append((ticket, first))
+            room -= sum(map(weight, events))
+            batch += [event._replace(choice=first + event.choice) for event in events]
+        self._cut = any(ticket.more for ticket, _ in self._reading)
+        if not batch and self._failure is not None:
+            raise self._failure
+        if not batch and not self._reading:
+            raise StopAsyncIteration
+        return batch

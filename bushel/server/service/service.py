@@ -1,8 +1,7 @@
 """What the APIs see of the server: jobs go in, tickets come out.
 
-    async with await service.open(job) as ticket:      # ApiError if it cannot be served
-        async for events in ticket:                    # ApiError if it is lost on its way
-            ...
+    with await service.open(job, wake) as ticket:  # ApiError if it cannot be served
+        ticket.take(most)                          # ApiError if it is lost on its way
 
     open:  prepare (a worker) ──> submit ──> accepted by the engine ──> Ticket
     then:  the engine's events ──> Live ──> Ticket
@@ -151,14 +150,16 @@ class Service:
             raise errors.unavailable("its tokenizer is being loaded")
         return self._vocabulary
 
-    async def open(self, job: GenerationJob) -> Ticket:
-        """When this returns, the engine has accepted the request."""
+    async def open(self, job: GenerationJob, wake: asyncio.Event) -> Ticket:
+        """When this returns, the engine has accepted the request. `wake` is set whenever the ticket
+        has something new.
+        """
         count = _checked(choices, job.params)
         named = uuid.uuid4().hex, job.api, job.model, job.stream, count, time.monotonic()
         record = self._admit(Record(*named, job.owner))
         seconds = job.timeout if job.timeout is not None else self.options.timeout
         async with self._on_its_way(record, seconds):
-            return await self._open(job, record, seconds)
+            return await self._open(job, record, seconds, wake)
 
     async def count(self, job: CountJob) -> Made | DecodedText:
         """Admitted, recorded and given up like any other request (B47)."""
@@ -298,7 +299,9 @@ class Service:
             self._end(record, None, status=499)
             raise
 
-    async def _open(self, job: GenerationJob, record: Record, seconds: float | None) -> Ticket:
+    async def _open(
+        self, job: GenerationJob, record: Record, seconds: float | None, wake: asyncio.Event
+    ) -> Ticket:
         model_info = await self.pool.known()
         defaults = _overlaid(model_info.defaults, self.options.defaults)
         decoding = _checked(
@@ -339,7 +342,7 @@ class Service:
             owner=job.owner,
             group=job.group,
         )
-        live = self._live[record.id] = Live(record, submit, tail)
+        live = self._live[record.id] = Live(record, submit, tail, wake)
         self._hold(tail.nbytes)
         try:
             if self.supervisor.ready:
