@@ -28,6 +28,7 @@ class Opening:
 
     async def open(self, job: GenerationJob, wake: asyncio.Event) -> Ticket:
         request = live(job.params.n, wake)
+        request.accepted.set_result(None)
         self.requests.append(request)
         return Ticket(request, lambda ids: "x" * len(ids), self.left.append)
 
