@@ -22,6 +22,7 @@ from bushel.server.openai.params import note_unknown
 
 if TYPE_CHECKING:
     from bushel.server.service.service import Service
+    from bushel.server.service.services import Services
 
 _MOST_IDS = 1 << 19  # checking them keeps the event loop for 0.1 s
 
@@ -99,9 +100,9 @@ class DetokenizedText(BaseModel):
     prompt: str
 
 
-def admin_routes(service: Service) -> APIRouter:
+def admin_routes(services: Services) -> APIRouter:
     routes = APIRouter(route_class=JsonRoute)
-    keys = ApiKeys(service.options)
+    service, keys = services.main, ApiKeys(services.options)
 
     @routes.get("/health", responses=documented(), summary="Whether requests are answered")
     async def health() -> Health:
@@ -147,7 +148,7 @@ def admin_routes(service: Service) -> APIRouter:
         return Cancelled(id=plain, cancelled=True)
 
     _add_cache_routes(routes, service, keys)
-    _add_token_routes(routes, service)
+    _add_token_routes(routes, services)
     return routes
 
 
@@ -164,7 +165,7 @@ def _add_cache_routes(routes: APIRouter, service: Service, keys: ApiKeys) -> Non
         return Cache(**await service.clear_cache())
 
 
-def _add_token_routes(routes: APIRouter, service: Service) -> None:
+def _add_token_routes(routes: APIRouter, services: Services) -> None:
     errors = documented(body=True, work=True)
 
     @routes.post(
@@ -175,6 +176,7 @@ def _add_token_routes(routes: APIRouter, service: Service) -> None:
     )
     async def tokenize(body: TokenizeRequest, request: Request) -> Response:
         note_unknown(body)
+        service = services.of(body.model)
         model = service.names.resolve(body.model)
         name = request.scope["state"]["request_id"]
         job = CountJob(_to_encode(body, name), "tokenize", model, owner_of(request.headers))
@@ -195,6 +197,7 @@ def _add_token_routes(routes: APIRouter, service: Service) -> None:
     )
     async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
         note_unknown(body)
+        service = services.of(body.model)
         model = service.names.resolve(body.model)
         message = Decode(request.scope["state"]["request_id"], tuple(body.tokens))
         job = CountJob(message, "detokenize", model, owner_of(request.headers))

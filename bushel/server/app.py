@@ -27,7 +27,7 @@ from bushel.server.openai.models import model_routes
 from bushel.server.responses.routes import response_routes
 
 if TYPE_CHECKING:
-    from bushel.server.service.service import Service
+    from bushel.server.service.services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 _LONGEST_PLACE = 256
 
 
-def create_app(service: Service) -> FastAPI:
-    """Starting and stopping the service is its owner's business."""
+def create_app(services: Services) -> FastAPI:
+    """Starting and stopping the services is their owner's business."""
     app = FastAPI(
         title="Bushel",
         version=version("bushel"),
@@ -46,15 +46,15 @@ def create_app(service: Service) -> FastAPI:
         strict_content_type=False,
         redirect_slashes=False,
     )
-    app.state.limits = service.options.limits
-    app.state.bodies = Bodies(service.options.limits)
+    app.state.limits = services.options.limits
+    app.state.bodies = Bodies(services.options.limits)
     for routes in (chat_routes, completion_routes, message_routes, model_routes, admin_routes):
-        app.include_router(routes(service))
-    app.include_router(response_routes(service))
+        app.include_router(routes(services))
+    app.include_router(response_routes(services))
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _no_route)
-    app.add_middleware(Access, options=service.options)
+    app.add_middleware(Access, options=services.options)
     app.add_middleware(RequestIdMiddleware)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app

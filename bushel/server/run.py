@@ -24,6 +24,7 @@ from bushel.server.observability.metrics import Metrics
 from bushel.server.options import ServerOptions
 from bushel.server.service.names import Names
 from bushel.server.service.service import Service
+from bushel.server.service.services import Services
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ async def _serve(
     options: ServerOptions, names: Names, sock: socket.socket, room: descriptors.ConnectionRoom
 ) -> int:
     service = Service(options, names, Metrics(names.main))
-    server = make_server(create_app(service), options)
+    server = make_server(create_app(Services(service)), options)
     running = asyncio.create_task(service.run())
     serving = asyncio.create_task(server.serve(sockets=[]))
     while not server.started and not serving.done():

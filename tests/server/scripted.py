@@ -27,6 +27,7 @@ from bushel.server.options import ServerOptions
 from bushel.server.service.caller import Caller
 from bushel.server.service.job import GenerationJob
 from bushel.server.service.names import Names
+from bushel.server.service.services import Services
 
 T = TypeVar("T")
 # What a ticket does next: say something, fail, or wait until the test lets it go on.
@@ -233,7 +234,7 @@ class Present:
 @cache
 def _made(options: ServerOptions) -> tuple[FastAPI, Present]:
     present = Present(Service(options=options))
-    return create_app(present), present  # type: ignore[arg-type]
+    return create_app(Services(present)), present  # type: ignore[arg-type]
 
 
 def application(service: Service) -> FastAPI:

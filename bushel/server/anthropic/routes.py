@@ -26,12 +26,13 @@ from bushel.server.service.multi_ticket import MultiTicket
 
 if TYPE_CHECKING:
     from bushel.server.service.service import Service
+    from bushel.server.service.services import Services
 
 # Where a request does not say, as every client does.
 _REPLY_TOKENS = 4096
 
 
-def message_routes(service: Service) -> APIRouter:
+def message_routes(services: Services) -> APIRouter:
     routes = APIRouter(route_class=JsonRoute)
 
     @routes.post(
@@ -41,7 +42,7 @@ def message_routes(service: Service) -> APIRouter:
         summary="A model's reply to a conversation, as Anthropic's clients ask for it",
     )
     async def messages(body: MessagesRequest, request: Request) -> Response:
-        model = _checked(service, body)
+        service, model = _checked(services, body)
         job = GenerationJob(
             request=await conversation(request, lambda: _conversation(said_in(request))),
             params=_params(body),
@@ -72,7 +73,7 @@ def message_routes(service: Service) -> APIRouter:
         summary="How many tokens a conversation has",
     )
     async def count_tokens(body: CountRequest, request: Request) -> Response:
-        model = _checked(service, body)
+        service, model = _checked(services, body)
         name = request.scope["state"]["request_id"]
         said = await conversation(request, lambda: _conversation(said_in(request)))
         message = Prepare(name, dict(said))
@@ -98,12 +99,13 @@ def _add_probes(routes: APIRouter) -> None:
             return Response(b"{}", media_type="application/json")
 
 
-def _checked(service: Service, body: CountRequest) -> str:
-    """The model's name."""
+def _checked(services: Services, body: CountRequest) -> tuple[Service, str]:
+    """Who serves the model, and the model's name."""
     note_unknown(body)
     if body.thread is not None:
         raise Threaded
-    return service.names.resolve(body.model)
+    service = services.of(body.model)
+    return service, service.names.resolve(body.model)
 
 
 def _conversation(body: dict[str, Any]) -> Conversation:

@@ -27,6 +27,7 @@ from bushel.server.service.multi_ticket import MultiTicket
 
 if TYPE_CHECKING:
     from bushel.server.service.service import Service
+    from bushel.server.service.services import Services
 
 # Enough for most replies. Memory for a whole reply is promised when it is admitted, so the rest of
 # a long context would leave room for few at once.
@@ -34,7 +35,7 @@ _REPLY_TOKENS = 4096
 _encode = msgspec.json.encode
 
 
-def chat_routes(service: Service) -> APIRouter:
+def chat_routes(services: Services) -> APIRouter:
     routes = APIRouter(route_class=JsonRoute)
 
     @routes.post(
@@ -45,6 +46,7 @@ def chat_routes(service: Service) -> APIRouter:
     )
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         note_unknown(body)
+        service = services.of(body.model)
         model = service.names.resolve(body.model)
         params = chat_params(body)
         check_amount(service, 1, params, _REPLY_TOKENS)

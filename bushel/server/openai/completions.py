@@ -32,12 +32,13 @@ from bushel.server.service.multi_ticket import MultiTicket
 
 if TYPE_CHECKING:
     from bushel.server.service.service import Service
+    from bushel.server.service.services import Services
 
 _REPLY_TOKENS = 16  # as OpenAI documents it
 _encode = msgspec.json.encode
 
 
-def completion_routes(service: Service) -> APIRouter:
+def completion_routes(services: Services) -> APIRouter:
     routes = APIRouter(route_class=JsonRoute)
 
     @routes.post(
@@ -48,6 +49,7 @@ def completion_routes(service: Service) -> APIRouter:
     )
     async def completions(body: CompletionRequest, request: Request) -> Response:
         note_unknown(body)
+        service = services.of(body.model)
         model = service.names.resolve(body.model)
         params = completion_params(body)
         check_amount(service, len(body.prompt), params, _REPLY_TOKENS)
