@@ -104,13 +104,13 @@ async def _api_error(request: Request, error: Exception) -> Response:
 async def _no_route(request: Request, error: Exception) -> Response:
     """The framework's own complaints: no such route, or not with that method."""
     assert isinstance(error, HTTPException)
-    said = {
+    messages = {
         404: ("There is nothing at this address.", "not_found"),
         405: ("This address does not support that method.", "method_not_allowed"),
     }
-    message, code = said.get(error.status_code, ("The request cannot be answered.", None))
-    said_so = ApiError(error.status_code, message, code=code)
-    return refusal(request.scope, said_so, error.headers)
+    message, code = messages.get(error.status_code, ("The request cannot be answered.", None))
+    refused = ApiError(error.status_code, message, code=code)
+    return refusal(request.scope, refused, error.headers)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

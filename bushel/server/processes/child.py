@@ -174,9 +174,9 @@ def _processor_seconds(pid: int) -> float:
             # The name may hold anything but ends with the last bracket; user and system follow.
             fields = stat.read_text().rpartition(")")[2].split()
             return float(int(fields[11]) + int(fields[12]))
-        found = subprocess.run(
+        listed = subprocess.run(
             ["ps", "-o", "time=", "-p", str(pid)], capture_output=True, check=True, timeout=5
         )
-        minutes, _, seconds = found.stdout.decode().strip().rpartition(":")
+        minutes, _, seconds = listed.stdout.decode().strip().rpartition(":")
         return 60.0 * float(minutes.rpartition(":")[2]) + float(seconds)
     return time.monotonic()
