@@ -13,7 +13,8 @@ from importlib.metadata import version
 from typing import NoReturn
 
 from bushel.core import BushelError
-from bushel.server import flags, logs
+from bushel.server.command import flags
+from bushel.server.observability import logs
 
 _FAILED, _WRONG = 1, 2
 
@@ -72,8 +73,8 @@ def _check(options: argparse.Namespace) -> int:
     return 0 if report.ok else _FAILED
 
 
-def _serve(said: argparse.Namespace) -> int:
-    options, notes = flags.options(said)
+def _serve(arguments: argparse.Namespace) -> int:
+    options, notes = flags.options(arguments)
     logs.setup(options)
     for note in notes:
         logs.log.warning("%s", note)
@@ -83,13 +84,13 @@ def _serve(said: argparse.Namespace) -> int:
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    said, rest = _parser().parse_known_args(arguments)
-    if said.command == "serve":
-        rest = flags.take_model(said, rest)
+    options, rest = _parser().parse_known_args(arguments)
+    if options.command == "serve":
+        rest = flags.take_model(options, rest)
     if rest:
-        _complain(f"unrecognized arguments: {' '.join(rest)} (see bushel {said.command} --help)")
+        _complain(f"unrecognized arguments: {' '.join(rest)} (see bushel {options.command} --help)")
         raise SystemExit(_WRONG)
-    return said
+    return options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

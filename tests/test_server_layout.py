@@ -45,7 +45,7 @@ def test_no_api_is_known_to_another_nor_to_what_they_share(path: Path) -> None:
         ("bushel.server.openai.chat.routes", "import bushel.server.responses.store"),
         ("bushel.server.api.errors", "from bushel.server.anthropic.errors import error_bytes"),
         ("bushel.server.api.request", "def late():\n    from bushel.server.app import create_app"),
-        ("bushel.server.response", "from bushel.server.openai.chunks import Chunked"),
+        ("bushel.server.api.response", "from bushel.server.openai.chunks import Chunked"),
     ],
 )
 def test_control_a_trespass_is_reported(module: str, source: str) -> None:

@@ -15,13 +15,14 @@ from bushel.server.api.openapi import documented
 from bushel.server.api.request import note_unknown
 from bushel.server.callers import ApiKeys, owner_of
 from bushel.server.counting import CountJob
-from bushel.server.disconnect import Awaited
 from bushel.server.errors import ApiError, unavailable
+from bushel.server.http.disconnect import Awaited
+from bushel.server.http.request_body import JsonRoute
 from bushel.server.openai.chat.messages import Messages
-from bushel.server.request_body import JsonRoute
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.service import Service
+    from bushel.server.service.services import Services
 
 _MOST_IDS = 1 << 19  # checking them keeps the event loop for 0.1 s
 
@@ -99,9 +100,9 @@ class DetokenizedText(BaseModel):
     prompt: str
 
 
-def admin_routes(service: Service) -> APIRouter:
+def admin_routes(services: Services) -> APIRouter:
     routes = APIRouter(route_class=JsonRoute)
-    keys = ApiKeys(service.options)
+    service, keys = services.main, ApiKeys(services.options)
 
     @routes.get("/health", responses=documented(), summary="Whether requests are answered")
     async def health() -> Health:
@@ -147,7 +148,7 @@ def admin_routes(service: Service) -> APIRouter:
         return Cancelled(id=plain, cancelled=True)
 
     _add_cache_routes(routes, service, keys)
-    _add_token_routes(routes, service)
+    _add_token_routes(routes, services)
     return routes
 
 
@@ -164,7 +165,7 @@ def _add_cache_routes(routes: APIRouter, service: Service, keys: ApiKeys) -> Non
         return Cache(**await service.clear_cache())
 
 
-def _add_token_routes(routes: APIRouter, service: Service) -> None:
+def _add_token_routes(routes: APIRouter, services: Services) -> None:
     errors = documented(body=True, work=True)
 
     @routes.post(
@@ -175,6 +176,7 @@ def _add_token_routes(routes: APIRouter, service: Service) -> None:
     )
     async def tokenize(body: TokenizeRequest, request: Request) -> Response:
         note_unknown(body)
+        service = services.of(body.model)
         model = service.names.resolve(body.model)
         name = request.scope["state"]["request_id"]
         job = CountJob(_to_encode(body, name), "tokenize", model, owner_of(request.headers))
@@ -195,6 +197,7 @@ def _add_token_routes(routes: APIRouter, service: Service) -> None:
     )
     async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
         note_unknown(body)
+        service = services.of(body.model)
         model = service.names.resolve(body.model)
         message = Decode(request.scope["state"]["request_id"], tuple(body.tokens))
         job = CountJob(message, "detokenize", model, owner_of(request.headers))

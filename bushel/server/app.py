@@ -17,22 +17,22 @@ from bushel.server.access import Access
 from bushel.server.admin import admin_routes
 from bushel.server.anthropic.routes import message_routes
 from bushel.server.api.errors import first_invalid
-from bushel.server.body_memory import Bodies
 from bushel.server.error_response import refusal, speaks_anthropic
 from bushel.server.errors import ApiError, internal_error
+from bushel.server.http.body_memory import Bodies
 from bushel.server.openai.chat.routes import chat_routes
 from bushel.server.openai.completions.routes import completion_routes
 from bushel.server.openai.models import model_routes
 from bushel.server.responses.routes import response_routes
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.services import Services
 
 logger = logging.getLogger(__name__)
 
 
-def create_app(service: Service) -> FastAPI:
-    """Starting and stopping the service is its owner's business."""
+def create_app(services: Services) -> FastAPI:
+    """Starting and stopping the services is their owner's business."""
     app = FastAPI(
         title="Bushel",
         version=version("bushel"),
@@ -42,15 +42,15 @@ def create_app(service: Service) -> FastAPI:
         strict_content_type=False,
         redirect_slashes=False,
     )
-    app.state.limits = service.options.limits
-    app.state.bodies = Bodies(service.options.limits)
+    app.state.limits = services.options.limits
+    app.state.bodies = Bodies(services.options.limits)
     for routes in (chat_routes, completion_routes, message_routes, model_routes, admin_routes):
-        app.include_router(routes(service))
-    app.include_router(response_routes(service))
+        app.include_router(routes(services))
+    app.include_router(response_routes(services))
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _no_route)
-    app.add_middleware(Access, options=service.options)
+    app.add_middleware(Access, options=services.options)
     app.add_middleware(RequestIdMiddleware)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
@@ -100,13 +100,13 @@ async def _api_error(request: Request, error: Exception) -> Response:
 async def _no_route(request: Request, error: Exception) -> Response:
     """The framework's own complaints: no such route, or not with that method."""
     assert isinstance(error, HTTPException)
-    said = {
+    messages = {
         404: ("There is nothing at this address.", "not_found"),
         405: ("This address does not support that method.", "method_not_allowed"),
     }
-    message, code = said.get(error.status_code, ("The request cannot be answered.", None))
-    said_so = ApiError(error.status_code, message, code=code)
-    return refusal(request.scope, said_so, error.headers)
+    message, code = messages.get(error.status_code, ("The request cannot be answered.", None))
+    refused = ApiError(error.status_code, message, code=code)
+    return refusal(request.scope, refused, error.headers)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from bushel.core.wire import Decode, Encode, Prepare
 from bushel.server.errors import ApiError
-from bushel.server.pool import Answer, Pool
+from bushel.server.processes.pool import Answer, Pool
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,16 @@ import uvloop
 from bushel.core import BushelError
 from bushel.core.machine_memory import beside_engine, job_memory, total_memory
 from bushel.core.status import EngineStatus
-from bushel.server import descriptors, logs
 from bushel.server.app import create_app
-from bushel.server.http import Server, make_server
-from bushel.server.listener import Listener
-from bushel.server.metrics import Metrics
-from bushel.server.names import Names
+from bushel.server.http import descriptors
+from bushel.server.http.connection import Server, make_server
+from bushel.server.http.listener import Listener
+from bushel.server.observability import logs
+from bushel.server.observability.metrics import Metrics
 from bushel.server.options import ServerOptions
-from bushel.server.service import Service
+from bushel.server.service.names import Names
+from bushel.server.service.service import Service
+from bushel.server.service.services import Services
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +59,8 @@ def _with_memory_shared(options: ServerOptions) -> ServerOptions:
 
 def _bound(host: str, port: int) -> socket.socket:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, place = found[0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, place = addresses[0]
         sock = socket.socket(family, kind, protocol)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(place)
@@ -83,7 +85,7 @@ async def _serve(
     options: ServerOptions, names: Names, sock: socket.socket, room: descriptors.ConnectionRoom
 ) -> int:
     service = Service(options, names, Metrics(names.main))
-    server = make_server(create_app(service), options)
+    server = make_server(create_app(Services(service)), options)
     running = asyncio.create_task(service.run())
     serving = asyncio.create_task(server.serve(sockets=[]))
     while not server.started and not serving.done():

@@ -26,11 +26,11 @@ from bushel.core.wire import (
 from bushel.engine.process import Process
 from bushel.llm import LLM
 from bushel.models.load import open_host
-from bushel.server import flags
-from bushel.server import service as real
-from bushel.server.job import GenerationJob
-from bushel.server.metrics import Metrics
-from bushel.server.names import Names
+from bushel.server.command import flags
+from bushel.server.observability.metrics import Metrics
+from bushel.server.service import service as real
+from bushel.server.service.job import GenerationJob
+from bushel.server.service.names import Names
 from tests.chat.templates import templated
 from tests.chat.test_client_headers import HEADER, PROMPT, QUESTION, system
 from tests.families import checkpoint_dir

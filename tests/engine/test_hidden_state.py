@@ -15,7 +15,7 @@ from bushel.core.options import EngineOptions
 from bushel.core.params import resolve
 from bushel.core.wire import Accepted, FromEngine, Stepped, Submit
 from bushel.models import Model, load
-from bushel.server.supervisor import Supervisor
+from bushel.server.processes.supervisor import Supervisor
 from tests.families import checkpoint_dir
 from tests.llm.request_builders import assert_same, prompt
 

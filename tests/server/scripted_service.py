@@ -22,11 +22,12 @@ from bushel.server.app import create_app
 from bushel.server.callers import Caller
 from bushel.server.counting import CountJob
 from bushel.server.errors import ApiError, unavailable
-from bushel.server.http import make_server
-from bushel.server.job import GenerationJob
-from bushel.server.names import Names
+from bushel.server.http.connection import make_server
+from bushel.server.observability.prefix_metrics import PrefixMetrics
 from bushel.server.options import ServerOptions
-from bushel.server.prefix_metrics import PrefixMetrics
+from bushel.server.service.job import GenerationJob
+from bushel.server.service.names import Names
+from bushel.server.service.services import Services
 
 T = TypeVar("T")
 # What a ticket does next: say something, fail, or wait until the test lets it go on.
@@ -64,40 +65,56 @@ class Metrics:
 
 
 class Ticket:
-    def __init__(self, service: Service, job: GenerationJob, steps: Sequence[Step]):
+    """Gives one step of its script whenever something is taken of it."""
+
+    def __init__(
+        self, service: Service, job: GenerationJob, steps: Sequence[Step], wake: asyncio.Event
+    ):
         self.id = f"{next(service.numbers):032x}"
         self.created = 1_700_000_000
         self.prompt_ids = service.ids(job.request)
         self.cached_tokens = service.cached
         self.stored_tokens = len(self.prompt_ids) - 1 - service.cached
         self._steps = list(steps)
+        self._wake = wake
+        self._waiting: asyncio.Task[None] | None = None
         self.reads = 0
         self.left: str | None = None  # how its block was left
 
-    async def __aenter__(self) -> Ticket:
+    def __enter__(self) -> Ticket:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.left = "done" if not self._steps else kind.__name__ if kind else "early"
+        if self._waiting is not None:
+            self._waiting.cancel()
 
-    def __aiter__(self) -> Ticket:
-        return self
+    @property
+    def more(self) -> bool:
+        return bool(self._steps) and isinstance(self._steps[0], list)
 
-    async def __anext__(self) -> list[Event]:
+    @property
+    def done(self) -> bool:
+        return not self._steps
+
+    def take(self, most: int) -> list[Event]:
         self.reads += 1
         while self._steps:
             step = self._steps[0]
-            if isinstance(step, asyncio.Event):
-                await step.wait()
-                self._steps.pop(0)
-                continue
-            if not isinstance(step, Exception):
-                await asyncio.sleep(0)  # whoever waits may be cancelled; nothing is lost by that
+            if isinstance(step, asyncio.Event) and not step.is_set():
+                self._waiting = self._waiting or asyncio.create_task(self._wait(step))
+                return []
             self._steps.pop(0)
             if isinstance(step, Exception):
                 raise step
-            return step
-        raise StopAsyncIteration
+            if isinstance(step, list):
+                return step
+        return []
+
+    async def _wait(self, step: asyncio.Event) -> None:
+        await step.wait()
+        self._waiting = None
+        self._wake.set()
 
 
 @dataclass
@@ -132,7 +149,7 @@ class Service:
         text = request.get("prompt", "messages")
         return tuple(request.get("prompt_token_ids") or map(ord, text))
 
-    async def open(self, job: GenerationJob) -> Ticket:
+    async def open(self, job: GenerationJob, wake: asyncio.Event) -> Ticket:
         self.jobs.append(job)
         self.opening += 1
         try:
@@ -146,7 +163,7 @@ class Service:
         steps = self.script(job)
         if isinstance(steps, Exception):
             raise steps
-        ticket = Ticket(self, job, steps)
+        ticket = Ticket(self, job, steps, wake)
         self.tickets.append(ticket)
         return ticket
 
@@ -217,7 +234,7 @@ class Present:
 @cache
 def _made(options: ServerOptions) -> tuple[FastAPI, Present]:
     present = Present(Service(options=options))
-    return create_app(present), present  # type: ignore[arg-type]
+    return create_app(Services(present)), present  # type: ignore[arg-type]
 
 
 def application(service: Service) -> FastAPI:

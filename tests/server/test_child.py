@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from bushel.core.wire import Encode, FromWorker, Made, MediaRules, Open
-from bushel.server.backoff import Backoff, Outage, worst
-from bushel.server.child import Child
 from bushel.server.errors import ApiError
-from bushel.server.pool import Pool
+from bushel.server.processes.backoff import Backoff, Outage, worst
+from bushel.server.processes.child import Child
+from bushel.server.processes.pool import Pool
 
 LONG = 6.0  # seconds
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bushel.server.http import Connection, make_server
+from bushel.server.http.connection import Connection, make_server
 from bushel.server.options import Limits
 
 from .scripted_service import Service, application, options, request_bytes, run, until

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+from bushel.server.http.sse import KEEPALIVE
 from bushel.server.options import Limits
-from bushel.server.sse import KEEPALIVE
 
 from .scripted_service import (
     Service,

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from bushel.core import BushelError
-from bushel.server.descriptors import plan
-from bushel.server.listener import Listener
+from bushel.server.http.descriptors import plan
+from bushel.server.http.listener import Listener
 from tests.server.server_process import FEW, PATIENCE, Server, alive, serving, until
 
 CONNECTIONS = 300
@@ -114,7 +114,7 @@ def test_a_reserve_is_there_when_all_else_is_gone() -> None:
     the same fails."""
     code = """
 import os, resource, socket, sys
-from bushel.server.descriptors import Reserve
+from bushel.server.http.descriptors import Reserve
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 reserve = Reserve()
 if sys.argv[1] == "held":

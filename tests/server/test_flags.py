@@ -1,20 +1,24 @@
 """`bushel serve`'s arguments: what they mean, and what is said about those that mean nothing."""
 
+import argparse
 import logging
 import os
+import re
 import subprocess
 import sys
 import types
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from bushel.cli import main
 from bushel.core import GenerationDefaults
-from bushel.core.options import EngineOptions
+from bushel.core.options import EngineOptions, Order
+from bushel.server.command import flags
+from bushel.server.command.other_servers_flags import NOTED, NOTED_VALUES, REFUSED
 from bushel.server.options import ServerOptions
-from bushel.server.other_servers_flags import NOTED, NOTED_VALUES, REFUSED
 
 Capture = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
@@ -388,7 +392,79 @@ def test_the_version_is_told() -> None:
     assert done.stdout.startswith("bushel ")
 
 
-FRONT = ("flags", "names", "logs", "metrics", "spellings")
+# -- engine options: each is defined once, in `EngineOptions` -----------------------------------
+
+NOT_SET_BY_FLAGS = {"model", "beside"}  # the positional argument; what is worked out at the start
+
+
+def engine_flags(parser: argparse.ArgumentParser) -> dict[str, list[argparse.Action]]:
+    """The flags that the help shows, by the engine option they set."""
+    found: dict[str, list[argparse.Action]] = {}
+    for action in parser._actions:
+        place, _, option = action.dest.partition(".")
+        if place == "engine" and action.option_strings and action.help != argparse.SUPPRESS:
+            found.setdefault(option, []).append(action)
+    return found
+
+
+def contradictions(parser: argparse.ArgumentParser) -> list[str]:
+    """What flags say of engine options that the dataclass does not."""
+    options = {it.name: it.default for it in fields(EngineOptions)}
+    flags = engine_flags(parser)
+    wrong = [f"{name}: no flag" for name in options.keys() - NOT_SET_BY_FLAGS - flags.keys()]
+    wrong += [f"{name}: no option" for name in flags.keys() - options.keys()]
+    for name, actions in flags.items():
+        if len(actions) > 1:
+            wrong.append(f"{name}: several flags")
+        for action in actions:
+            default = options.get(name)
+            if action.default is not argparse.SUPPRESS:
+                wrong.append(f"{name}: a default of its own")
+            if action.nargs == 0 and action.const is default:
+                wrong.append(f"{name}: changes nothing")
+            shown = re.search(r"\(default: ([0-9.]+)\)", action.help or "")
+            if shown is not None and shown[1] != str(default):
+                wrong.append(f"{name}: {shown[1]} is not its default")
+    return wrong
+
+
+def serve_parser() -> argparse.ArgumentParser:
+    return flags.add(argparse.ArgumentParser().add_subparsers())
+
+
+def test_every_engine_option_has_one_flag_and_one_default(served: list[ServerOptions]) -> None:
+    assert contradictions(serve_parser()) == []
+    assert made(served).engine == EngineOptions(flags.TINY)
+    assert set(flags._ORDERS.values()) == set(get_args(Order))
+
+
+@pytest.mark.parametrize(
+    ("flag", "more"),
+    [
+        ("--rows", {"dest": "engine.rows"}),
+        ("--batch", {"dest": "engine.max_batch"}),
+        ("--beside", {"dest": "engine.beside", "default": 1}),
+        ("--beside", {"dest": "engine.beside", "help": "bytes (default: 7)"}),
+        ("--beside", {"dest": "engine.beside", "action": "store_const", "const": 0}),
+    ],
+)
+def test_control_a_second_definition_of_an_engine_option_is_seen(
+    flag: str, more: dict[str, Any]
+) -> None:
+    parser = serve_parser()
+    parser.add_argument(flag, **{"default": argparse.SUPPRESS, **more})
+    assert len(contradictions(parser)) == 1
+
+
+# -- the front -------------------------------------------------------------------------------------
+
+FRONT = (
+    "command.flags",
+    "command.other_servers_flags",
+    "service.names",
+    "observability.logs",
+    "observability.metrics",
+)
 LOADED = "import sys; print(*(it for it in ('mlx', 'mlx_lm', 'mlx_vlm') if it in sys.modules))"
 
 

@@ -16,7 +16,7 @@ import pytest
 import bushel
 from bushel.core.wire import Encode, Made, MediaRules, Open
 from bushel.server.errors import ApiError
-from bushel.server.pool import Pool
+from bushel.server.processes.pool import Pool
 from tests.server.hostile_requests import (
     KEY,
     Answer,

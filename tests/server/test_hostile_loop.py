@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 import uvloop
 
-from bushel.server.loop_probe import Longest, LoopProbe
+from bushel.server.observability.loop_probe import Longest, LoopProbe
 from tests.server.expensive_bodies import bodies
 from tests.server.server_process import FEW, Server, serving, until
 from tests.server.test_metrics import samples

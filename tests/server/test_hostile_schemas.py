@@ -8,7 +8,7 @@ from typing import Any
 
 from bushel.core.wire import Check, MediaRules, Open
 from bushel.server.errors import ApiError
-from bushel.server.pool import Pool
+from bushel.server.processes.pool import Pool
 from tests.chat.structured_output.test_json_schema import nested, tree
 from tests.server.hostile_requests import Answer, Beside, Sent, ask, chat
 from tests.server.server_process import Server, alive, until

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bushel.server import json_decode
 from bushel.server.errors import ApiError
-from bushel.server.json_decode import decode, outline
+from bushel.server.http.connection import json_decode
+from bushel.server.http.json_decode import decode, outline
 from bushel.server.options import Limits
 
 LIMITS = Limits()

@@ -12,9 +12,9 @@ import pytest
 
 from bushel.core.options import EngineOptions
 from bushel.core.status import EngineStatus
-from bushel.server import logs
+from bushel.server.observability import logs
+from bushel.server.observability.request_record import Record
 from bushel.server.options import ServerOptions
-from bushel.server.request_record import Record
 
 FORGED = "x\n2026-01-01 00:00:00 INFO    forged"
 NASTY = [FORGED, "x\r\nforged", "x\x1b[2K\x1b[1Aforged", "x\u2028forged", "x\x85forged", "x\x00"]

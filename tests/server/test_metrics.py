@@ -8,9 +8,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bushel.core.reuse import HITS, MISSES
 from bushel.core.status import EngineStatus
-from bushel.server.metrics import Metrics
-from bushel.server.prefix_metrics import REASONS
-from bushel.server.request_record import Record
+from bushel.server.observability.metrics import Metrics
+from bushel.server.observability.prefix_metrics import REASONS
+from bushel.server.observability.request_record import Record
 
 from .test_logs import record
 

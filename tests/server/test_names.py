@@ -1,12 +1,18 @@
 """Which names a model answers to, and what is said to the others."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import httpx
 import pytest
 
 from bushel.core import BushelError
+from bushel.server.app import create_app
 from bushel.server.errors import ApiError
-from bushel.server.names import Names
+from bushel.server.service.names import Names
+from bushel.server.service.services import Services
+from tests.server import scripted_service as scripted
 
 
 def unknown(names: Names, requested: str) -> ApiError:
@@ -129,3 +135,65 @@ def test_many_stars_and_a_long_name_are_answered() -> None:
     names = Names.of("m", (), (("a*" * 20 + "b", "m"),))
     unknown(names, "a" * 100_000)
     assert names.resolve("a" * 100_000 + "b") == "m"
+
+
+# -- who serves a name ----------------------------------------------------------------------------
+
+
+def serving(*names: str, aliases: tuple[tuple[str, str], ...] = ()) -> Any:
+    return SimpleNamespace(names=Names.of("org/model", names, aliases))
+
+
+def test_a_request_goes_to_who_serves_the_model_it_names() -> None:
+    one, two = serving("a", aliases=(("claude-*", "a"),)), serving("b", "c")
+    services = Services(one, two)
+    assert [services.of(name) for name in ("a", "claude-x", "b", "c")] == [one, one, two, two]
+    assert services.of(None) is services.of(" ") is services.main is one
+
+
+def test_a_name_that_nobody_serves_is_refused_in_the_words_of_the_first() -> None:
+    one, two = serving("a"), serving("b")
+    with pytest.raises(ApiError) as alone:
+        one.names.resolve("nobody")
+    with pytest.raises(ApiError) as together:
+        Services(one, two).of("nobody")
+    assert (together.value.status, together.value.code) == (404, "model_not_found")
+    assert together.value.message == alone.value.message
+
+
+MESSAGES = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": MESSAGES}),
+        ("/v1/completions", {"prompt": "Hello"}),
+        ("/v1/responses", {"input": "Hello"}),
+        ("/v1/messages", {"messages": MESSAGES, "max_tokens": 4}),
+        ("/v1/messages/count_tokens", {"messages": MESSAGES}),
+        ("/tokenize", {"prompt": "Hello"}),
+    ],
+)
+def test_every_route_asks_who_serves_the_model_of_the_request(
+    path: str, body: dict[str, Any]
+) -> None:
+    one, two = (
+        scripted.Service(options=scripted.options(served_names=(name,))) for name in ("a", "b")
+    )
+
+    async def post(model: str) -> int:
+        app = create_app(Services(one, two))  # type: ignore[arg-type]
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            return (await client.post(path, json={"model": model, **body})).status_code
+
+    def asked() -> list[int]:
+        return [len(service.jobs) + len(service.asked) for service in (one, two)]
+
+    assert scripted.run(post("b")) == 200
+    assert asked() == [0, 1]
+    assert scripted.run(post("a")) == 200
+    assert asked() == [1, 1]
+    assert scripted.run(post("c")) == 404
+    assert asked() == [1, 1]

@@ -573,7 +573,7 @@ def test_the_cache_is_told_and_without_an_engine_an_error(method: str) -> None:
 
 def test_the_application_loads_no_mlx() -> None:
     """The front process must live on when MLX takes a process down."""
-    code = "import sys, bushel.server.app, bushel.server.http; print(*sys.modules)"
+    code = "import sys, bushel.server.app, bushel.server.http.connection; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True
     )

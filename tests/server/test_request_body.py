@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from bushel.server.errors import ApiError
-from bushel.server.json_decode import decode
+from bushel.server.http.json_decode import decode
 from bushel.server.options import Limits
 
 from .scripted_service import PATIENCE, Service, ask, options, request_bytes, run, served
@@ -273,7 +273,7 @@ def test_a_large_body_is_decoded_beside_the_event_loop(monkeypatch: pytest.Monke
             assert answered.wait(PATIENCE)
         return decode(data, depth)
 
-    monkeypatch.setattr("bushel.server.request_body.decode", slowly)
+    monkeypatch.setattr("bushel.server.http.request_body.decode", slowly)
 
     async def work() -> int:
         async with served(Service()) as port, httpx.AsyncClient() as client:

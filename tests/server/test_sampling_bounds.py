@@ -12,9 +12,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from bushel.core import GenerationDefaults, RequestError, SamplingParams
 from bushel.core.params import BOUNDS, Bound, choices, resolve
-from bushel.server import flags
 from bushel.server.anthropic.schema import MessagesRequest
 from bushel.server.api import fields as api_fields
+from bushel.server.command import flags
 from bushel.server.openai.chat.schema import ChatRequest
 from bushel.server.openai.completions.schema import CompletionRequest
 from bushel.server.responses.schema import ResponsesRequest

@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ import pytest
 from bushel.core import Event, GenerationDefaults, SamplingParams, TokenLogprob
 from bushel.core.params import resolve
 from bushel.core.wire import Submit
+from bushel.server.observability.request_record import Record
 from bushel.server.options import Limits
-from bushel.server.request_record import Record
-from bushel.server.ticket import SLICE_TOKENS, Live, Ticket
+from bushel.server.service.job import GenerationJob
+from bushel.server.service.multi_ticket import MultiTicket
+from bushel.server.service.ticket import SLICE_TOKENS, Live, Ticket
 from tests.server.hostile_requests import CHAT
 from tests.server.scripted_service import Service, ask, options, said
 from tests.server.server_process import FEW, PATIENCE, Server, serving, until
@@ -112,10 +115,24 @@ def test_a_reply_of_too_many_log_probabilities_is_refused_by_name(path: str) -> 
 # -- one request's events ----------------------------------------------------------------------
 
 
-def live(choices: int = 1) -> Live:
+def live(choices: int = 1, wake: asyncio.Event | None = None) -> Live:
     record = Record("r", "chat", "org/model", True, choices, 0.0)
     decoding = resolve(SamplingParams(), GenerationDefaults(), vocab=9999, end_ids=frozenset())
-    return Live(record, Submit("r", (1,), {}, decoding, choices), memoryview(b""))
+    submit = Submit("r", (1,), {}, decoding, choices)
+    return Live(record, submit, memoryview(b""), wake or asyncio.Event())
+
+
+JOB = GenerationJob({}, SamplingParams(), "org/model", "chat", 1)
+
+
+def opened(*tickets: Ticket) -> Any:
+    """A service that gives these, in turn."""
+    coming = iter(tickets)
+
+    async def open(job: GenerationJob, wake: asyncio.Event) -> Ticket:
+        return next(coming)
+
+    return SimpleNamespace(open=open)
 
 
 def event(token: int, likely: int = 0) -> Event:
@@ -138,7 +155,8 @@ def test_a_backlog_is_taken_in_slices_between_which_others_run() -> None:
 
         beside = asyncio.create_task(others())
         ticket = Ticket(request, lambda ids: "x" * len(ids), lambda _: None)
-        got = [it async for events in ticket for it in events]
+        async with MultiTicket(opened(ticket), [JOB]) as stream:
+            got = [it async for events in stream for it in events]
         beside.cancel()
         assert max(len(it.token_ids) for it in got) <= SLICE_TOKENS
         assert got[-1].finish_reason == "stop"
@@ -157,7 +175,7 @@ def test_a_reader_who_is_too_far_behind_is_cut_off_and_one_who_reads_is_not() ->
         while not slow.overrun:
             slow.take(one, 0.0)
             quick.take(one, 0.0)
-            quick.some()
+            quick.some(SLICE_TOKENS)
             count += 1
         assert not quick.overrun
         return count, len(slow.events)

@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bushel.server.log_queue import LogQueue
+from bushel.server.observability.log_queue import LogQueue
 from tests.server.server_process import FEW, PATIENCE, children, free_port, until
 from tests.server.test_metrics import samples
 
@@ -157,7 +157,7 @@ def test_the_last_lines_before_an_end_come_out(fault: str) -> None:
     script = f"""
 import sys
 from bushel.core.options import EngineOptions
-from bushel.server import logs
+from bushel.server.observability import logs
 from bushel.server.options import ServerOptions
 logs.setup(ServerOptions(EngineOptions("org/model")))
 for at in range(2000):

@@ -14,7 +14,7 @@ import pytest
 
 from bushel.core.options import EngineOptions
 from bushel.core.wire import Beat, FromEngine, Progress, Ready
-from bushel.server.supervisor import Supervisor
+from bushel.server.processes.supervisor import Supervisor
 from tests.server.server_process import FEW, PATIENCE, Server, serving, until
 
 

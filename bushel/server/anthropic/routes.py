@@ -14,20 +14,21 @@ from bushel.server.anthropic.schema import Count, CountRequest, MessageObject, M
 from bushel.server.anthropic.writer import MessageWriter
 from bushel.server.api.openapi import documented, streamed
 from bushel.server.api.request import generation_job, note_unknown
+from bushel.server.api.response import ApiResponse
 from bushel.server.callers import owner_of
 from bushel.server.counting import CountJob
-from bushel.server.disconnect import Awaited
-from bushel.server.multi_ticket import MultiTicket
-from bushel.server.request_body import JsonRoute, json_body, make_conversation
-from bushel.server.response import ApiResponse
+from bushel.server.http.disconnect import Awaited
+from bushel.server.http.request_body import JsonRoute, json_body, make_conversation
+from bushel.server.service.multi_ticket import MultiTicket
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.service import Service
+    from bushel.server.service.services import Services
 
 _STREAMED = "The reply; with `stream`, server-sent events."
 
 
-def message_routes(service: Service) -> APIRouter:
+def message_routes(services: Services) -> APIRouter:
     routes = APIRouter(route_class=JsonRoute)
     errors = documented(body=True, work=True, more={404: "No such model."}, model=MessagesError)
 
@@ -38,7 +39,7 @@ def message_routes(service: Service) -> APIRouter:
         summary="A model's reply to a conversation, as Anthropic's clients ask for it",
     )
     async def messages(body: MessagesRequest, request: Request) -> Response:
-        model = _check_and_name(service, body)
+        service, model = _check_and_find(services, body)
         conversation = await make_conversation(request, lambda: conversation_of(json_body(request)))
         params = _params(body)
         job = generation_job(
@@ -62,7 +63,7 @@ def message_routes(service: Service) -> APIRouter:
         summary="How many tokens a conversation has",
     )
     async def count_tokens(body: CountRequest, request: Request) -> Response:
-        model = _check_and_name(service, body)
+        service, model = _check_and_find(services, body)
         name = request.scope["state"]["request_id"]
         conversation = await make_conversation(request, lambda: conversation_of(json_body(request)))
         message = Prepare(name, dict(conversation))
@@ -88,12 +89,13 @@ def _add_probes(routes: APIRouter) -> None:
             return Response(b"{}", media_type="application/json")
 
 
-def _check_and_name(service: Service, body: CountRequest) -> str:
-    """The name of the model that is asked."""
+def _check_and_find(services: Services, body: CountRequest) -> tuple[Service, str]:
+    """Who serves the model, and the model's name."""
     note_unknown(body)
     if body.thread is not None:
         raise threads_unsupported()
-    return service.names.resolve(body.model)
+    service = services.of(body.model)
+    return service, service.names.resolve(body.model)
 
 
 def _params(body: MessagesRequest) -> SamplingParams:

@@ -24,7 +24,7 @@ from bushel.server.anthropic.content_blocks import (
 )
 from bushel.server.anthropic.errors import error_bytes
 from bushel.server.errors import ApiError
-from bushel.server.multi_ticket import MultiTicket
+from bushel.server.service.multi_ticket import MultiTicket
 
 _encode = msgspec.json.encode
 _PING = b'event: ping\ndata: {"type":"ping"}\n\n'
@@ -45,7 +45,7 @@ def _event(payload: dict[str, Any]) -> bytes:
 
 
 class MessageWriter:
-    """A `server.response.Writer`. silent: nothing was to be said, only the prompt to be kept."""
+    """A `api.response.Writer`. silent: nothing was to be said, only the prompt to be kept."""
 
     def __init__(self, answer: MultiTicket, model: str, *, hides_thoughts: bool, silent: bool):
         self._ticket = answer.tickets[0]

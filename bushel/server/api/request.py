@@ -13,10 +13,10 @@ from starlette.datastructures import Headers
 
 from bushel.core import SamplingParams
 from bushel.server.callers import owner_of, sent_key
-from bushel.server.job import GenerationJob
+from bushel.server.service.job import GenerationJob
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.service import Service
 
 logger = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from bushel.core import Usage
-from bushel.server import sse
 from bushel.server.api.errors import error_bytes
 from bushel.server.errors import ApiError
-from bushel.server.multi_ticket import MultiTicket
+from bushel.server.http import sse
 from bushel.server.openai.schema import OpenAIRequest
+from bushel.server.service.multi_ticket import MultiTicket
 
 _encode = msgspec.json.encode
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from bushel.server.api.openapi import documented
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.services import Services
 
 
 ModelName = Annotated[str, Path(min_length=1, max_length=256)]
@@ -45,11 +45,12 @@ class ModelList(BaseModel):
     last_id: str
 
 
-def model_routes(service: Service) -> APIRouter:
+def model_routes(services: Services) -> APIRouter:
     routes = APIRouter()
     created = int(time.time())
 
     def model(name: str) -> ModelCard:
+        service = services.of(name)
         context = service.model_info.context if service.model_info else None
         return ModelCard(
             id=name,
@@ -63,7 +64,7 @@ def model_routes(service: Service) -> APIRouter:
 
     @routes.get("/v1/models", responses=documented(), summary="The models that are served")
     async def models() -> ModelList:
-        names = service.names.all
+        names = services.main.names.all
         data = [model(name) for name in names]
         return ModelList(data=data, first_id=names[0], last_id=names[-1])
 
@@ -71,7 +72,6 @@ def model_routes(service: Service) -> APIRouter:
 
     @routes.get("/v1/models/{model_id:path}", responses=missing, summary="One model")
     async def one_model(model_id: ModelName) -> ModelCard:
-        service.names.resolve(model_id)
         return model(model_id)
 
     return routes

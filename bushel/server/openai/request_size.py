@@ -9,7 +9,7 @@ from bushel.server.api.errors import InvalidField
 from bushel.server.errors import ApiError
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.service import Service
 
 
 def check_size(service: Service, prompts: int, params: SamplingParams, default: int) -> None:

@@ -15,11 +15,10 @@ from starlette.types import Receive, Scope, Send
 from bushel.server.api.errors import InvalidField, unsupported
 from bushel.server.api.openapi import documented, streamed
 from bushel.server.api.request import generation_job, note_ignored, note_unknown
+from bushel.server.api.response import ApiResponse
 from bushel.server.callers import ApiKeys, owner_of
 from bushel.server.errors import ApiError
-from bushel.server.multi_ticket import MultiTicket
-from bushel.server.request_body import JsonRoute, aside, make_conversation
-from bushel.server.response import ApiResponse
+from bushel.server.http.request_body import JsonRoute, aside, make_conversation
 from bushel.server.responses.conversation import parse_request
 from bushel.server.responses.envelope import Envelope, fields_of, refused
 from bushel.server.responses.items import Item, references, shown
@@ -38,9 +37,11 @@ from bushel.server.responses.store import (
     no_response,
 )
 from bushel.server.responses.writer import ResponseWriter
+from bushel.server.service.multi_ticket import MultiTicket
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.service import Service
+    from bushel.server.service.services import Services
 
 _STREAMED = "The response; with `stream`, server-sent events that end with it."
 _PREFIX = "resp_"
@@ -52,7 +53,7 @@ ResponseId = Annotated[str, Path(min_length=1, max_length=256)]
 _MISSING = {404: "The response is not kept."}
 
 
-def response_routes(service: Service) -> APIRouter:
+def response_routes(services: Services) -> APIRouter:
     routes = APIRouter(route_class=JsonRoute)
     store = Store()
     errors = documented(body=True, work=True, more={404: "No such model, or an item is not kept."})
@@ -64,7 +65,7 @@ def response_routes(service: Service) -> APIRouter:
         summary="A model's response to input items",
     )
     async def create(body: ResponsesRequest, request: Request) -> Response:
-        return await _create(service, store, body, request)
+        return await _create(services, store, body, request)
 
     @routes.get("/v1/responses", include_in_schema=False)
     async def probe(request: Request) -> Response:
@@ -73,7 +74,7 @@ def response_routes(service: Service) -> APIRouter:
             raise ApiError(426, "There are no WebSockets here: POST it.", code="upgrade_required")
         raise HTTPException(405, headers={"allow": "POST"})
 
-    _kept_routes(routes, store, ApiKeys(service.options))
+    _kept_routes(routes, store, ApiKeys(services.options))
     return routes
 
 
@@ -81,11 +82,12 @@ def response_routes(service: Service) -> APIRouter:
 
 
 async def _create(
-    service: Service, store: Store, body: ResponsesRequest, request: Request
+    services: Services, store: Store, body: ResponsesRequest, request: Request
 ) -> Response:
     note_unknown(body)
     if body.truncation == "auto":
         note_ignored("truncation: auto", "conversations that are too long are refused")
+    service = services.of(body.model)
     model = service.names.resolve(body.model)
     owner, own_salt = owner_of(request.headers), body.cache_salt or ""
     earlier = _earlier(store, owner, own_salt, body.previous_response_id)

@@ -6,7 +6,7 @@ from typing import Any
 
 from bushel.core import Event
 from bushel.core.delta import CallPart, TextDelta, ThoughtDelta
-from bushel.server.multi_ticket import MultiTicket
+from bushel.server.service.multi_ticket import MultiTicket
 
 
 class ResponseTally:

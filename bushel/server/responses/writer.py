@@ -10,7 +10,6 @@ import msgspec
 from bushel.core import Event
 from bushel.server.api.logprobs import ReplyRoom, logprob_entries
 from bushel.server.errors import ApiError
-from bushel.server.multi_ticket import MultiTicket
 from bushel.server.responses.envelope import Envelope, Frames, Status
 from bushel.server.responses.items import Item
 from bushel.server.responses.output import ItemOutput
@@ -18,9 +17,10 @@ from bushel.server.responses.output_items import Entries, ReasoningForm
 from bushel.server.responses.schema import ResponsesRequest
 from bushel.server.responses.tools import Offers
 from bushel.server.responses.usage import ResponseTally
+from bushel.server.service.multi_ticket import MultiTicket
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.service import Service
 
 _encode = msgspec.json.encode
 _REPEATS = 4  # times that the end of a stream repeats what was said
@@ -30,7 +30,7 @@ Keep = Callable[[bytes, list[Item]], None]
 
 
 class ResponseWriter:
-    """A `server.response.Writer`. keep: what to do with a response that has ended well."""
+    """A `api.response.Writer`. keep: what to do with a response that has ended well."""
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from bushel.chat.client_headers import without_headers
 from bushel.server.anthropic.conversation import conversation_of
 from bushel.server.api.errors import InvalidField
 from bushel.server.app import create_app
+from bushel.server.service.services import Services
 from tests import corpus
 from tests.server.anthropic.messages_client import TOOL, post
 from tests.server.scripted_service import Service, run
@@ -383,7 +384,7 @@ def recorded() -> list[Path]:
 @pytest.mark.skipif(corpus.FOLDER is None, reason=corpus.MISSING)
 def test_every_recorded_body_is_accepted_but_for_threads() -> None:
     async def work() -> None:
-        transport = httpx.ASGITransport(create_app(Service()))  # type: ignore[arg-type]
+        transport = httpx.ASGITransport(create_app(Services(Service())))  # type: ignore[arg-type]
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             for path in recorded():
                 sent = json.loads(path.read_text())

@@ -139,7 +139,7 @@ def replies(draw: st.DrawFn) -> tuple[list[Delta], str]:
 
 
 class Answer:
-    """As much of a `server.multi_ticket.MultiTicket` as a writer looks at."""
+    """As much of a `service.multi_ticket.MultiTicket` as a writer looks at."""
 
     tickets = (SimpleNamespace(prompt_ids=(1, 2), cached_tokens=1, stored_tokens=0),)
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 from bushel.core.conversation import Conversation, Shape, Thinking, Tool, Turn
 from bushel.server.api.errors import InvalidField
 from bushel.server.errors import ApiError
-from bushel.server.json_decode import decode
+from bushel.server.http.json_decode import decode
 from bushel.server.openai.chat.schema import ChatRequest
 from bushel.server.openai.chat.tools import chosen
 from bushel.server.options import Limits

@@ -10,20 +10,20 @@ from bushel.core import SamplingParams
 from bushel.server.api.errors import InvalidField
 from bushel.server.api.openapi import documented, streamed
 from bushel.server.api.request import REPLY_TOKENS, generation_job, note_unknown
-from bushel.server.multi_ticket import MultiTicket
+from bushel.server.api.response import ApiResponse
+from bushel.server.http.request_body import JsonRoute, make_conversation
 from bushel.server.openai.chat.conversation import conversation_of
 from bushel.server.openai.chat.schema import ChatCompletion, ChatRequest
 from bushel.server.openai.chat.writer import ChatWriter
 from bushel.server.openai.request_size import check_size
 from bushel.server.openai.schema import STREAMED
-from bushel.server.request_body import JsonRoute, make_conversation
-from bushel.server.response import ApiResponse
+from bushel.server.service.multi_ticket import MultiTicket
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.services import Services
 
 
-def chat_routes(service: Service) -> APIRouter:
+def chat_routes(services: Services) -> APIRouter:
     routes = APIRouter(route_class=JsonRoute)
 
     @routes.post(
@@ -34,6 +34,7 @@ def chat_routes(service: Service) -> APIRouter:
     )
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         note_unknown(body)
+        service = services.of(body.model)
         model = service.names.resolve(body.model)
         params = _params(body)
         check_size(service, 1, params, REPLY_TOKENS)

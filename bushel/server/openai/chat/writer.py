@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bushel.core import CallBegin, CallPart, Delta, Event, TextDelta, ThoughtDelta
-from bushel.server import sse
 from bushel.server.api.logprobs import EncodedLogprobs, ReplyRoom, logprob_entries
-from bushel.server.multi_ticket import MultiTicket
+from bushel.server.http import sse
 from bushel.server.openai.chat.schema import ChatRequest
 from bushel.server.openai.chunks import Chunked, ChunkUsage
+from bushel.server.service.multi_ticket import MultiTicket
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.service import Service
 
 _encode = msgspec.json.encode
 

@@ -13,21 +13,22 @@ from bushel.core import SamplingParams
 from bushel.server.api.errors import InvalidField
 from bushel.server.api.openapi import documented, streamed
 from bushel.server.api.request import generation_job, note_unknown
-from bushel.server.multi_ticket import MultiTicket
+from bushel.server.api.response import ApiResponse
+from bushel.server.http.request_body import JsonRoute
 from bushel.server.openai.completions.schema import Completion, CompletionRequest
 from bushel.server.openai.completions.writer import CompletionWriter
 from bushel.server.openai.request_size import check_size
 from bushel.server.openai.schema import STREAMED
-from bushel.server.request_body import JsonRoute
-from bushel.server.response import ApiResponse
+from bushel.server.service.multi_ticket import MultiTicket
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.service import Service
+    from bushel.server.service.services import Services
 
 _REPLY_TOKENS = 16  # as OpenAI documents it
 
 
-def completion_routes(service: Service) -> APIRouter:
+def completion_routes(services: Services) -> APIRouter:
     routes = APIRouter(route_class=JsonRoute)
 
     @routes.post(
@@ -38,6 +39,7 @@ def completion_routes(service: Service) -> APIRouter:
     )
     async def completions(body: CompletionRequest, request: Request) -> Response:
         note_unknown(body)
+        service = services.of(body.model)
         model = service.names.resolve(body.model)
         params = _params(body)
         check_size(service, len(body.prompt), params, _REPLY_TOKENS)

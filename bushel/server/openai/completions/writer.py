@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bushel.core import Event
-from bushel.server import sse
 from bushel.server.api.logprobs import EncodedLogprobs, ReplyRoom
-from bushel.server.multi_ticket import MultiTicket
+from bushel.server.http import sse
 from bushel.server.openai.chunks import Chunked, ChunkUsage
 from bushel.server.openai.completions.logprobs import LegacyLogprobs
 from bushel.server.openai.completions.schema import CompletionRequest
+from bushel.server.service.multi_ticket import MultiTicket
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.service import Service
 
 _encode = msgspec.json.encode
 

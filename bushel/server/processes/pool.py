@@ -29,10 +29,11 @@ from bushel.core.wire import (
     Prepare,
     Refused,
 )
-from bushel.server import errors, logs
-from bushel.server.backoff import Backoff, Outage
-from bushel.server.child import Child, cannot_spawn
+from bushel.server import errors
 from bushel.server.errors import ApiError
+from bushel.server.observability import logs
+from bushel.server.processes.backoff import Backoff, Outage
+from bushel.server.processes.child import Child, cannot_spawn
 
 log = logging.getLogger(__name__)
 
@@ -193,11 +194,11 @@ class Pool:
                 _settle(job, None, worker.tail)
                 continue
             worker.job = job
-            said = await worker.next(job.seconds)
-            if said is None:
+            answer = await worker.next(job.seconds)
+            if answer is None:
                 return self._lose(worker, job)
             worker.job = None
-            _settle(job, said, worker.tail)
+            _settle(job, answer, worker.tail)
         return worker.why or "was lost", False
 
     def _lose(self, worker: _Worker, job: _Job) -> tuple[str, bool]:
@@ -243,13 +244,13 @@ class _Worker:
         self.job: _Job | None = None  # that it has
         self.why = ""  # it is of no use any more
         self.tail = memoryview(b"")
-        self._said: asyncio.Queue[tuple[FromWorker, memoryview]] = asyncio.Queue()
+        self._messages: asyncio.Queue[tuple[FromWorker, memoryview]] = asyncio.Queue()
 
     def hear(self, message: FromWorker, tail: memoryview) -> None:
         if isinstance(message, LogLine):
             logs.relay("worker", message.level, message.text)
         else:
-            self._said.put_nowait((message, tail))
+            self._messages.put_nowait((message, tail))
 
     @property
     def phase(self) -> Literal["opening", "ready", "busy"]:
@@ -287,23 +288,23 @@ class _Worker:
 
     async def next(self, seconds: float | None) -> FromWorker | None:
         """Its next message; None if it died, or did not answer in time and has to."""
-        said = asyncio.ensure_future(self._said.get())
+        coming = asyncio.ensure_future(self._messages.get())
         try:
-            await self.wait(said, seconds)
-            if not said.done():
+            await self.wait(coming, seconds)
+            if not coming.done():
                 return None
-            message, self.tail = said.result()
+            message, self.tail = coming.result()
             return message
         finally:
-            said.cancel()
+            coming.cancel()
 
 
-def _settle(job: _Job, said: FromWorker | None, tail: memoryview) -> None:
-    if isinstance(said, Made | DecodedText):
+def _settle(job: _Job, answer: FromWorker | None, tail: memoryview) -> None:
+    if isinstance(answer, Made | DecodedText):
         with contextlib.suppress(asyncio.InvalidStateError):
-            job.answer.set_result((said, tail))
+            job.answer.set_result((answer, tail))
     else:
-        refused = ApiError.refused(said) if isinstance(said, Refused) else None
+        refused = ApiError.refused(answer) if isinstance(answer, Refused) else None
         _fail(job, refused or _too_much(job.message))
 
 

@@ -27,9 +27,9 @@ from bushel.core.wire import (
     Stop,
     WireMessage,
 )
-from bushel.server import logs
-from bushel.server.backoff import Backoff, Outage
-from bushel.server.child import Child, cannot_spawn
+from bushel.server.observability import logs
+from bushel.server.processes.backoff import Backoff, Outage
+from bushel.server.processes.child import Child, cannot_spawn
 
 log = logging.getLogger(__name__)
 

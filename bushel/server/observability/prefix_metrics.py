@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from bushel.core.reuse import HITS, MISSES
 from bushel.core.status import CacheStatus, as_json
-from bushel.server.request_record import Record
+from bushel.server.observability.request_record import Record
 
 REASONS = (*MISSES, "other")
 _NOT_ASKED = ("off", "prompt_logprobs")  # nobody looked
@@ -157,25 +157,25 @@ class PrefixMetrics(Collector):
             self._refused.totals,
         )
 
-    def _count(self, name: str, told: str, value: int) -> Metric:
-        family = CounterMetricFamily(name, told, labels=["model_name"])
+    def _count(self, name: str, help_text: str, value: int) -> Metric:
+        family = CounterMetricFamily(name, help_text, labels=["model_name"])
         family.add_metric([self._model_name], value)
         return family
 
-    def _counts(self, name: str, told: str, label: str, values: Mapping[str, int]) -> Metric:
-        family = CounterMetricFamily(name, told, labels=["model_name", label])
+    def _counts(self, name: str, help_text: str, label: str, values: Mapping[str, int]) -> Metric:
+        family = CounterMetricFamily(name, help_text, labels=["model_name", label])
         for key, value in values.items():
             family.add_metric([self._model_name, key], value)
         return family
 
-    def _gauge(self, name: str, told: str, status: Mapping[str, Any], key: str) -> Metric:
-        family = GaugeMetricFamily(name, told, labels=["model_name"])
+    def _gauge(self, name: str, help_text: str, status: Mapping[str, Any], key: str) -> Metric:
+        family = GaugeMetricFamily(name, help_text, labels=["model_name"])
         if key in status:
             family.add_metric([self._model_name], status[key])
         return family
 
-    def _gauges(self, name: str, told: str, values: Iterable[tuple[str, int]]) -> Metric:
-        family = GaugeMetricFamily(name, told, labels=["model_name", "kind"])
+    def _gauges(self, name: str, help_text: str, values: Iterable[tuple[str, int]]) -> Metric:
+        family = GaugeMetricFamily(name, help_text, labels=["model_name", "kind"])
         for kind, value in values:
             family.add_metric([self._model_name, kind], value)
         return family

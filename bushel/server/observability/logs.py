@@ -24,9 +24,9 @@ import msgspec
 from msgspec import UNSET
 
 from bushel.core.status import CacheStatus, EngineStatus, MemoryStatus
-from bushel.server.log_queue import LogQueue
+from bushel.server.observability.log_queue import LogQueue
+from bushel.server.observability.request_record import Record
 from bushel.server.options import ServerOptions
-from bushel.server.request_record import Record
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 _SHOWN_STRING, _SHOWN_PROMPT = 500, 4000  # characters; a picture is megabytes of them
@@ -66,8 +66,8 @@ class Plain(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         ours = record.name.split(".")[0] == "bushel"
-        said = one_line(record.getMessage() if ours else f"{record.name}: {record.getMessage()}")
-        head = f"{at} {record.levelname:<7} {said}"
+        message = one_line(record.getMessage() if ours else f"{record.name}: {record.getMessage()}")
+        head = f"{at} {record.levelname:<7} {message}"
         return "\n    ".join([head, *_behind(self, record)])
 
 
@@ -147,13 +147,17 @@ def _log_faults() -> None:
     def died(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         log.critical("ended by a fault of its own", exc_info=(kind, error, trace))
 
-    def thread_died(it: threading.ExceptHookArgs) -> None:
-        if it.exc_value is not None:
-            fault = (it.exc_type, it.exc_value, it.exc_traceback)
+    def thread_died(failure: threading.ExceptHookArgs) -> None:
+        if failure.exc_value is not None:
+            fault = (failure.exc_type, failure.exc_value, failure.exc_traceback)
             log.error("a thread ended by a fault", exc_info=fault)
 
-    def unraisable(it: sys.UnraisableHookArgs) -> None:
-        log.error("%s", it.err_msg or "an exception that nobody could take", exc_info=it.exc_value)
+    def unraisable(failure: sys.UnraisableHookArgs) -> None:
+        log.error(
+            "%s",
+            failure.err_msg or "an exception that nobody could take",
+            exc_info=failure.exc_value,
+        )
 
     sys.excepthook, threading.excepthook, sys.unraisablehook = died, thread_died, unraisable
 
@@ -213,8 +217,8 @@ def _cached(record: Record) -> str:
     """What was reused; or why nothing was, unless that is so for every request."""
     if record.hit:
         return f" ({record.cached_tokens} cached, {record.hit})"
-    told = record.why and record.reason != "off"
-    return f" (none cached: {record.why})" if told else ""
+    telling = record.why and record.reason != "off"
+    return f" (none cached: {record.why})" if telling else ""
 
 
 def line(record: Record) -> str:
@@ -265,8 +269,8 @@ class _Shortened:
 def prompt(id: str, request: Mapping[str, Any]) -> None:
     """What a client sent, if `--log-prompts` says so; it costs nothing otherwise."""
     if _prompts.isEnabledFor(logging.DEBUG):
-        said = json.dumps(_Shortened().of(request), ensure_ascii=False, default=str)
-        shown = one_line(said, _SHOWN_PROMPT)
+        text = json.dumps(_Shortened().of(request), ensure_ascii=False, default=str)
+        shown = one_line(text, _SHOWN_PROMPT)
         _prompts.debug("%s sent %s", _word(id), shown, extra={"fields": {"id": id}})
 
 

@@ -126,9 +126,9 @@ class LoopProbe(Collector):
 
 def _place(frame: FrameType | None) -> str:
     """The innermost functions of a stack, without the file system they lie in."""
-    found: list[str] = []
-    while frame is not None and len(found) < _FRAMES:
+    frames: list[str] = []
+    while frame is not None and len(frames) < _FRAMES:
         module = frame.f_globals.get("__name__", "?")
-        found.append(f"{module}.{frame.f_code.co_name}:{frame.f_lineno}")
+        frames.append(f"{module}.{frame.f_code.co_name}:{frame.f_lineno}")
         frame = frame.f_back
-    return " < ".join(found)
+    return " < ".join(frames)

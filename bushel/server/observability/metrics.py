@@ -28,10 +28,10 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from bushel.core.status import Count, EngineStatus
-from bushel.server import logs
-from bushel.server.loop_probe import LoopProbe
-from bushel.server.prefix_metrics import PrefixMetrics
-from bushel.server.request_record import Record
+from bushel.server.observability import logs
+from bushel.server.observability.loop_probe import LoopProbe
+from bushel.server.observability.prefix_metrics import PrefixMetrics
+from bushel.server.observability.request_record import Record
 
 # vLLM's bounds, in seconds.
 _REQUEST = (
@@ -137,8 +137,8 @@ class EngineState(Collector):
         self.up = False
         self.preparing = 0
 
-    def _gauge(self, name: str, told: str, value: float | None) -> GaugeMetricFamily:
-        family = GaugeMetricFamily(name, told, labels=["model_name"])
+    def _gauge(self, name: str, help_text: str, value: float | None) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(name, help_text, labels=["model_name"])
         if value is not None:
             family.add_metric([self._model_name], value)
         return family
@@ -178,21 +178,23 @@ class Metrics:
 
     # -- what there is ---------------------------------------------------------------------
 
-    def _counter(self, name: str, told: str) -> Counter:
-        counter = Counter(name, told, ["model_name"], registry=self._registry)
+    def _counter(self, name: str, help_text: str) -> Counter:
+        counter = Counter(name, help_text, ["model_name"], registry=self._registry)
         return counter.labels(self._model_name)
 
-    def _labelled(self, name: str, told: str, label: str, known: Sequence[str] = ()) -> Counter:
+    def _labelled(
+        self, name: str, help_text: str, label: str, known: Sequence[str] = ()
+    ) -> Counter:
         """One count per value of the label; those that are known begin at zero."""
-        counter = Counter(name, told, ["model_name", label], registry=self._registry)
+        counter = Counter(name, help_text, ["model_name", label], registry=self._registry)
         self._labels[counter] = set(known)
         for value in known:
             counter.labels(self._model_name, value)
         return counter
 
-    def _histogram(self, name: str, told: str, bounds: Sequence[float]) -> Histogram:
+    def _histogram(self, name: str, help_text: str, bounds: Sequence[float]) -> Histogram:
         histogram = Histogram(
-            name, told, ["model_name"], registry=self._registry, buckets=tuple(bounds)
+            name, help_text, ["model_name"], registry=self._registry, buckets=tuple(bounds)
         )
         return histogram.labels(self._model_name)
 

@@ -14,14 +14,14 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from bushel.core import Event
-from bushel.server import sse
-from bushel.server.disconnect import ClientGone, present
 from bushel.server.errors import ApiError, internal_error
-from bushel.server.job import GenerationJob
-from bushel.server.multi_ticket import MultiTicket
+from bushel.server.http import sse
+from bushel.server.http.disconnect import ClientGone, present
+from bushel.server.service.job import GenerationJob
+from bushel.server.service.multi_ticket import MultiTicket
 
 if TYPE_CHECKING:
-    from bushel.server.service import Service
+    from bushel.server.service.service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -49,20 +49,6 @@ class Writer(Protocol):
 
     def whole(self) -> bytes:
         """The reply as one JSON object."""
-
-
-class Batches:
-    """A writer's chunks, one batch per batch of events."""
-
-    def __init__(self, answer: MultiTicket, writer: Writer):
-        self._answer = answer
-        self._writer = writer
-
-    def __aiter__(self) -> Batches:
-        return self
-
-    async def __anext__(self) -> bytes:
-        return self._writer.write(await anext(self._answer))
 
 
 class ApiResponse(Response):
@@ -115,17 +101,19 @@ class ApiResponse(Response):
                 writer = made
                 await sse.body(send, writer.begin())
                 seconds = self._service.options.keepalive_seconds
-                await sse.relay(send, Batches(answer, writer), seconds, writer.keepalive)
+                await sse.relay(send, answer, writer.write, seconds, writer.keepalive)
                 last = writer.end()
         except ClientGone:
             raise
         except ApiError as error:
-            told = self._refused(error) if writer is None and self._refused else None
-            if told is None and writer is None:
-                raise
-            if told is not None:
+            if writer is not None:
+                last = writer.failed(error)
+            else:
+                refusal = self._refused(error) if self._refused else None
+                if refusal is None:
+                    raise
                 await sse.start(send, sse.HEADERS)
-            last = told if told is not None else writer.failed(error)  # type: ignore[union-attr]
+                last = refusal
         except Exception:
             if writer is None:
                 raise

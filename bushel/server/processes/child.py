@@ -24,8 +24,8 @@ from typing import Any, Generic, TypeVar, cast
 
 from bushel.core import BushelError
 from bushel.core.wire import Assembler, Pulse, WireMessage, encode
-from bushel.server.descriptors import reserve
-from bushel.server.log_queue import ChildOutput
+from bushel.server.http.descriptors import reserve
+from bushel.server.observability.log_queue import ChildOutput
 
 log = logging.getLogger(__name__)
 M = TypeVar("M")
@@ -174,9 +174,9 @@ def _processor_seconds(pid: int) -> float:
             # The name may hold anything but ends with the last bracket; user and system follow.
             fields = stat.read_text().rpartition(")")[2].split()
             return float(int(fields[11]) + int(fields[12]))
-        found = subprocess.run(
+        listed = subprocess.run(
             ["ps", "-o", "time=", "-p", str(pid)], capture_output=True, check=True, timeout=5
         )
-        minutes, _, seconds = found.stdout.decode().strip().rpartition(":")
+        minutes, _, seconds = listed.stdout.decode().strip().rpartition(":")
         return 60.0 * float(minutes.rpartition(":")[2]) + float(seconds)
     return time.monotonic()

@@ -60,7 +60,7 @@ def outline(data: bytes, limits: Limits) -> Outline:
 
     What is no JSON is counted somehow; the decoder refuses it.
     """
-    found, inside, at = Outline(), False, 0
+    outline, inside, at = Outline(), False, 0
     while at < len(data):
         piece = data[at : at + _LOOK]
         if (len(piece) - len(piece.rstrip(b"\\"))) % 2 and at + len(piece) < len(data):
@@ -73,12 +73,12 @@ def outline(data: bytes, limits: Limits) -> Outline:
         structure = b" ".join(parts[1::2] if inside else parts[::2])
         inside ^= len(parts) % 2 == 0
         opened = structure.count(b"[") + structure.count(b"{")
-        found.lists += opened
-        found.values += opened + structure.count(b",")
-        found.keys += structure.count(b":")
-        found.fractions += sum(map(structure.count, (b".", b"e", b"E")))
-        found.check(limits)
-    return found
+        outline.lists += opened
+        outline.values += opened + structure.count(b",")
+        outline.keys += structure.count(b":")
+        outline.fractions += sum(map(structure.count, (b".", b"e", b"E")))
+        outline.check(limits)
+    return outline
 
 
 def decode(data: bytes, limits: Limits) -> Any:
@@ -120,7 +120,7 @@ def _list(data: bytes | memoryview, depth: int, limits: Limits) -> list[Any]:
     # Nothing but numbers: cut at commas, without an object for each.
     if data[-1] != ord("]") or inside.endswith(b","):
         raise _malformed("a list in it is not complete")
-    found: list[Any] = []
+    decoded: list[Any] = []
     at = 0
     while at < len(inside):
         comma = inside.find(b",", at + _SLICE)
@@ -129,9 +129,9 @@ def _list(data: bytes | memoryview, depth: int, limits: Limits) -> list[Any]:
         _check_values(numbers, depth, limits)
         if not numbers:
             raise _malformed("a list in it is not complete")
-        found += numbers
+        decoded += numbers
         at = end + 1
-    return found
+    return decoded
 
 
 def _string(data: bytes, limits: Limits) -> str:

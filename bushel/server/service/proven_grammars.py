@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 from bushel.core.wire import Check
 from bushel.server.errors import ApiError
-from bushel.server.pool import Pool
+from bushel.server.processes.pool import Pool
 
 _MOST = 256  # that are remembered; agents send the same ones with every turn
 

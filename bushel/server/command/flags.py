@@ -18,10 +18,11 @@ from bushel.core import BushelError, GenerationDefaults
 from bushel.core.options import MOST_DISK, ChatOptions, EngineOptions, disk_room
 from bushel.core.params import BOUNDS
 from bushel.core.wire import MediaRules
-from bushel.server import api_keys, other_servers_flags
-from bushel.server.logs import LEVELS
-from bushel.server.names import Names
+from bushel.server import api_keys
+from bushel.server.command import other_servers_flags
+from bushel.server.observability.logs import LEVELS
 from bushel.server.options import Limits, ServerOptions
+from bushel.server.service.names import Names
 
 TINY = "bushel:tiny"  # the model that comes with the package
 _DTYPES = {
@@ -93,8 +94,8 @@ def _bytes(unit: int, low: float) -> Callable[[str], int]:
 
 def _size(text: str) -> int:
     """Like the flags whose names end with -gb, and with other units as well."""
-    found = _SIZE.fullmatch(text.strip())
-    size = 0 if found is None else int(float(found[1]) * _UNITS[found[2].lower()])
+    match = _SIZE.fullmatch(text.strip())
+    size = 0 if match is None else int(float(match[1]) * _UNITS[match[2].lower()])
     if not 10**6 <= size <= 10**15:
         rule = "a size of 1 MB or more such as 4 (which is GB), 4GB or 512MB"
         raise argparse.ArgumentTypeError(f"must be {rule}, not {text!r}")
@@ -361,10 +362,10 @@ def add(commands: Any) -> argparse.ArgumentParser:
     return parser
 
 
-def take_model(said: argparse.Namespace, rest: list[str]) -> list[str]:
+def take_model(arguments: argparse.Namespace, rest: list[str]) -> list[str]:
     """MODEL after flags: argparse leaves it over. Returns what is left over then."""
-    if rest and not rest[0].startswith("-") and "engine.model" not in said:
-        setattr(said, "engine.model", rest[0])
+    if rest and not rest[0].startswith("-") and "engine.model" not in arguments:
+        setattr(arguments, "engine.model", rest[0])
         return rest[1:]
     return rest
 
@@ -390,42 +391,44 @@ def is_loopback(host: str) -> bool:
 
 
 def _warnings(options: ServerOptions) -> list[str]:
-    found = []
+    warnings = []
     if not is_loopback(options.host):
         if options.keys:
-            found.append(
+            warnings.append(
                 f"--host {options.host}: other machines can reach this server, and keys and "
                 "prompts travel unencrypted."
             )
         else:
-            found.append(
+            warnings.append(
                 f"--host {options.host} WITHOUT AN API KEY: everyone who can reach this machine "
                 f"can use this server. Set {api_keys.VARIABLE} or --api-key-file, or listen on "
                 "127.0.0.1."
             )
     if "*" in options.cors_origins and not options.keys:
-        found.append("--cors-origin *: every page that a browser here opens can use this server.")
+        warnings.append(
+            "--cors-origin *: every page that a browser here opens can use this server."
+        )
     if len(options.api_keys) > 1 and not options.operator_keys:
-        found.append(
+        warnings.append(
             "several keys and no --operator-key: nobody can clear the cache, and each key sees and "
             "cancels its own requests alone."
         )
-    return found
+    return warnings
 
 
 def _cache(engine: Mapping[str, Any], quantized: bool) -> dict[str, Any]:
     """The settings of prefix reuse, with those that follow from others."""
-    found = dict(engine)
+    settings = dict(engine)
     if quantized:
-        found.setdefault("cache_kv_bits", 8)
-    if "cache_disk" in found and "cache_dir" not in found:
+        settings.setdefault("cache_kv_bits", 8)
+    if "cache_disk" in settings and "cache_dir" not in settings:
         raise BushelError("--cache-disk needs --cache-dir.")
-    idle = [name for name in found if name.startswith("cache_") or name == "snapshot_every"]
-    if idle and "prefix_cache" in found:
+    idle = [name for name in settings if name.startswith("cache_") or name == "snapshot_every"]
+    if idle and "prefix_cache" in settings:
         raise BushelError(f"--no-prefix-cache leaves --{idle[0].replace('_', '-')} without use.")
-    if "cache_dir" in found:
-        found.setdefault("cache_disk", disk_room(found["cache_dir"]))
-    return found
+    if "cache_dir" in settings:
+        settings.setdefault("cache_disk", disk_room(settings["cache_dir"]))
+    return settings
 
 
 def _build(given: Mapping[str, Any], environment: Mapping[str, str]) -> ServerOptions:
@@ -456,13 +459,13 @@ def _build(given: Mapping[str, Any], environment: Mapping[str, str]) -> ServerOp
 
 
 def options(
-    said: argparse.Namespace, environment: Mapping[str, str] = os.environ
+    arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ
 ) -> tuple[ServerOptions, list[str]]:
     """What was asked for, and what should be said about it.
 
     Raises BushelError for what each flag alone cannot know to be wrong.
     """
-    given = vars(said)
+    given = vars(arguments)
     made = _build(given, environment)
     Names.of(made.engine.model, made.served_names, made.aliases)
     return made, [*given.get("notes", ()), *_warnings(made)]

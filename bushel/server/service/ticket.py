@@ -14,7 +14,7 @@ from bushel.chat.reply.reader import Reader
 from bushel.core import Decoding, Event
 from bushel.core.wire import Submit
 from bushel.server.errors import ApiError
-from bushel.server.request_record import Record
+from bushel.server.observability.request_record import Record
 from bushel.text.detokenizer import Decode, OutputProcessor
 
 # Tokens that are turned into text, and then into chunks, before others get their turn: 9 ms where
@@ -38,17 +38,20 @@ def weight(event: Event) -> int:
 
 def _size(event: Event) -> int:
     size = _EVENT + 32 * len(event.token_ids)
-    for found in (event.logprobs, event.prompt_logprobs):
-        if found:
-            last = found[-1]
-            size += len(found) * (_TOKEN + _LIKELY * (len(last.top) if last else 0))
+    for logprobs in (event.logprobs, event.prompt_logprobs):
+        if logprobs:
+            last = logprobs[-1]
+            size += len(logprobs) * (_TOKEN + _LIKELY * (len(last.top) if last else 0))
     return size
 
 
 class Live:
-    """A request that the engine has, or will have. Belongs to the event loop."""
+    """A request that the engine has, or will have. Belongs to the event loop.
 
-    def __init__(self, record: Record, submit: Submit, tail: memoryview):
+    wake: set whenever there is something new to read of it.
+    """
+
+    def __init__(self, record: Record, submit: Submit, tail: memoryview, wake: asyncio.Event):
         self.record = record
         self.submit = submit
         self.tail: memoryview | None = tail  # kept until the first event, to submit it again
@@ -57,7 +60,7 @@ class Live:
         self.crashes = 0  # of engines that had it
         self.events: deque[Event] = deque()  # not read yet
         self._unread = 0  # bytes of them, about
-        self.wake = asyncio.Event()
+        self._wake = wake
         self.deadline: asyncio.TimerHandle | None = None
         self._open = submit.choices  # without a finish reason
         self._last: list[float | None] = [None] * submit.choices
@@ -80,7 +83,7 @@ class Live:
         record = self.record
         self.events.append(event)
         self._unread += _size(event)
-        self.wake.set()
+        self._wake.set()
         gap: float | None = None
         if event.token_ids:
             record.phase, record.last_token = "decode", now
@@ -102,31 +105,28 @@ class Live:
         """Whether its client has left too much unread."""
         return self._unread > _MOST_UNREAD
 
-    def some(self) -> list[Event]:
-        """The next events, about as many as one turn of the event loop may take."""
-        found: list[Event] = []
+    def some(self, most: int) -> list[Event]:
+        """The next events, of about so many tokens."""
+        events: list[Event] = []
         tokens = 0
-        while self.events and tokens < SLICE_TOKENS:
+        while self.events and tokens < most:
             event = self.events.popleft()
-            found.append(event)
+            events.append(event)
             tokens += weight(event)
-        self._unread -= sum(map(_size, found))
-        return found
+        self._unread -= sum(map(_size, events))
+        return events
 
     def fail(self, error: ApiError) -> None:
         if self.error is None:
             self.error = error
-            self.wake.set()
+            self._wake.set()
             if not self.accepted.done():
                 self.accepted.set_exception(error)
 
 
 class Ticket:
-    """What `Service.open` gives: an async iterator, and a block that aborts when it is left.
-
-    Each item is what happened since the last one, or a slice of it, at most one event per choice,
-    with text that may be shown. ApiError when the request is lost. Waiting may be cancelled;
-    nothing that happened is lost by that.
+    """What `Service.open` gives: a block that aborts when it is left, and events to be taken in it.
+    Whoever opened it is woken when there are some (`MultiTicket`).
     """
 
     def __init__(
@@ -145,7 +145,6 @@ class Ticket:
         decoding: Decoding = live.submit.decoding
         self._replies = [OutputProcessor(decode, decoding) for _ in range(live.submit.choices)]
         self._readers = None if read is None else [read() for _ in self._replies]
-        self._cut = False  # more is there than the last turn took
 
     @property
     def cached_tokens(self) -> int:
@@ -159,31 +158,31 @@ class Ticket:
         record = self._live.record
         return 0 if record.reason == "off" else len(self.prompt_ids) - 1 - record.cached_tokens
 
-    async def __aenter__(self) -> Ticket:
+    def __enter__(self) -> Ticket:
         return self
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
     ) -> None:
         self._leave(self._live)
 
-    def __aiter__(self) -> Ticket:
-        return self
+    @property
+    def more(self) -> bool:
+        """Whether there is something to take."""
+        return bool(self._live.events)
 
-    async def __anext__(self) -> list[Event]:
-        live = self._live
-        if self._cut:  # others first; nothing is taken yet, so being cancelled here loses nothing
-            await asyncio.sleep(0)
-        while not live.events:
-            if live.error is not None:
-                raise live.error
-            if live.done:
-                raise StopAsyncIteration
-            live.wake.clear()
-            await live.wake.wait()
-        events = live.some()
-        self._cut = bool(live.events)
-        return [self._fold(found) for found in _by_choice(events)]
+    @property
+    def done(self) -> bool:
+        """Whether all has been taken, and nothing more will come."""
+        return self._live.done and not self.more and self._live.error is None
+
+    def take(self, most: int) -> list[Event]:
+        """What happened since the last time, or about so many tokens of it: at most one event per
+        choice, with text that may be shown. ApiError when the request is lost.
+        """
+        if not self._live.events and self._live.error is not None:
+            raise self._live.error
+        return [self._fold(events) for events in _by_choice(self._live.some(most))]
 
     def _fold(self, events: list[Event]) -> Event:
         """Several events of one choice as one, with their text."""
@@ -223,7 +222,7 @@ def _chained(parts: Iterable[tuple[T, ...]]) -> tuple[T, ...]:
 def _by_choice(events: list[Event]) -> list[list[Event]]:
     if len(events) == 1:
         return [events]
-    found: dict[int, list[Event]] = {}
+    choices: dict[int, list[Event]] = {}
     for event in events:
-        found.setdefault(event.choice, []).append(event)
-    return list(found.values())
+        choices.setdefault(event.choice, []).append(event)
+    return list(choices.values())

@@ -4,7 +4,7 @@
     0 ........................ 32 ..... 48 ........................................... limit
 
 A connection costs one. Those that find no place are told so with a 503, and for that each needs
-one, too, for a while; beyond that they wait in the kernel's queue (`server.listener`). The
+one, too, for a while; beyond that they wait in the kernel's queue (`http.listener`). The
 reserve is held open so that nobody else takes it, and lent for the start of a child: what
 recovers must not fail because clients took all there was.
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bushel.core import BushelError
 from bushel.server.errors import ApiError
-from bushel.server.logs import one_line
+from bushel.server.observability.logs import one_line
 
 _LONGEST = 256  # more than any hub allows
 _SHOWN = 80
@@ -45,10 +45,10 @@ def _matches(pattern: str, name: str) -> bool:
     if at > end or not (name.startswith(first) and name.endswith(last)):
         return False
     for piece in middle:
-        found = name.find(piece, at, end)
-        if found < 0:
+        begin = name.find(piece, at, end)
+        if begin < 0:
             return False
-        at = found + len(piece)
+        at = begin + len(piece)
     return True
 
 
@@ -76,18 +76,23 @@ class Names:
         return cls(names[0], names, (*as_given, *aliases))
 
     def resolve(self, requested: str | None) -> str:
-        """The served name that a request means, and that its reply carries.
+        """The served name that a request means, and that its reply carries; ApiError if none."""
+        name = self.find(requested)
+        if name is None:
+            raise self.unknown(requested or "")
+        return name
 
-        A served name means itself; otherwise the first alias that matches decides.
-        """
+    def find(self, requested: str | None) -> str | None:
+        """A served name means itself; otherwise the first alias that matches decides."""
         if requested is None or not requested.strip():
             return self.main
         if requested in self.all:
             return requested
-        for pattern, target in self.aliases:
-            if _matches(pattern, requested):
-                return target
-        raise ApiError(
+        targets = (target for pattern, target in self.aliases if _matches(pattern, requested))
+        return next(targets, None)
+
+    def unknown(self, requested: str) -> ApiError:
+        return ApiError(
             404,
             f"The model `{one_line(requested, _SHOWN)}` does not exist. This server has "
             f"`{self.main}`; --model-alias 'PATTERN=NAME' makes it take other names for it.",

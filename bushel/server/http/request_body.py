@@ -18,9 +18,9 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 
 from bushel.core.conversation import Conversation
-from bushel.server.body_memory import Bodies, Body
 from bushel.server.errors import ApiError
-from bushel.server.json_decode import decode
+from bushel.server.http.body_memory import Bodies, Body
+from bushel.server.http.json_decode import decode
 from bushel.server.options import Limits
 
 # What the event loop does itself. Decoding so many lists takes 15 ms, and so many of the slowest

@@ -96,8 +96,8 @@ class LogQueue(logging.Handler):
             return lines or None
 
     def _tell(self, count: int) -> None:
-        said = "%d lines of this log were dropped, because nobody read it"
-        record = logging.LogRecord(__name__, logging.WARNING, "", 0, said, (count,), None)
+        note = "%d lines of this log were dropped, because nobody read it"
+        record = logging.LogRecord(__name__, logging.WARNING, "", 0, note, (count,), None)
         self.emit(record)
 
     def _write(self, text: str) -> None:

@@ -1,0 +1,1 @@
+"""Connections and what goes over them: limits, bodies, JSON, event streams."""

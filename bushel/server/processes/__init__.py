@@ -1,0 +1,1 @@
+"""The child processes: one engine, a few that prepare requests, and how each is replaced."""

@@ -1,0 +1,100 @@
+"""The requests that are here: who is let in, what is recorded of each, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from bushel.server import errors
+from bushel.server.callers import Caller
+from bushel.server.errors import ApiError
+from bushel.server.observability import logs
+from bushel.server.observability.metrics import Metrics
+from bushel.server.observability.request_record import Record
+from bushel.server.options import ServerOptions
+from bushel.server.processes.backoff import Outage
+
+_RECENT = 32  # finished requests that `/v1/status` still shows
+
+
+class Requests:
+    """Belongs to the event loop. outage: what keeps requests from being served now."""
+
+    def __init__(
+        self, options: ServerOptions, metrics: Metrics, outage: Callable[[], Outage | None]
+    ):
+        self.draining = False
+        self._options = options
+        self._metrics = metrics
+        self._outage = outage
+        self._records: dict[str, Record] = {}  # of everything that is not finished
+        self._recent: deque[Record] = deque(maxlen=_RECENT)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @property
+    def preparing(self) -> int:
+        return sum(record.phase == "preparing" for record in self._records.values())
+
+    def find(self, caller: Caller, request_id: str) -> Record | None:
+        """None if no such request is there, or is not the caller's."""
+        record = self._records.get(request_id)
+        return record if record is not None and caller.sees(record.owner) else None
+
+    def admit(self, record: Record) -> None:
+        """ApiError if there is no room for it, or nobody who could serve it."""
+        if self.draining:
+            raise ApiError(503, "The server is shutting down.", code="shutting_down", retry_after=5)
+        if (outage := self._outage()) is not None and outage.hopeless:
+            raise errors.unavailable(outage.reason)
+        waiting = [it for it in self._records.values() if it.phase in ("preparing", "queued")]
+        free = self._options.limits.queue - len(waiting)
+        own = sum(it.owner == record.owner for it in waiting)
+        # An owner among several leaves as much of the queue free as it takes.
+        if free <= 0 or (len(self._options.keys) > 1 and own >= free):
+            raise errors.too_many(len(waiting))
+        self._records[record.id] = record
+
+    @contextlib.asynccontextmanager
+    async def on_its_way(self, record: Record, seconds: float | None) -> AsyncIterator[None]:
+        """Ends the record of what fails, takes too long or is given up."""
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError:
+            error = errors.timed_out(seconds or 0.0)
+            self.end(record, error)
+            raise error from None
+        except ApiError as error:
+            self.end(record, error)
+            raise
+        except BaseException:  # above all: the client went away
+            self.end(record, None, status=499)
+            raise
+
+    def end(self, record: Record, error: ApiError | None, *, status: int = 200) -> None:
+        if self._records.pop(record.id, None) is None:
+            return
+        record.finished, record.phase = time.monotonic(), "done"
+        record.status = status if error is None else error.status
+        record.error = None if error is None else error.code
+        self._recent.append(record)
+        self._metrics.finished(record)
+        logs.finished(record)
+
+    def report(self, caller: Caller, rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """As `/v1/status` shows them; `rows` is what the engine says of each. Of requests that are
+        not the caller's, their number.
+        """
+        now = time.monotonic()
+        seen = [it for it in self._records.values() if caller.sees(it.owner)]
+        return {
+            "requests": [it.report(now, rows.get(it.id)) for it in seen],
+            "others": len(self._records) - len(seen),
+            "recent": [it.summary(now) for it in reversed(self._recent) if caller.sees(it.owner)],
+        }
