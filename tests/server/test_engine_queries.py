@@ -9,8 +9,8 @@ import pytest
 
 from bushel.core.wire import AskStatus, ClearCache, Cleared, Status, WireMessage
 from bushel.server.errors import ApiError
+from bushel.server.service import engine_queries
 from bushel.server.service.engine_queries import EngineQueries
-from bushel.server.service.service import engine_queries
 
 
 def asked(

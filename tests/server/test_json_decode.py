@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bushel.server.errors import ApiError
-from bushel.server.http.connection import json_decode
+from bushel.server.http import json_decode
 from bushel.server.http.json_decode import decode, outline
 from bushel.server.options import Limits
 

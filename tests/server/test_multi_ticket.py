@@ -10,7 +10,7 @@ import pytest
 
 from bushel.core import Event, SamplingParams
 from bushel.server.errors import ApiError, cancelled
-from bushel.server.http.connection import sse
+from bushel.server.http import sse
 from bushel.server.service.job import GenerationJob
 from bushel.server.service.multi_ticket import MultiTicket
 from bushel.server.service.ticket import SLICE_TOKENS, Live, Ticket
