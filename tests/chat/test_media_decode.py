@@ -299,12 +299,12 @@ def test_broken_films_are_not_spoken_of_in_the_log(tmp_path: Path) -> None:
     script = f"""
 import pathlib, sys
 from bushel.chat.media.decode import open_video
-from bushel.chat.media.media_source import Unfit
+from bushel.chat.media.media_source import UnusableMedia
 print("begin", file=sys.stderr)
 for file in sorted(pathlib.Path({str(tmp_path)!r}).glob("*.film")):
     try:
         open_video(file.read_bytes())
-    except Unfit:
+    except UnusableMedia:
         print("refused")
 """
     done = subprocess.run(

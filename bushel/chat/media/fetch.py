@@ -58,7 +58,7 @@ class Target:
 
 
 def parse(url: str) -> Target:
-    """Raises Unfit for whatever two readers might understand in two ways."""
+    """Raises UnusableMedia for whatever two readers might understand in two ways."""
     if not url.isprintable() or " " in url or "\\" in url:
         raise UnusableMedia("Its URL holds spaces, backslashes or characters that cannot be seen.")
     whole = _URL.fullmatch(url)
