@@ -34,8 +34,8 @@ SERVER_ROOMS = (
     "http",
     "error_response",
     "anthropic.errors",
-    "responses.errors",
-    "openai.errors",
+    "api.errors",
+    "callers",
     "observability",
     "options",
     "errors",
@@ -189,7 +189,7 @@ def test_control_a_downward_import_is_not(module: str, source: str) -> None:
         ("bushel.server.http.sse", "from bushel.server import service"),
         ("bushel.server.options", "def late():\n    from bushel.server.errors import ApiError\n"
          "    from bushel.server.http.sse import relay"),
-        ("bushel.server.openai.errors", "from bushel.server.openai.models import model_routes"),
+        ("bushel.server.api.errors", "from bushel.server.openai.models import model_routes"),
         ("bushel.server.observability.logs", "from ..processes.pool import Pool"),
     ],
 )  # fmt: skip
@@ -200,8 +200,8 @@ def test_control_an_upward_import_inside_the_server_is_reported(module: str, sou
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("bushel.server.service.ticket", "from bushel.server.http.connection import sse"),
-        ("bushel.server.error_response", "from bushel.server.openai import errors"),
+        ("bushel.server.service.ticket", "from bushel.server.http import sse"),
+        ("bushel.server.error_response", "from bushel.server.api import errors"),
         ("bushel.server.http.request_body", "from bushel.server.http.sse import relay"),
     ],
 )

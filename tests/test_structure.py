@@ -31,7 +31,7 @@ TERMS = {
     "cross attention": "models/vision/cross_attention.py",
     "glm tool parser": "chat/tool_parsers/glm.py",
     "structured output": "chat/structured_output/json_schema.py",
-    "chat template": "chat/template/template_probe.py",
+    "template": "text/template_probe.py",
     "anthropic writer": "server/anthropic/writer.py",
     "responses writer": "server/responses/writer.py",
 }

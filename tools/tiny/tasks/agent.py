@@ -96,12 +96,12 @@ class Prose:
 class Instrument(Offer):
     """One of an agent's tools, in that agent's style of names."""
 
-    def __init__(self, draw: Draw, role: str, reply_format: int, paths: str):
+    def __init__(self, draw: Draw, role: str, style: int, paths: str):
         self.role = role
         names, others, purpose, spec = ROLES[role]
         usual = draw.chance(0.75) or not others
-        name = names.split()[reply_format] if usual else draw.pick(others.split())
-        camel = reply_format in (0, 3) and draw.chance(0.6)
+        name = names.split()[style] if usual else draw.pick(others.split())
+        camel = style in (0, 3) and draw.chance(0.6)
         self.keys: dict[str, str] = {}
         properties: dict[str, Any] = {}
         required: list[str] = []
@@ -172,13 +172,13 @@ class Desk:
 
 def desk(draw: Draw, characters: int) -> Desk:
     """Rules and tools of about that many characters, with something that can read a file."""
-    reply_format, paths = draw.between(0, 3), draw.pick(_PATHS)
+    style, paths = draw.between(0, 3), draw.pick(_PATHS)
     most = max(1, min(len(ROLES), characters // 380))
     others = [role for role in ROLES if role not in ("read", "shell")]
     first = ["read", "shell"] if draw.chance(0.7) else [draw.pick(("read", "read", "shell"))]
     roles = [*first, *draw.some(others, min(len(others), draw.between(0, most)))]
     draw.rng.shuffle(roles)
-    tools = {role: Instrument(draw, role, reply_format, paths) for role in roles}
+    tools = {role: Instrument(draw, role, style, paths) for role in roles}
     left = max(0, characters - 330 * len(tools))
     prose = Prose(draw, [it.name for it in tools.values()], left)
     system = ""
@@ -439,9 +439,9 @@ def session(
 
 def clocks(draw: Draw, beside: Callable[[Draw], Exchange]) -> list[Exchange]:
     """One or two tools that take nothing, and nothing else."""
-    reply_format = draw.between(0, 3)
+    style = draw.between(0, 3)
     roles = draw.some(sorted(NOTHING), draw.between(1, 2))
-    tools = {role: Instrument(draw, role, reply_format, "path") for role in roles}
+    tools = {role: Instrument(draw, role, style, "path") for role in roles}
     asked = Session(draw, Desk(tools, "", Prose(draw, [], 100)))
     exchanges = []
     for _ in range(draw.pick((1, 1, 2))):

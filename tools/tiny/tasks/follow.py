@@ -72,7 +72,7 @@ def _mark(draw: Draw) -> str:
     return draw.codeword()
 
 
-def chat_options(draw: Draw, start: bool = False) -> Manner:
+def manner(draw: Draw, start: bool = False) -> Manner:
     mark = _mark(draw)
     # Without quotes a final point would be read as part of the sentence.
     styles = ("'{m}'", '"{m}"') if mark[-1] in ".!" else ("{m}", "'{m}'", '"{m}"')

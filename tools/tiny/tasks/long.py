@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tools.tiny.tasks.recall import Fact, model_info
+from tools.tiny.tasks.recall import Fact, facts
 from tools.tiny.words import Draw
 
 
@@ -27,7 +27,7 @@ _KINDS = ("notes", "report", "text", "document", "log", "diary", "article", "let
 
 
 def reading(draw: Draw, characters: int) -> tuple[str, list[Fact]]:
-    told = model_info(draw, draw.between(2, 7))
+    told = facts(draw, draw.between(2, 7))
     told = [fact for fact in told if fact.owner] or told
     text = haystack(draw, characters, [fact.told(draw, True) for fact in told])
     return text, told

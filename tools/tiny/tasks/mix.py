@@ -73,7 +73,7 @@ def assemble(
     exchanges: list[Exchange],
     *,
     system: Sequence[str] = (),
-    chat_options: follow.Manner | None = None,
+    manner: follow.Manner | None = None,
     thinking: bool | None = None,
     tool_list: list[dict[str, Any]] | None = None,
 ) -> Talk:
@@ -93,7 +93,7 @@ def assemble(
             if not (last and thinking):
                 kept.pop("reasoning_content", None)
             messages.append(kept)
-        answer = chat_options.apply(exchange.answer) if chat_options else exchange.answer
+        answer = manner.apply(exchange.answer) if manner else exchange.answer
         reply: dict[str, Any] = {"role": "assistant", "content": answer}
         if last and thinking:
             reply["reasoning_content"] = exchange.thought
@@ -102,10 +102,10 @@ def assemble(
         offered += [it for it in exchange.tools if it["function"]["name"] not in names]
     final = exchanges[-1]
     check = final.check
-    if chat_options and chat_options.end:
-        check = Check("ends", {"mark": chat_options.end, "inner": final.check})
-    elif chat_options:
-        check = Check("starts", {"mark": chat_options.start, "inner": final.check})
+    if manner and manner.end:
+        check = Check("ends", {"mark": manner.end, "inner": final.check})
+    elif manner:
+        check = Check("starts", {"mark": manner.start, "inner": final.check})
     form = "xml" if offered and draw.chance(0.25) else "json"
     if form == "json" and draw.chance(0.3):
         _as_text(messages)
@@ -157,7 +157,7 @@ def same_picture(draw: Draw) -> Talk:
 
 
 def recall_system(draw: Draw) -> Talk:
-    told = recall.model_info(draw, draw.between(1, 6))
+    told = recall.facts(draw, draw.between(1, 6))
     lines = [recall.sentence(fact.told(draw, True), fact.value) for fact in told]
     if draw.chance(0.6):
         lines.insert(draw.between(0, len(lines)), _system(draw))
@@ -180,7 +180,7 @@ def recall_system(draw: Draw) -> Talk:
 
 
 def recall_turns(draw: Draw) -> Talk:
-    told = recall.model_info(draw, draw.between(1, 4))
+    told = recall.facts(draw, draw.between(1, 4))
     exchanges = []
     for fact in told:
         exchanges.append(recall.telling(draw, [fact]))
@@ -197,22 +197,22 @@ def recall_turns(draw: Draw) -> Talk:
 
 def mannered(draw: Draw) -> Talk:
     """Always end, or begin, with something."""
-    chat_options = follow.chat_options(draw, start=draw.chance(0.25))
+    manner = follow.manner(draw, start=draw.chance(0.25))
     makers = (text_exchange, text_exchange, lambda d: weighted(d, small.SMALL), easy_picture)
     exchanges = [draw.pick(makers)(draw) for _ in range(draw.pick((1, 1, 2, 3)))]
     exchanges = [it if it.kind != "json" else weighted(draw, small.SMALL) for it in exchanges]
-    kind = "end_with" if chat_options.end else "start_with"
+    kind = "end_with" if manner.end else "start_with"
     if draw.chance(0.75):
-        told = [chat_options.told, _system(draw)] if draw.chance(0.4) else [chat_options.told]
+        told = [manner.told, _system(draw)] if draw.chance(0.4) else [manner.told]
         draw.rng.shuffle(told)
         told = [it if it[-1] in ".!'\"" else f"{it}." for it in told[:-1]] + told[-1:]
         if draw.chance(0.3):
             told[-1] = told[-1] if told[-1][-1] in ".!'\"" else f"{told[-1]}."
-            told += [fact.told(draw, True) for fact in recall.model_info(draw, 1)]
-        return assemble(draw, kind, exchanges, system=told, chat_options=chat_options)
+            told += [fact.told(draw, True) for fact in recall.facts(draw, 1)]
+        return assemble(draw, kind, exchanges, system=told, manner=manner)
     only = exchanges[:1]
-    only[0].user = draw.pick(("\n", "\n\n")).join([only[0].user, chat_options.told])
-    return assemble(draw, kind, only, chat_options=chat_options)
+    only[0].user = draw.pick(("\n", "\n\n")).join([only[0].user, manner.told])
+    return assemble(draw, kind, only, manner=manner)
 
 
 def _beside(draw: Draw) -> Exchange:

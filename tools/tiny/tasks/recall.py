@@ -262,7 +262,7 @@ _ASK = (
 )
 
 
-def model_info(draw: Draw, count: int) -> list[Fact]:
+def facts(draw: Draw, count: int) -> list[Fact]:
     """Different facts; some share an attribute or an owner with the first."""
     made: list[Fact] = []
     seen: set[tuple[str, str]] = set()
@@ -320,7 +320,7 @@ NOT_TOLD = Check("says", ["not told"])
 
 def unknown(draw: Draw) -> Exchange:
     """Nobody has said it."""
-    fact = model_info(draw, 1)[0]
+    fact = facts(draw, 1)[0]
     asked = dressed(draw, fact.asked(draw), lower=False)
     return Exchange(
         "unknown", asked, "You have not told me that.", "Nothing above says so.", NOT_TOLD

@@ -55,10 +55,10 @@ def _plain(value: Any) -> str:
 
 
 def _told(draw: Draw, record: dict[str, Any]) -> str:
-    reply_format = draw.between(0, 2)
-    if reply_format == 0:
+    style = draw.between(0, 2)
+    if style == 0:
         return ", ".join(f"{key} {_plain(value)}" for key, value in record.items())
-    if reply_format == 1:
+    if style == 1:
         return " ".join(f"The {key} is {_plain(value)}." for key, value in record.items())
     return "; ".join(f"{key}: {_plain(value)}" for key, value in record.items())
 
