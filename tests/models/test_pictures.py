@@ -118,7 +118,7 @@ def test_embeddings_that_do_not_fit_their_prompt_are_refused(
         found = embed(*said)
         return found | {"inputs_embeds": mx.concatenate([found["inputs_embeds"]] * 2, axis=1)}
 
-    monkeypatch.setattr(model, "look", longer)
+    monkeypatch.setattr(model, "encode_images", longer)
     with pytest.raises(RequestError, match="not served"):
         model.embed(model.host.prepare(text(llm, 1), pictures(1)))
 

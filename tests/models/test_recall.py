@@ -96,7 +96,7 @@ def test_a_prompt_that_cannot_be_spliced_is_looked_at(
     def broken(*_: Any) -> Any:
         raise RuntimeError("no glance")
 
-    monkeypatch.setattr(model, "glance", broken)
+    monkeypatch.setattr(model, "embed_text_only", broken)
     assert embed(model, asked, shelf) == 1
     assert "no glance" in caplog.text
     monkeypatch.undo()
