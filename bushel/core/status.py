@@ -83,7 +83,7 @@ class EngineStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_decode_batch: int = 0  # largest so far
     preemptions: int = 0  # of rows and prompts, so far
     memory: MemoryStatus = MemoryStatus()
-    requests: tuple[RequestStatus, ...] = ()
+    requests: list[RequestStatus] = []
     cache: CacheStatus = CacheStatus()
 
 

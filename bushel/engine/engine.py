@@ -441,7 +441,7 @@ class Engine:
             max_decode_batch=self.max_decode_batch,
             preemptions=self.preemptions,
             memory=describe_memory(self._batch.rows, self.admission.status(self._lengths())),
-            requests=tuple(describe_request(it, prefilled.get(it)) for it in sequences),
+            requests=[describe_request(it, prefilled.get(it)) for it in sequences],
             cache=self.cache_status(),
         )
 

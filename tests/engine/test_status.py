@@ -62,6 +62,7 @@ def test_what_is_told_is_named_as_ever_and_survives_the_wire(on: bool) -> None:
         assert list(told) == KEYS
         assert list(told["memory"]) == MEMORY + PROMISED
         assert list(told["cache"]) == (CACHE if on else ["on", "why"])
+        assert isinstance(told["requests"], list)
         assert [list(row) for row in told["requests"]] == [REQUEST]
         assert told["requests"][0]["prefilled_tokens"] == 20
         assert (told["running"], told["waiting"], told["cache"]["on"]) == (1, 0, on)
