@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bushel.server.http import connection as connection_module
 from bushel.server.http.connection import Connection, make_server
 from bushel.server.options import Limits
 
@@ -159,6 +160,24 @@ def test_half_a_request_behind_a_stream_does_not_hold_the_connection(behind: byt
             writer.transport.abort()
 
     run(work())
+
+
+def test_a_client_whose_socket_takes_no_options_keeps_no_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """B67: macOS refuses them on a socket that its client has reset already."""
+    monkeypatch.setattr(connection_module, "_SEND_BYTES", b"")  # refused, with the same error
+
+    async def work() -> bytes:
+        async with served(Service(options=options(limits=SHORT))) as (port, connections):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request_bytes("/health", connection="close"))
+            said = await reader.read()
+            await until(lambda: not connections)
+            writer.close()
+            return said
+
+    assert run(work()).startswith(b"HTTP/1.1 200")
 
 
 def test_a_client_that_leaves_is_seen_though_it_sent_more() -> None:

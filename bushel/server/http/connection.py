@@ -24,7 +24,7 @@ import asyncio
 import functools
 import socket
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import Any, Literal, cast
 
@@ -185,9 +185,12 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._wire, self.transport = transport, cast(asyncio.Transport, _Transport(transport, self))
-        transport.get_extra_info("socket").setsockopt(
-            socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES
-        )
+        # macOS refuses it once the client has reset; raised from here, uvloop would drop the
+        # transport without `connection_lost`, and the place would stay taken.
+        with suppress(OSError):
+            transport.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES
+            )
         if len(self.connections) > self.limits.connections:
             self._refuse(_FULL)
         self._settle()
