@@ -197,6 +197,21 @@ def test_a_client_that_leaves_is_seen_though_it_sent_more() -> None:
     run(work())
 
 
+@pytest.mark.parametrize("version", [b"1.1", b"1.0"])
+@pytest.mark.parametrize("wish", ["close, upgrade", "upgrade"])
+def test_a_wish_for_another_protocol_is_ignored_on_a_connection_for_one_request(
+    wish: str, version: bytes
+) -> None:
+    async def work() -> bytes:
+        async with served(Service(options=options(limits=SHORT))) as (port, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            sent = request_bytes(CHAT, HELLO, connection=wish, upgrade="h2c")
+            writer.write(sent.replace(b"HTTP/1.1", b"HTTP/" + version))
+            return await reader.read()
+
+    assert b"choices" in run(work())
+
+
 def test_requests_in_a_row_are_answered_in_order() -> None:
     """Control for what is kept of them."""
 

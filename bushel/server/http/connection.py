@@ -234,12 +234,16 @@ class Connection(HttpToolsProtocol):
 
     def _feed(self, data: bytes) -> bytes | None:
         """Clients may ask for other protocols in vain. The parser takes all that follows for
-        another protocol's; it is given the header again, without that wish, and what follows.
+        another protocol's; a new one is given the header again, without that wish, and what
+        follows. (The old one has seen it: after `Connection: close` it would take no more.)
         """
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            return self._header_again() + data[upgrade.args[0] :]
+            header = self._header_again()
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+            return header + data[upgrade.args[0] :]
         return None
 
     def _header_again(self) -> bytes:
