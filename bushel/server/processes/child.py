@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -119,7 +120,12 @@ class Child(asyncio.Protocol, Generic[M]):
                 self._heard = now
             if now - self._heard < _QUIET:
                 self.frozen = 0.0
-            elif (seconds := await asyncio.to_thread(_processor_seconds, pid)) != used:
+                continue
+            try:
+                seconds = await asyncio.to_thread(_processor_seconds, pid)
+            except RuntimeError:  # there is no room for a thread now
+                continue
+            if seconds != used:
                 used, self.frozen = seconds, 0.0
             else:
                 self.frozen += passed
@@ -159,7 +165,11 @@ def _output(module: str) -> Iterator[int | None]:
         raise
     finally:
         os.close(theirs)
-    ChildOutput(ours, module.split(".")[-2:][0], log)
+    try:
+        ChildOutput(ours, module.split(".")[-2:][0], log)
+    except RuntimeError as error:  # there is no room for a thread, as for a process
+        os.close(ours)
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
 
 
 def cannot_spawn(error: OSError) -> str:
