@@ -2,7 +2,8 @@
 
 A job that takes too long, or takes its worker down, costs that worker its life and nobody else
 anything: a new one takes its place. A worker that dies or is stopped under a job is no fault of
-the job's, the first time: another one gets it.
+the job's, the first time: another one gets it. What a job takes is told by its worker's clock: on
+a busy machine, or while it is stopped, a worker does nothing for long.
 """
 
 from __future__ import annotations
@@ -45,13 +46,17 @@ CHECK_SECONDS = 1.5
 _FROZEN = 8.0
 _DOUBT = 4.0  # the same, before it gets no more jobs; its clock is read after 2.5 s
 _LOOK = 0.5  # seconds between looks at that
+# Beside twice a job's own time, before its worker is given up though it is neither late nor known
+# to be stopped, which takes 12 s.
+_STARVED = 15.0
+_STEP = 0.05  # seconds between looks at its clock, at least; systems tell hundredths
 _MOST_TRIES = 2  # of a job whose worker was lost
 
 
 @dataclass(eq=False)
 class _Job:
     message: Prepare | Encode | Decode | Check
-    seconds: float  # that a worker may take
+    seconds: float  # of the processor, that a worker may use
     tries: int = 0  # of workers that were lost with it
     answer: asyncio.Future[Answer] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
@@ -204,14 +209,13 @@ class Pool:
     def _lose(self, worker: _Worker, job: _Job) -> tuple[str, bool]:
         """A worker that did not answer, with the job that it had."""
         job.tries += 1
-        late = not worker.dead and not worker.frozen
-        if job.tries < _MOST_TRIES and not late:
+        if job.tries < _MOST_TRIES and not worker.late:
             self._jobs.put_nowait(job)
-        elif worker.frozen:
-            _fail(job, errors.unavailable("two workers were stopped while they prepared this"))
-        else:
+        elif worker.dead or worker.late:
             _settle(job, None, worker.tail)
-        if late:
+        else:
+            _fail(job, errors.unavailable("two workers were stopped while they prepared this"))
+        if worker.late:
             return "took too long and was killed", True
         return worker.why or "was lost with a request", not worker.frozen
 
@@ -242,6 +246,7 @@ class _Worker:
     def __init__(self) -> None:
         self.open = False
         self.job: _Job | None = None  # that it has
+        self.late = False  # it has used all the time its job may
         self.why = ""  # it is of no use any more
         self.tail = memoryview(b"")
         self._said: asyncio.Queue[tuple[FromWorker, memoryview]] = asyncio.Queue()
@@ -290,13 +295,33 @@ class _Worker:
         """Its next message; None if it died, or did not answer in time and has to."""
         said = asyncio.ensure_future(self._said.get())
         try:
-            await self.wait(said, seconds)
+            if seconds is None:
+                await self.wait(said, None)
+            else:
+                await self._wait_by_its_clock(said, seconds)
             if not said.done():
                 return None
             message, self.tail = said.result()
             return message
         finally:
             said.cancel()
+
+    async def _wait_by_its_clock(self, what: asyncio.Future[Any], seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + 2 * seconds + _STARVED
+        await self.wait(what, min(_LOOK, seconds))  # most are done by then, and no clock was read
+        if what.done() or self.dead:
+            return
+        began, before = loop.time(), await self.child.processor_seconds()
+        left = seconds
+        while left > 0 and loop.time() < end:
+            await self.wait(what, max(left, _STEP))
+            if what.done() or self.dead or self.frozen:
+                return
+            now = await self.child.processor_seconds()
+            passed = loop.time() - began
+            left = seconds - (passed if before is None or now is None else now - before)
+        self.late = left <= 0 and not what.done()
 
 
 def _settle(job: _Job, said: FromWorker | None, tail: memoryview) -> None:

@@ -1,0 +1,142 @@
+"""Which worker gets which job, and when; the workers are scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from bushel.core.options import ModelInfo
+from bushel.core.wire import Check, DecodedText, MediaRules, Open, Opened
+from bushel.server.errors import ApiError
+from bushel.server.processes import pool as pool_module
+from bushel.server.processes.pool import Pool
+
+PATIENCE = 20.0  # seconds until a test that hangs is ended
+CHECK = Check("1", 'start: "a"')
+
+
+class Worker:
+    """Opens at once, and answers when it is told to. `rate`: how much of the processor it has
+    used more whenever its clock is read, in seconds."""
+
+    rate = 0.0
+
+    def __init__(self, hear: Callable[[Any, memoryview], None]):
+        self._hear = hear
+        self.pid = 0
+        self.frozen = 0.0
+        self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.got: list[Any] = []
+        self.readings = 0
+
+    def send(self, message: Any) -> None:
+        if isinstance(message, Open):
+            self.say(Opened(ModelInfo("m", "", 10, None, frozenset())))
+        else:
+            self.got.append(message)
+
+    def say(self, message: Any) -> None:
+        self._hear(message, memoryview(b""))
+
+    def kill(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(-9)
+
+    async def close(self) -> None:
+        await self.ended
+
+    async def processor_seconds(self) -> float:
+        self.readings += 1
+        return self.rate * self.readings
+
+
+@pytest.fixture
+def workers(monkeypatch: pytest.MonkeyPatch) -> list[Worker]:
+    """Those that were started."""
+    started: list[Worker] = []
+
+    async def spawn(module: str, messages: Any, hear: Any) -> Worker:
+        started.append(Worker(hear))
+        return started[-1]
+
+    monkeypatch.setattr(pool_module.Child, "spawn", spawn)
+    monkeypatch.setattr(pool_module, "CHECK_SECONDS", 0.02)
+    return started
+
+
+@contextlib.asynccontextmanager
+async def running(size: int = 1, *, gate: bool = True) -> AsyncIterator[Pool]:
+    opened = asyncio.Event()
+    if gate:
+        opened.set()
+    pool = Pool(Open("m", False, MediaRules()), size, 60.0, opened)
+    task = asyncio.create_task(pool.run())
+    await pool.known()
+    try:
+        yield pool
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def until(true: Callable[[], bool]) -> None:
+    while not true():
+        await asyncio.sleep(0.001)
+
+
+def run(work: Any) -> Any:
+    return asyncio.run(asyncio.wait_for(work, PATIENCE))
+
+
+# -- too long ----------------------------------------------------------------------------------
+
+
+def test_a_worker_that_got_no_processor_time_is_waited_for(workers: list[Worker]) -> None:
+    """B48: stopped for a moment, or on a busy machine; neither is the job's fault."""
+
+    async def work() -> None:
+        async with running() as pool:
+            asked = asyncio.create_task(pool.ask(CHECK))
+            await until(lambda: asked.done() or workers[0].readings > 3)
+            assert not asked.done()
+            workers[0].say(DecodedText("1", ""))
+            assert isinstance((await asked)[0], DecodedText)
+            assert not workers[0].ended.done()
+
+    run(work())
+
+
+def test_a_worker_that_computes_for_too_long_is_killed_and_its_job_refused(
+    workers: list[Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control."""
+    monkeypatch.setattr(Worker, "rate", 0.01)
+
+    async def work() -> None:
+        async with running() as pool:
+            with pytest.raises(ApiError) as refused:
+                await pool.ask(CHECK)
+            assert refused.value.code == "invalid_grammar"
+            await until(lambda: len(workers) == 2)
+            assert [it.got for it in workers] == [[CHECK], []]
+
+    run(work())
+
+
+def test_a_job_whose_worker_does_not_get_on_is_tried_elsewhere_once(
+    workers: list[Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "_STARVED", 0.0)
+
+    async def work() -> None:
+        async with running() as pool:
+            with pytest.raises(ApiError) as failed:
+                await pool.ask(CHECK)
+            assert failed.value.status == 503
+            assert [it.got for it in workers[:2]] == [[CHECK], [CHECK]]
+
+    run(work())
