@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bushel.core.options import ModelInfo
-from bushel.core.wire import Check, DecodedText, MediaRules, Open, Opened
+from bushel.core.wire import Check, DecodedText, Encode, MediaRules, Open, Opened
 from bushel.server.errors import ApiError
 from bushel.server.processes import pool as pool_module
 from bushel.server.processes.pool import Pool
@@ -138,5 +138,41 @@ def test_a_job_whose_worker_does_not_get_on_is_tried_elsewhere_once(
                 await pool.ask(CHECK)
             assert failed.value.status == 503
             assert [it.got for it in workers[:2]] == [[CHECK], [CHECK]]
+
+    run(work())
+
+
+# -- turns -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "order"),
+    [
+        (["a0 a -", "a1 a -", "a2 a -", "b0 b -", "b1 b -"], "a0 b0 a1 b1 a2"),
+        (["p0 - p", "p1 - p", "p2 - p", "q0 - q"], "p0 q0 p1 p2"),
+        (["p0 a p", "p1 a p", "q0 a q", "b0 b -", "b1 b -"], "p0 b0 q0 b1 p1"),
+    ],
+    ids=["keys", "requests of one key", "both"],
+)
+def test_keys_take_turns_and_so_do_requests_of_one_key(
+    workers: list[Worker], asked: list[str], order: str
+) -> None:
+    """B67: neither a key with many requests nor a request with many prompts delays another."""
+
+    async def work() -> None:
+        async with running(gate=False) as pool:
+            jobs = [tuple(it.split()) for it in asked]
+            tasks = [
+                asyncio.create_task(pool.ask(Encode(name, ""), owner, group))
+                for name, owner, group in jobs
+            ]
+            await asyncio.sleep(0)
+            pool._gate.set()
+            [worker] = workers
+            for count in range(1, len(jobs) + 1):
+                await until(lambda count=count: len(worker.got) == count)
+                worker.say(DecodedText("", ""))
+            await asyncio.gather(*tasks)
+            assert " ".join(it.id for it in worker.got) == order
 
     run(work())

@@ -52,6 +52,7 @@ def completion_routes(service: Service) -> APIRouter:
         params = completion_params(body)
         check_amount(service, len(body.prompt), params, _REPLY_TOKENS)
         check_ids(service, body.prompt)
+        owner = owner_of(request.headers)
         jobs = [
             GenerationJob(
                 request={"prompt" if isinstance(prompt, str) else "prompt_token_ids": prompt},
@@ -61,14 +62,14 @@ def completion_routes(service: Service) -> APIRouter:
                 reply_tokens=_REPLY_TOKENS,
                 stream=bool(body.stream),
                 timeout=body.timeout,
-                owner=owner_of(request.headers),
+                owner=owner,
                 salt=salt(service, request.headers, body),
             )
             for prompt in body.prompt
         ]
 
         async def writer(answer: MultiTicket) -> CompletionWriter:
-            echoed = await _echoed(service, answer, body) if body.echo else None
+            echoed = await _echoed(service, answer, body, owner) if body.echo else None
             return CompletionWriter(service, answer, body, model, echoed)
 
         return ApiResponse(service, jobs, writer, stream=bool(body.stream))
@@ -76,11 +77,13 @@ def completion_routes(service: Service) -> APIRouter:
     return routes
 
 
-async def _echoed(service: Service, answer: MultiTicket, body: CompletionRequest) -> list[str]:
+async def _echoed(
+    service: Service, answer: MultiTicket, body: CompletionRequest, owner: str
+) -> list[str]:
     """Every prompt as text."""
 
     async def text(prompt: str | list[int], ids: tuple[int, ...]) -> str:
-        return prompt if isinstance(prompt, str) else await service.decode(ids)
+        return prompt if isinstance(prompt, str) else await service.decode(ids, owner)
 
     pairs = zip(body.prompt, answer.tickets, strict=True)
     return list(await asyncio.gather(*(text(said, it.prompt_ids) for said, it in pairs)))

@@ -35,6 +35,7 @@ from bushel.server.errors import ApiError
 from bushel.server.observability import logs
 from bushel.server.processes.backoff import Backoff, Outage
 from bushel.server.processes.child import Child, cannot_spawn
+from bushel.server.processes.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -57,10 +58,25 @@ _MOST_TRIES = 2  # of a job whose worker was lost
 class _Job:
     message: Prepare | Encode | Decode | Check
     seconds: float  # of the processor, that a worker may use
+    owner: str
+    group: str
     tries: int = 0  # of workers that were lost with it
     answer: asyncio.Future[Answer] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
+
+
+class _Jobs(asyncio.Queue[_Job]):
+    """Those that no worker has."""
+
+    def _init(self, maxsize: int) -> None:
+        self._queue: Turns[_Job] = Turns()
+
+    def _put(self, job: _Job) -> None:
+        self._queue.put(job.owner, job.group, job)
+
+    def _get(self) -> _Job:
+        return self._queue.take()
 
 
 class Pool:
@@ -73,7 +89,7 @@ class Pool:
         self._size = size
         self._seconds = seconds
         self._gate = gate
-        self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
+        self._jobs = _Jobs()
         self._workers: set[_Worker] = set()
         self._started = 0
         self._reason = "requests cannot be prepared yet"  # why no worker is open
@@ -107,14 +123,17 @@ class Pool:
         it from everyone.)"""
         return await asyncio.shield(self.model_info)
 
-    async def ask(self, message: Prepare | Encode | Decode | Check) -> Answer:
-        """ApiError if it is refused. Cancelling takes it out of the queue."""
+    async def ask(
+        self, message: Prepare | Encode | Decode | Check, owner: str = "", group: str = ""
+    ) -> Answer:
+        """ApiError if it is refused. Cancelling takes it out of the queue. Owners take turns, and
+        an owner's groups."""
         if (outage := self.outage) is not None and outage.hopeless:
             raise errors.unavailable(outage.reason)
         seconds = self._seconds
         if isinstance(message, Check):
             seconds = min(seconds, CHECK_SECONDS)
-        job = _Job(message, seconds)
+        job = _Job(message, seconds, owner, group)
         self._jobs.put_nowait(job)
         return await job.answer
 
