@@ -177,7 +177,9 @@ def _add_token_routes(routes: APIRouter, service: Service) -> None:
         note_unknown(body)
         model = service.names.resolve(body.model)
         name = request.scope["state"]["request_id"]
-        job = CountJob(_to_encode(body, name), "tokenize", model, owner_of(request.headers))
+        job = CountJob(
+            _to_encode(body, name), "tokenize", model, owner_of(service.options, request.headers)
+        )
 
         async def work() -> Tokens:
             made = await service.count(job)
@@ -197,7 +199,7 @@ def _add_token_routes(routes: APIRouter, service: Service) -> None:
         note_unknown(body)
         model = service.names.resolve(body.model)
         message = Decode(request.scope["state"]["request_id"], tuple(body.tokens))
-        job = CountJob(message, "detokenize", model, owner_of(request.headers))
+        job = CountJob(message, "detokenize", model, owner_of(service.options, request.headers))
 
         async def work() -> DetokenizedText:
             made = await service.count(job)

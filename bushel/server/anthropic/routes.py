@@ -50,7 +50,7 @@ def message_routes(service: Service) -> APIRouter:
             reply_tokens=_REPLY_TOKENS,
             stream=bool(body.stream),
             timeout=body.timeout,
-            owner=owner_of(request.headers),
+            owner=owner_of(service.options, request.headers),
             salt=salt(service, request.headers, Sampling(cache_salt=body.cache_salt)),
             reads=True,
         )
@@ -76,7 +76,7 @@ def message_routes(service: Service) -> APIRouter:
         name = request.scope["state"]["request_id"]
         said = await conversation(request, lambda: _conversation(said_in(request)))
         message = Prepare(name, dict(said))
-        job = CountJob(message, "count_tokens", model, owner_of(request.headers))
+        job = CountJob(message, "count_tokens", model, owner_of(service.options, request.headers))
 
         async def work() -> Count:
             made = await service.count(job)

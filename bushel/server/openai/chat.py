@@ -56,7 +56,7 @@ def chat_routes(service: Service) -> APIRouter:
             reply_tokens=_REPLY_TOKENS,
             stream=bool(body.stream),
             timeout=body.timeout,
-            owner=owner_of(request.headers),
+            owner=owner_of(service.options, request.headers),
             salt=salt(service, request.headers, body),
             reads=True,
         )

@@ -52,7 +52,7 @@ def completion_routes(service: Service) -> APIRouter:
         params = completion_params(body)
         check_amount(service, len(body.prompt), params, _REPLY_TOKENS)
         check_ids(service, body.prompt)
-        owner = owner_of(request.headers)
+        owner = owner_of(service.options, request.headers)
         jobs = [
             GenerationJob(
                 request={"prompt" if isinstance(prompt, str) else "prompt_token_ids": prompt},

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from bushel.server.access import ApiKeys, owner_of
+from bushel.server.access import ApiKeys, covered_key, owner_of
 from bushel.server.api.response import ApiResponse
 from bushel.server.errors import ApiError
 from bushel.server.http.request_body import JsonRoute, aside, conversation
@@ -84,13 +84,13 @@ async def _create(
     if body.truncation == "auto":
         note_ignored("truncation: auto", "conversations that are too long are refused")
     model = service.names.resolve(body.model)
-    owner, own_salt = owner_of(request.headers), body.cache_salt or ""
-    earlier = _earlier(store, owner, own_salt, body.previous_response_id)
+    holder, own_salt = covered_key(request.headers), body.cache_salt or ""
+    earlier = _earlier(store, holder, own_salt, body.previous_response_id)
     before = await _aside(
         lambda: [it.item() for it in earlier], sum(len(it.json) for it in earlier)
     )
     # The store belongs to the event loop; what is made of its items does not.
-    named = [store.find(owner, own_salt, name) for name in references(body.input)]
+    named = [store.find(holder, own_salt, name) for name in references(body.input)]
     found = {it.id: it for it in named if it is not None}
     _check_amount(service, [*earlier, *(it for it in named if it is not None)])
 
@@ -109,7 +109,7 @@ async def _create(
         reply_tokens=_REPLY_TOKENS,
         stream=stream,
         timeout=body.timeout,
-        owner=owner,
+        owner=owner_of(service.options, request.headers),
         salt=salt(service, request.headers, body),
         reads=True,
     )
@@ -118,7 +118,7 @@ async def _create(
         name = f"{_PREFIX}{answer.id}"
 
         def keep(payload: bytes, output: list[Item]) -> None:
-            store.keep(Kept(name, owner, own_salt, payload, earlier, own, encoded(output)))
+            store.keep(Kept(name, holder, own_salt, payload, earlier, own, encoded(output)))
 
         envelope = Envelope(name, answer.created, asked)
         wanted = keep if body.kept else None
@@ -177,7 +177,7 @@ def _kept_routes(routes: APIRouter, store: Store, keys: ApiKeys) -> None:
         """Whose response of that name is meant: an operator's key opens everyone's."""
         caller = keys.caller(request.headers)
         everyones = bool(keys) and caller.operator
-        return (store.owner(name) if everyones else None) or caller.owner
+        return (store.owner(name) if everyones else None) or covered_key(request.headers)
 
     def kept(request: Request, name: str) -> Kept:
         found = store.get(owner(request, name), name)
