@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bushel.core.options import ModelInfo
-from bushel.core.wire import Check, DecodedText, Encode, MediaRules, Open, Opened
+from bushel.core.wire import Check, DecodedText, Encode, Failed, MediaRules, Open, Opened
 from bushel.server.errors import ApiError
 from bushel.server.processes import pool as pool_module
 from bushel.server.processes.pool import Pool
@@ -174,5 +174,47 @@ def test_keys_take_turns_and_so_do_requests_of_one_key(
                 worker.say(DecodedText("", ""))
             await asyncio.gather(*tasks)
             assert " ".join(it.id for it in worker.got) == order
+
+    run(work())
+
+
+# -- the end of a drain ------------------------------------------------------------------------
+
+GONE = ApiError(503, "The server is shutting down.", code="shutting_down")
+
+
+def test_who_waits_for_memory_is_told_that_the_server_ends(workers: list[Worker]) -> None:
+    """A job that a worker was to get as soon as the gate opens, and then does not."""
+
+    async def work() -> None:
+        async with running(gate=False) as pool:
+            asked = asyncio.create_task(pool.ask(CHECK))
+            for _ in range(20):  # a worker has taken it out of the queue
+                await asyncio.sleep(0)
+            pool.give_up(GONE)
+            done, _ = await asyncio.wait([asked], timeout=1.0)
+            assert [it.exception() for it in done] == [GONE]
+            later = asyncio.create_task(pool.ask(Encode("2", "")))
+            pool._gate.set()
+            await until(lambda: bool(workers[0].got))
+            assert [it.id for it in workers[0].got] == ["2"]
+            later.cancel()
+
+    run(work())
+
+
+def test_a_checkpoint_that_fails_to_open_after_the_end_of_a_drain_is_no_fault_of_the_front(
+    workers: list[Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Worker, "send", lambda *_: None)
+
+    async def work() -> None:
+        pool = Pool(Open("m", False, MediaRules()), 1, 60.0, asyncio.Event())
+        task = asyncio.create_task(pool.run())
+        await until(lambda: bool(workers))
+        pool.give_up(GONE)
+        workers[0].say(Failed("no such file"))
+        await task
+        assert pool.failed == "no such file"
 
     run(work())

@@ -67,8 +67,6 @@ class _Job:
 
 
 class _Jobs(asyncio.Queue[_Job]):
-    """Those that no worker has."""
-
     def _init(self, maxsize: int) -> None:
         self._queue: Turns[_Job] = Turns()
 
@@ -89,7 +87,8 @@ class Pool:
         self._size = size
         self._seconds = seconds
         self._gate = gate
-        self._jobs = _Jobs()
+        self._asked: set[_Job] = set()  # whoever asked waits for it
+        self._jobs = _Jobs()  # of them, those that no worker has
         self._workers: set[_Worker] = set()
         self._started = 0
         self._reason = "requests cannot be prepared yet"  # why no worker is open
@@ -134,19 +133,20 @@ class Pool:
         if isinstance(message, Check):
             seconds = min(seconds, CHECK_SECONDS)
         job = _Job(message, seconds, owner, group)
+        self._asked.add(job)
         self._jobs.put_nowait(job)
-        return await job.answer
+        try:
+            return await job.answer
+        finally:
+            self._asked.discard(job)
 
     def give_up(self, error: ApiError) -> None:
         """Whoever waits gets it instead of an answer."""
         if not self.model_info.done():
             self.model_info.set_exception(error)
             self.model_info.exception()  # there may be nobody
-        while not self._jobs.empty():
-            _fail(self._jobs.get_nowait(), error)
-        for worker in self._workers:
-            if worker.job is not None:
-                _fail(worker.job, error)
+        for job in self._asked:
+            _fail(job, error)
 
     def kill(self) -> None:
         for worker in self._workers:
@@ -197,20 +197,21 @@ class Pool:
             worker.why = f"could not open the checkpoint: {opened.reason}"
             if self._started == 1:  # whatever comes later may be for a while
                 self.failed = opened.reason
-                self.model_info.set_exception(errors.unavailable("it cannot load the model"))
-                self.model_info.exception()  # it is told elsewhere too
+                if not self.model_info.done():  # a drain may have ended first
+                    self.model_info.set_exception(errors.unavailable("it cannot load the model"))
+                    self.model_info.exception()  # it is told elsewhere too
         return False
 
     async def _serve(self, worker: _Worker) -> tuple[str, bool]:
         """Give it jobs until it is gone."""
         while (job := await self._next_job(worker)) is not None:
+            await self._gate.wait()
             if job.answer.done():  # nobody waits for it any more
                 continue
             if worker.doubtful:  # it goes on, or is replaced, before long
                 self._jobs.put_nowait(job)
                 await asyncio.sleep(_LOOK)
                 continue
-            await self._gate.wait()
             try:
                 worker.child.send(job.message)
             except (ValueError, TypeError, OverflowError) as error:  # it cannot even be written
