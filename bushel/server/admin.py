@@ -179,7 +179,9 @@ def _add_token_routes(routes: APIRouter, services: Services) -> None:
         service = services.of(body.model)
         model = service.names.resolve(body.model)
         name = request.scope["state"]["request_id"]
-        job = CountJob(_to_encode(body, name), "tokenize", model, owner_of(request.headers))
+        job = CountJob(
+            _to_encode(body, name), "tokenize", model, owner_of(service.options, request.headers)
+        )
 
         async def work() -> Tokens:
             made = await service.count(job)
@@ -200,7 +202,7 @@ def _add_token_routes(routes: APIRouter, services: Services) -> None:
         service = services.of(body.model)
         model = service.names.resolve(body.model)
         message = Decode(request.scope["state"]["request_id"], tuple(body.tokens))
-        job = CountJob(message, "detokenize", model, owner_of(request.headers))
+        job = CountJob(message, "detokenize", model, owner_of(service.options, request.headers))
 
         async def work() -> DetokenizedText:
             made = await service.count(job)

@@ -42,6 +42,7 @@ class ApiKeys:
     """
 
     def __init__(self, options: ServerOptions):
+        self._options = options
         self._known = _digests(options.keys)
         several = len(options.api_keys) > 1
         self._operators = _digests(options.operator_keys) or ([] if several else self._known)
@@ -57,7 +58,7 @@ class ApiKeys:
 
     def caller(self, headers: Headers) -> Caller:
         operator = not self._known or _among(sent_key(headers), self._operators)
-        return Caller(owner_of(headers), operator)
+        return Caller(owner_of(self._options, headers), operator)
 
 
 def _digests(keys: Sequence[str]) -> list[bytes]:
@@ -79,6 +80,12 @@ def sent_key(headers: Headers) -> bytes:
     return sent.strip().encode("latin-1")
 
 
-def owner_of(headers: Headers) -> str:
-    """Whose requests these are, and all that belongs to them: a key's, covered."""
+def covered_key(headers: Headers) -> str:
+    """What was sent for a key; responses are kept for who sends the same."""
     return hashlib.sha256(sent_key(headers)).hexdigest()
+
+
+def owner_of(options: ServerOptions, headers: Headers) -> str:
+    """Whose requests these are: a key's. Without keys all are one owner's, since whoever invents
+    some would have as many turns."""
+    return covered_key(headers) if options.keys else ""

@@ -7,13 +7,13 @@ many of them nor ones whose clients have gone delay a reply.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bushel.core.wire import Decode, Encode, Prepare
 from bushel.server.errors import ApiError
 from bushel.server.processes.pool import Answer, Pool
+from bushel.server.processes.turns import Turns
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,14 @@ class Counting:
     def __init__(self, pool: Pool, workers: int):
         self._pool = pool
         self._free = max(1, workers - 1)
-        # Of owners, whose turn is next first; while one waits, nothing is free.
-        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        self._waiting: Turns[asyncio.Future[None]] = Turns()  # while one waits, nothing is free
 
     async def ask(self, owner: str, message: Prepare | Encode | Decode) -> Answer:
         """ApiError if it is refused. Cancelling takes it out of the queue; what a worker has begun
         keeps its place until the worker is done with it.
         """
         await self._turn(owner)
-        working = asyncio.ensure_future(self._pool.ask(message))
+        working = asyncio.ensure_future(self._pool.ask(message, owner, message.id))
         working.add_done_callback(self._done)
         return await asyncio.shield(working)
 
@@ -49,7 +48,7 @@ class Counting:
             self._free -= 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(owner, deque()).append(turn)
+        self._waiting.put(owner, "", turn)
         try:
             await turn
         except asyncio.CancelledError:
@@ -64,10 +63,7 @@ class Counting:
 
     def _next(self) -> None:
         while self._waiting:
-            owner, turns = self._waiting.popitem(last=False)
-            turn = turns.popleft()
-            if turns:
-                self._waiting[owner] = turns
+            turn = self._waiting.take()
             if not turn.done():
                 turn.set_result(None)
                 return

@@ -39,8 +39,9 @@ def serve(options: ServerOptions) -> int:
     logs.setup(options)
     names = Names.of(options.engine.model, options.served_names, options.aliases)
     options = _with_memory_shared(options)
-    limits = options.limits
-    room = descriptors.plan(descriptors.raise_limit(limits.connections), limits.connections)
+    limits, workers = options.limits, options.workers
+    limit = descriptors.raise_limit(limits.connections, workers)
+    room = descriptors.plan(limit, limits.connections, workers)
     options = replace(options, limits=replace(limits, connections=room.served))
     with _bound(options.host, options.port) as sock:
         descriptors.reserve.hold()

@@ -179,7 +179,7 @@ class Service:
         self.asked.append(request)
         return wire.Made(message.id, self.ids(request), {})
 
-    async def decode(self, ids: Sequence[int]) -> str:
+    async def decode(self, ids: Sequence[int], owner: str = "") -> str:
         if not all(token < self.model_info.vocab for token in ids):
             raise failing(400, "invalid_request")
         return "".join(map(chr, ids))

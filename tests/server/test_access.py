@@ -121,6 +121,15 @@ def test_who_is_an_operator(
         assert reply.json()["error"]["type"] == "permission_error"
 
 
+@pytest.mark.parametrize(("keys", "owners"), [((), 1), (("a", "b", "c"), 3)])
+def test_keys_are_owners_and_without_any_everyone_is_one(keys: Any, owners: int) -> None:
+    """B67: a client that invents keys is no crowd."""
+    service = Service(options=options(api_keys=keys))
+    for sent in ("a", "b", "c"):
+        assert post(service, authorization=f"Bearer {sent}").status_code == 200
+    assert len({job.owner for job in service.jobs}) == owners
+
+
 # -- names of the server (DNS rebinding) -------------------------------------------------------
 
 

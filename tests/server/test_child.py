@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import time
 from collections.abc import Awaitable, Callable
+from errno import EAGAIN
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import uvloop
 
 from bushel.core.wire import Encode, FromWorker, Made, MediaRules, Open
 from bushel.server.errors import ApiError
+from bushel.server.observability import log_queue
+from bushel.server.processes import child as child_module
 from bushel.server.processes.backoff import Backoff, Outage, worst
-from bushel.server.processes.child import Child
+from bushel.server.processes.child import Child, cannot_spawn
 from bushel.server.processes.pool import Pool
 
 LONG = 6.0  # seconds
@@ -55,6 +61,61 @@ def test_a_busy_child_is_not_frozen_and_a_stopped_one_is(
         assert await most_frozen(child, 3.0) >= 3.0
 
     asyncio.run(lived("silent", work))
+
+
+class NoThread(threading.Thread):
+    def start(self) -> None:
+        raise RuntimeError("can't start new thread")
+
+
+def test_a_child_whose_thread_cannot_be_started_counts_as_one_that_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not an OSError would end the front; and nothing is left of it."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "quiet.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(log_queue, "threading", SimpleNamespace(Thread=NoThread))
+
+    def descriptors() -> int:
+        return len(os.listdir("/dev/fd"))
+
+    async def work() -> None:
+        before = descriptors()
+        for _ in range(3):
+            with pytest.raises(BlockingIOError) as error:
+                await Child.spawn("quiet", FromWorker, lambda *_: None)
+            assert cannot_spawn(error.value) == f"could not be started ({os.strerror(EAGAIN)})"
+        while descriptors() > before:  # those of the killed ones go when they are gone
+            await asyncio.sleep(0.01)
+
+    uvloop.run(asyncio.wait_for(work(), 20.0))
+
+
+def test_a_child_is_watched_though_a_thread_could_not_be_started_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = 0
+
+    async def to_thread(*_: object) -> float:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            raise RuntimeError("can't start new thread")
+        return 1.0
+
+    monkeypatch.setattr(child_module.asyncio, "to_thread", to_thread)
+    monkeypatch.setattr(child_module, "_LOOK", 0.0)
+    monkeypatch.setattr(child_module, "_QUIET", -1.0)  # its clock is read every time
+
+    async def work() -> None:
+        child: Child[FromWorker] = Child(FromWorker, lambda *_: None)
+        watching = asyncio.create_task(child._watch(0))
+        while not watching.done() and not child.frozen:
+            await asyncio.sleep(0)
+        assert not watching.done()
+        watching.cancel()
+
+    asyncio.run(asyncio.wait_for(work(), 20.0))
 
 
 def test_more_memory_than_a_worker_may_use_is_refused_and_the_next_one_served() -> None:

@@ -14,10 +14,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bushel.server.http import connection as connection_module
 from bushel.server.http.connection import Connection, make_server
 from bushel.server.options import Limits
 
-from .scripted_service import Service, application, options, request_bytes, run, until
+from .scripted_service import (
+    Service,
+    application,
+    options,
+    playing,
+    request_bytes,
+    run,
+    said,
+    until,
+)
 
 CHAT = "/v1/chat/completions"
 HELLO = {"messages": [{"role": "user", "content": "Hello"}]}
@@ -25,6 +35,7 @@ SHORT = Limits(
     body_bytes=4096, header_bytes=1024, read_seconds=0.1, write_seconds=0.1, idle_seconds=0.1
 )
 POST = request_bytes(CHAT, HELLO)
+BODY = POST.partition(b"\r\n\r\n")[2]
 CHUNKED = POST.partition(b"\r\n\r\n")[0].replace(b"content-length: ", b"x: ")
 CHUNKED += b"\r\ntransfer-encoding: chunked\r\n\r\n"
 # What a client may send; each may come whole, in pieces, or not to its end.
@@ -161,6 +172,24 @@ def test_half_a_request_behind_a_stream_does_not_hold_the_connection(behind: byt
     run(work())
 
 
+def test_a_client_whose_socket_takes_no_options_keeps_no_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """B67: macOS refuses them on a socket that its client has reset already."""
+    monkeypatch.setattr(connection_module, "_SEND_BYTES", b"")  # refused, with the same error
+
+    async def work() -> bytes:
+        async with served(Service(options=options(limits=SHORT))) as (port, connections):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request_bytes("/health", connection="close"))
+            said = await reader.read()
+            await until(lambda: not connections)
+            writer.close()
+            return said
+
+    assert run(work()).startswith(b"HTTP/1.1 200")
+
+
 def test_a_client_that_leaves_is_seen_though_it_sent_more() -> None:
     """Its request is given up, though further ones were in the pipe. B47."""
 
@@ -176,6 +205,84 @@ def test_a_client_that_leaves_is_seen_though_it_sent_more() -> None:
             await until(lambda: service.given_up == 1)
 
     run(work())
+
+
+@pytest.mark.parametrize("version", [b"1.1", b"1.0"])
+@pytest.mark.parametrize("wish", ["close, upgrade", "upgrade"])
+def test_a_wish_for_another_protocol_is_ignored_on_a_connection_for_one_request(
+    wish: str, version: bytes
+) -> None:
+    async def work() -> bytes:
+        async with served(Service(options=options(limits=SHORT))) as (port, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            sent = request_bytes(CHAT, HELLO, connection=wish, upgrade="h2c")
+            writer.write(sent.replace(b"HTTP/1.1", b"HTTP/" + version))
+            return await reader.read()
+
+    assert b"choices" in run(work())
+
+
+CUT_SHORT = POST.replace(b"content-length: %d" % len(BODY), b"content-length: %d" % (len(BODY) - 1))
+LONG_LINE = b"GET /" + b"y" * 2000
+
+
+@pytest.mark.parametrize(
+    ("sent", "answers"),
+    [
+        (POST + b"\x01\x02", [b"200"]),
+        (CUT_SHORT, [b"400"]),
+        (POST + LONG_LINE, [b"200"]),
+        (POST + CHUNKED + b"xx\r\n", [b"200"]),
+        (POST + CHUNKED + b"1\r\n \r\n" * 400, [b"200"]),
+        (request_bytes("/health") * 2 + b"\x01", [b"200"] * 2),
+        (request_bytes("/health") * 20, [b"200"] * 17),
+    ],
+    ids=["junk", "cut short", "long line", "bad chunk", "small chunks", "after two", "too many"],
+)
+def test_what_was_asked_before_a_fault_is_answered(sent: bytes, answers: list[bytes]) -> None:
+    """The last answer says that the connection ends, and it does."""
+
+    async def work() -> bytes:
+        async with served(Service(options=options(limits=SHORT))) as (port, connections):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(sent)
+            said = await reader.read()
+            for it in connections:
+                it.check_integrity()
+            writer.close()
+            await until(lambda: not connections)
+            return said
+
+    said = run(work())
+    assert re.findall(rb"HTTP/1.1 (\d+)", said) == answers
+    closing = [b"connection: close" in it for it in said.split(b"HTTP/1.1")[1:]]
+    assert closing == [False] * (len(answers) - 1) + [True]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_who_sends_too_much_ahead_is_answered_unless_the_answer_has_begun(begun: bool) -> None:
+    """B67: nothing of it is kept."""
+
+    async def work() -> bytes:
+        go = asyncio.Event()
+        service = Service(playing([said("a")], go, [said("b", finish="stop")]))
+        service.options = options(limits=SHORT)
+        async with served(service) as (port, connections):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request_bytes(CHAT, {**HELLO, "stream": begun}))
+            await until(lambda: [it.reads for it in service.tickets] == [2])
+            (connection,) = connections
+            for _ in range(4):
+                writer.write(b"GET /" + b"y" * 600)
+                await asyncio.sleep(0.01)
+                connection.check_integrity()
+            go.set()
+            try:
+                return await reader.read()
+            except OSError:
+                return b"aborted"
+
+    assert run(work()).startswith(b"aborted" if begun else b"HTTP/1.1 200")
 
 
 def test_requests_in_a_row_are_answered_in_order() -> None:

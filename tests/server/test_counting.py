@@ -164,7 +164,7 @@ class Pool:
         self.begun: list[str] = []
         self.answers: list[asyncio.Future[Any]] = []
 
-    async def ask(self, message: Encode) -> Any:
+    async def ask(self, message: Encode, *whose: str) -> Any:
         self.begun.append(message.id)
         self.answers.append(asyncio.get_running_loop().create_future())
         return await self.answers[-1]

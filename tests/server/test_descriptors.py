@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from bushel.core import BushelError
-from bushel.server.http.descriptors import plan
+from bushel.server.http.descriptors import Reserve, plan
 from bushel.server.http.listener import Listener
 from tests.server.server_process import FEW, PATIENCE, Server, alive, serving, until
 
@@ -97,16 +98,22 @@ def test_where_the_limit_cannot_be_raised_some_are_told_to_come_back() -> None:
 # -- what it is made of ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("limit", "served"), [(256, 176), (1024, 848), (10_240, 4096)])
-def test_connections_leave_room_for_what_is_not_one(limit: int, served: int) -> None:
-    room = plan(limit, 4096)
+@pytest.mark.parametrize(
+    ("limit", "workers", "served"),
+    [(256, 2, 176), (1024, 2, 848), (10_240, 2, 4096), (256, 16, 148), (256, 64, 52)],
+)
+def test_connections_leave_room_for_what_is_not_one(limit: int, workers: int, served: int) -> None:
+    """A worker takes two."""
+    room = plan(limit, 4096, workers)
     assert room.served == served
-    assert served + room.refused <= limit - 48
+    assert served + room.refused <= limit - 44 - 2 * workers
 
 
 def test_a_limit_that_serves_nobody_is_told_at_once() -> None:
     with pytest.raises(BushelError, match="ulimit"):
-        plan(48, 4096)
+        plan(48, 4096, 2)
+    with pytest.raises(BushelError, match="ulimit"):
+        plan(192, 4096, 64)
 
 
 def test_a_reserve_is_there_when_all_else_is_gone() -> None:
@@ -132,6 +139,52 @@ for _ in range(2):
     for held, status in (("held", 0), ("none", 1)):
         ended = subprocess.run([sys.executable, "-c", code, held], capture_output=True, text=True)
         assert ended.returncode == status, ended.stderr
+
+
+def test_a_reserve_that_others_took_is_held_again_when_they_are_gone() -> None:
+    """In a process of its own: while it is lent, somebody takes every descriptor."""
+    code = """
+import os, resource, socket
+from bushel.server.http.descriptors import Reserve
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+def take_all():
+    taken = []
+    try:
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        return taken
+reserve = Reserve()
+reserve.hold()
+with reserve.lent():
+    taken = take_all()
+for it in taken:
+    os.close(it)
+with reserve.lent():
+    pass
+take_all()
+with reserve.lent():
+    for it in socket.socketpair(): it.close()
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_reserve_lent_to_two_is_taken_back_from_the_last() -> None:
+    def descriptors() -> int:
+        return len(os.listdir("/dev/fd"))
+
+    reserve = Reserve()
+    before = descriptors()
+    reserve.hold()
+    held = descriptors()
+    with contextlib.ExitStack() as second:
+        with reserve.lent():
+            second.enter_context(reserve.lent())
+        assert descriptors() == before
+    assert descriptors() == held > before
+    for it in reserve._held:
+        os.close(it)
 
 
 def test_who_finds_no_room_is_kept_waiting_and_not_dropped() -> None:

@@ -67,7 +67,7 @@ def message_routes(services: Services) -> APIRouter:
         name = request.scope["state"]["request_id"]
         conversation = await make_conversation(request, lambda: conversation_of(json_body(request)))
         message = Prepare(name, dict(conversation))
-        job = CountJob(message, "count_tokens", model, owner_of(request.headers))
+        job = CountJob(message, "count_tokens", model, owner_of(service.options, request.headers))
 
         async def work() -> Count:
             made = await service.count(job)

@@ -79,7 +79,7 @@ def generation_job(
         reply_tokens=reply_tokens,
         stream=bool(body.stream),
         timeout=body.timeout,
-        owner=owner_of(request.headers),
+        owner=owner_of(service.options, request.headers),
         salt=salt_of(service, request.headers, body.cache_salt),
         reads=reads,
     )

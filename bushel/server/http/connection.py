@@ -10,7 +10,9 @@
     body     the body's end        read_seconds from its last byte, and a rate (`request_body`);
                                    body_bytes, and what chunks may cost (`_framing_allowed`)
     answer   our own words         no limit: the silence is ours, and a client that leaves is seen;
-                                   what it sends ahead is kept as it is, header_bytes of it
+                                   what it sends ahead is kept as it is, header_bytes of it; after
+                                   more, or after a fault, this answer is the last, unless it has
+                                   begun: then it is broken off
     idle     the next request      idle_seconds
     ending   the client to leave   read_seconds, _LINGER_SECONDS if refused; body_bytes, unread
 
@@ -24,7 +26,7 @@ import asyncio
 import functools
 import socket
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import Any, Literal, cast
 
@@ -87,7 +89,7 @@ class _Transport:
 
     def close(self) -> None:
         """Closing on unread bytes destroys the answer on its way."""
-        if self._connection.state == "body":
+        if self._connection.more_may_come:
             self._connection.end(self._connection.limits.read_seconds)
         else:
             self._transport.close()
@@ -101,13 +103,14 @@ class _Transport:
 class Connection(HttpToolsProtocol):
     """One client's connection.
 
-    phase: what the parser's next bytes belong to; "ended": to nothing.
+    phase: what the parser's next bytes belong to; "ended": to nothing; "last": to nothing, and
+    what was asked for before is still answered.
     """
 
     def __init__(self, *args: Any, limits: Limits, **named: Any):
         super().__init__(*args, **named)
         self.limits = limits
-        self._phase: Literal["between", "header", "body", "ended"] = "between"
+        self._phase: Literal["between", "header", "body", "last", "ended"] = "between"
         self._refusal = _MALFORMED
         self._running: RequestResponseCycle | None = None
         self._wire: asyncio.Transport
@@ -140,6 +143,11 @@ class Connection(HttpToolsProtocol):
         if self._phase == "header":
             return "header"
         return "new" if self._running is None else "idle"
+
+    @property
+    def more_may_come(self) -> bool:
+        """Of what belongs to no request that can still be answered."""
+        return self.state == "body" or self._phase == "last"
 
     def _settle(self) -> None:
         """To be called whenever the state may have changed."""
@@ -184,23 +192,26 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._wire, self.transport = transport, cast(asyncio.Transport, _Transport(transport, self))
-        transport.get_extra_info("socket").setsockopt(
-            socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES
-        )
+        # macOS refuses it once the client has reset; raised from here, uvloop would drop the
+        # transport without `connection_lost`, and the place would stay taken.
+        with suppress(OSError):
+            transport.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES
+            )
         if len(self.connections) > self.limits.connections:
             self._refuse(_FULL)
         self._settle()
 
     def data_received(self, data: bytes) -> None:
         state = self.state
-        if state == "ending":
+        if state == "ending" or self._phase == "last":
             self._discarded += len(data)
             if self._discarded > self.limits.body_bytes:
                 self.transport.abort()
         elif state == "answer":
             self._ahead += data
             if len(self._ahead) > self.limits.header_bytes:
-                self.transport.abort()
+                self._end_after_answers()
         elif not self.transport.is_closing():
             self._parse(data)
 
@@ -230,12 +241,16 @@ class Connection(HttpToolsProtocol):
 
     def _feed(self, data: bytes) -> bytes | None:
         """Clients may ask for other protocols in vain. The parser takes all that follows for
-        another protocol's; it is given the header again, without that wish, and what follows.
+        another protocol's; a new one is given the header again, without that wish, and what
+        follows. (The old one has seen it: after `Connection: close` it would take no more.)
         """
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            return self._header_again() + data[upgrade.args[0] :]
+            header = self._header_again()
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+            return header + data[upgrade.args[0] :]
         return None
 
     def _header_again(self) -> bytes:
@@ -375,10 +390,13 @@ class Connection(HttpToolsProtocol):
     def _refuse(self, error: ApiError) -> None:
         """Answer and end, whatever else comes."""
         state, running = self.state, self._running
-        if state == "answer" or (state == "body" and running and running.response_started):
-            self.transport.abort()  # in the middle of another answer
+        if state == "answer":
+            self._end_after_answers()
             return
         if state == "body" and running is not None:
+            if running.response_started:
+                self.transport.abort()  # in the middle of an answer
+                return
             running.disconnected = True  # nothing it says is sent
             running.message_event.set()
         # It has no address before the first request.
@@ -393,6 +411,20 @@ class Connection(HttpToolsProtocol):
         lines += [f"{name}: {value}" for name, value in headers.items()]
         self.transport.write("\r\n".join([*lines, "", ""]).encode() + payload)
         self.end(min(_LINGER_SECONDS, self.limits.read_seconds))
+
+    def _end_after_answers(self) -> None:
+        """Read no more; what was asked for in whole is answered, unless an answer has begun."""
+        assert self._running is not None
+        if self._running.response_started:
+            self.transport.abort()
+            return
+        if self._phase == "body":  # the rest of that one will not be read
+            self.pipeline.popleft()
+        self.cycle = self.pipeline[0][0] if self.pipeline else self._running
+        self.cycle.keep_alive = False
+        self._phase = "last"
+        self._ahead.clear()
+        self.flow.resume_reading()  # so that a client that leaves is seen
 
     def end(self, linger: float) -> None:
         """Say no more, and read on for a while: nothing is parsed or kept."""

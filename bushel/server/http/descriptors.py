@@ -1,7 +1,7 @@
 """How many file descriptors there are, and what each is for.
 
-    | own: log, loop, children | reserve | connections being refused | connections served |
-    0 ........................ 32 ..... 48 ........................................... limit
+    | own: log, loop, engine | workers | reserve | being refused | connections served |
+    0 ...................... 28 ..... 32 ...... 48 ................................ limit
 
 A connection costs one. Those that find no place are told so with a 503, and for that each needs
 one, too, for a while; beyond that they wait in the kernel's queue (`http.listener`). The
@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 from bushel.core import BushelError
 
-_OWN = 32  # measured: 17 with one worker
+_OWN = 28  # measured: 15, and for each worker
+_WORKER = 2  # its socket, and what it writes
 _RESERVE = 16  # to start a child takes six
 _LEAST = 8  # connections, below which it is not worth to begin
 
@@ -32,10 +33,10 @@ class ConnectionRoom:
     refused: int
 
 
-def plan(limit: int, most: int) -> ConnectionRoom:
+def plan(limit: int, most: int, workers: int) -> ConnectionRoom:
     """Under a limit on descriptors, for so many connections at most."""
     refused = min(256, limit // 8)
-    served = min(most, limit - _OWN - _RESERVE - refused)
+    served = min(most, limit - _beside(workers) - refused)
     if served < _LEAST:
         raise BushelError(
             f"This process may open {limit} files, which is too few to serve anyone. "
@@ -44,13 +45,18 @@ def plan(limit: int, most: int) -> ConnectionRoom:
     return ConnectionRoom(served, refused)
 
 
-def raise_limit(most: int) -> int:
+def _beside(workers: int) -> int:
+    """Descriptors that are not for connections."""
+    return _OWN + _WORKER * workers + _RESERVE
+
+
+def raise_limit(most: int, workers: int) -> int:
     """Towards what so many connections need, as far as the hard limit goes; returns the limit.
 
     A process starts with 256 on macOS, and with 1,024 on most of Linux.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = most + _OWN + _RESERVE + 256
+    wanted = most + _beside(workers) + 256
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -79,22 +85,27 @@ class Reserve:
 
     def __init__(self) -> None:
         self._held: list[int] = []
+        self._wanted = False  # to be held
+        self._borrowers = 0
 
     def hold(self) -> None:
+        self._wanted = True
         with contextlib.suppress(OSError):
             while len(self._held) < _RESERVE:
                 self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[None]:
-        """Nothing may be held, too: before `hold` and where there is nothing to hold."""
-        size = len(self._held)
+        """Until the last of those who have it leaves. Nothing may be held, too: before `hold` and
+        where there is nothing to hold."""
+        self._borrowers += 1
         while self._held:
             os.close(self._held.pop())
         try:
             yield
         finally:
-            if size:
+            self._borrowers -= 1
+            if self._wanted and not self._borrowers:
                 self.hold()
 
 

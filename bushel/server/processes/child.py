@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -83,6 +84,10 @@ class Child(asyncio.Protocol, Generic[M]):
         assert self._process is not None
         return self._process.pid
 
+    async def processor_seconds(self) -> float | None:
+        """That it has used; None where that cannot be known now."""
+        return await _processor_seconds(self.pid)
+
     def send(self, message: WireMessage, tail: Sequence[bytes | memoryview] = ()) -> None:
         """Never blocks; to a child that is gone it does nothing."""
         if self._transport is not None and not self._transport.is_closing():
@@ -110,7 +115,8 @@ class Child(asyncio.Protocol, Generic[M]):
         return code
 
     async def _watch(self, pid: int) -> None:
-        used, looked = 0.0, time.monotonic()
+        used: float | None = 0.0
+        looked = time.monotonic()
         while True:
             await asyncio.sleep(_LOOK)
             now = time.monotonic()
@@ -119,7 +125,7 @@ class Child(asyncio.Protocol, Generic[M]):
                 self._heard = now
             if now - self._heard < _QUIET:
                 self.frozen = 0.0
-            elif (seconds := await asyncio.to_thread(_processor_seconds, pid)) != used:
+            elif (seconds := await _processor_seconds(pid)) is None or seconds != used:
                 used, self.frozen = seconds, 0.0
             else:
                 self.frozen += passed
@@ -159,7 +165,11 @@ def _output(module: str) -> Iterator[int | None]:
         raise
     finally:
         os.close(theirs)
-    ChildOutput(ours, module.split(".")[-2:][0], log)
+    try:
+        ChildOutput(ours, module.split(".")[-2:][0], log)
+    except RuntimeError as error:  # there is no room for a thread, as for a process
+        os.close(ours)
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
 
 
 def cannot_spawn(error: OSError) -> str:
@@ -167,16 +177,22 @@ def cannot_spawn(error: OSError) -> str:
     return f"could not be started ({os.strerror(error.errno or 0)})"
 
 
-def _processor_seconds(pid: int) -> float:
-    """That a process has used; never the same twice where that cannot be known."""
+async def _processor_seconds(pid: int) -> float | None:
+    """That a process has used; None where that cannot be known now."""
+    with contextlib.suppress(RuntimeError):  # there is no room for a thread
+        return await asyncio.to_thread(_read_processor_seconds, pid)
+    return None
+
+
+def _read_processor_seconds(pid: int) -> float | None:
     with contextlib.suppress(OSError, ValueError, IndexError, subprocess.SubprocessError):
         if (stat := Path(f"/proc/{pid}/stat")).exists():
             # The name may hold anything but ends with the last bracket; user and system follow.
             fields = stat.read_text().rpartition(")")[2].split()
-            return float(int(fields[11]) + int(fields[12]))
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
         listed = subprocess.run(
             ["ps", "-o", "time=", "-p", str(pid)], capture_output=True, check=True, timeout=5
         )
         minutes, _, seconds = listed.stdout.decode().strip().rpartition(":")
         return 60.0 * float(minutes.rpartition(":")[2]) + float(seconds)
-    return time.monotonic()
+    return None

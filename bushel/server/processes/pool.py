@@ -2,7 +2,8 @@
 
 A job that takes too long, or takes its worker down, costs that worker its life and nobody else
 anything: a new one takes its place. A worker that dies or is stopped under a job is no fault of
-the job's, the first time: another one gets it.
+the job's, the first time: another one gets it. What a job takes is told by its worker's clock: on
+a busy machine, or while it is stopped, a worker does nothing for long.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from bushel.server.errors import ApiError
 from bushel.server.observability import logs
 from bushel.server.processes.backoff import Backoff, Outage
 from bushel.server.processes.child import Child, cannot_spawn
+from bushel.server.processes.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -45,17 +47,34 @@ CHECK_SECONDS = 1.5
 _FROZEN = 8.0
 _DOUBT = 4.0  # the same, before it gets no more jobs; its clock is read after 2.5 s
 _LOOK = 0.5  # seconds between looks at that
+# Beside twice a job's own time, before its worker is given up though it is neither late nor known
+# to be stopped, which takes 12 s.
+_STARVED = 15.0
+_STEP = 0.05  # seconds between looks at its clock, at least; systems tell hundredths
 _MOST_TRIES = 2  # of a job whose worker was lost
 
 
 @dataclass(eq=False)
 class _Job:
     message: Prepare | Encode | Decode | Check
-    seconds: float  # that a worker may take
+    seconds: float  # of the processor, that a worker may use
+    owner: str
+    group: str
     tries: int = 0  # of workers that were lost with it
     answer: asyncio.Future[Answer] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
+
+
+class _Jobs(asyncio.Queue[_Job]):
+    def _init(self, maxsize: int) -> None:
+        self._queue: Turns[_Job] = Turns()
+
+    def _put(self, job: _Job) -> None:
+        self._queue.put(job.owner, job.group, job)
+
+    def _get(self) -> _Job:
+        return self._queue.take()
 
 
 class Pool:
@@ -68,7 +87,8 @@ class Pool:
         self._size = size
         self._seconds = seconds
         self._gate = gate
-        self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
+        self._asked: set[_Job] = set()  # whoever asked waits for it
+        self._jobs = _Jobs()  # of them, those that no worker has
         self._workers: set[_Worker] = set()
         self._started = 0
         self._reason = "requests cannot be prepared yet"  # why no worker is open
@@ -102,27 +122,31 @@ class Pool:
         it from everyone.)"""
         return await asyncio.shield(self.model_info)
 
-    async def ask(self, message: Prepare | Encode | Decode | Check) -> Answer:
-        """ApiError if it is refused. Cancelling takes it out of the queue."""
+    async def ask(
+        self, message: Prepare | Encode | Decode | Check, owner: str = "", group: str = ""
+    ) -> Answer:
+        """ApiError if it is refused. Cancelling takes it out of the queue. Owners take turns, and
+        an owner's groups."""
         if (outage := self.outage) is not None and outage.hopeless:
             raise errors.unavailable(outage.reason)
         seconds = self._seconds
         if isinstance(message, Check):
             seconds = min(seconds, CHECK_SECONDS)
-        job = _Job(message, seconds)
+        job = _Job(message, seconds, owner, group)
+        self._asked.add(job)
         self._jobs.put_nowait(job)
-        return await job.answer
+        try:
+            return await job.answer
+        finally:
+            self._asked.discard(job)
 
     def give_up(self, error: ApiError) -> None:
         """Whoever waits gets it instead of an answer."""
         if not self.model_info.done():
             self.model_info.set_exception(error)
             self.model_info.exception()  # there may be nobody
-        while not self._jobs.empty():
-            _fail(self._jobs.get_nowait(), error)
-        for worker in self._workers:
-            if worker.job is not None:
-                _fail(worker.job, error)
+        for job in self._asked:
+            _fail(job, error)
 
     def kill(self) -> None:
         for worker in self._workers:
@@ -173,20 +197,21 @@ class Pool:
             worker.why = f"could not open the checkpoint: {opened.reason}"
             if self._started == 1:  # whatever comes later may be for a while
                 self.failed = opened.reason
-                self.model_info.set_exception(errors.unavailable("it cannot load the model"))
-                self.model_info.exception()  # it is told elsewhere too
+                if not self.model_info.done():  # a drain may have ended first
+                    self.model_info.set_exception(errors.unavailable("it cannot load the model"))
+                    self.model_info.exception()  # it is told elsewhere too
         return False
 
     async def _serve(self, worker: _Worker) -> tuple[str, bool]:
         """Give it jobs until it is gone."""
         while (job := await self._next_job(worker)) is not None:
+            await self._gate.wait()
             if job.answer.done():  # nobody waits for it any more
                 continue
             if worker.doubtful:  # it goes on, or is replaced, before long
                 self._jobs.put_nowait(job)
                 await asyncio.sleep(_LOOK)
                 continue
-            await self._gate.wait()
             try:
                 worker.child.send(job.message)
             except (ValueError, TypeError, OverflowError) as error:  # it cannot even be written
@@ -204,14 +229,13 @@ class Pool:
     def _lose(self, worker: _Worker, job: _Job) -> tuple[str, bool]:
         """A worker that did not answer, with the job that it had."""
         job.tries += 1
-        late = not worker.dead and not worker.frozen
-        if job.tries < _MOST_TRIES and not late:
+        if job.tries < _MOST_TRIES and not worker.late:
             self._jobs.put_nowait(job)
-        elif worker.frozen:
-            _fail(job, errors.unavailable("two workers were stopped while they prepared this"))
-        else:
+        elif worker.dead or worker.late:
             _settle(job, None, worker.tail)
-        if late:
+        else:
+            _fail(job, errors.unavailable("two workers were stopped while they prepared this"))
+        if worker.late:
             return "took too long and was killed", True
         return worker.why or "was lost with a request", not worker.frozen
 
@@ -242,6 +266,7 @@ class _Worker:
     def __init__(self) -> None:
         self.open = False
         self.job: _Job | None = None  # that it has
+        self.late = False  # it has used all the time its job may
         self.why = ""  # it is of no use any more
         self.tail = memoryview(b"")
         self._messages: asyncio.Queue[tuple[FromWorker, memoryview]] = asyncio.Queue()
@@ -290,13 +315,33 @@ class _Worker:
         """Its next message; None if it died, or did not answer in time and has to."""
         coming = asyncio.ensure_future(self._messages.get())
         try:
-            await self.wait(coming, seconds)
+            if seconds is None:
+                await self.wait(coming, None)
+            else:
+                await self._wait_by_its_clock(coming, seconds)
             if not coming.done():
                 return None
             message, self.tail = coming.result()
             return message
         finally:
             coming.cancel()
+
+    async def _wait_by_its_clock(self, what: asyncio.Future[Any], seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + 2 * seconds + _STARVED
+        await self.wait(what, min(_LOOK, seconds))  # most are done by then, and no clock was read
+        if what.done() or self.dead:
+            return
+        began, before = loop.time(), await self.child.processor_seconds()
+        left = seconds
+        while left > 0 and loop.time() < end:
+            await self.wait(what, max(left, _STEP))
+            if what.done() or self.dead or self.frozen:
+                return
+            now = await self.child.processor_seconds()
+            passed = loop.time() - began
+            left = seconds - (passed if before is None or now is None else now - before)
+        self.late = left <= 0 and not what.done()
 
 
 def _settle(job: _Job, answer: FromWorker | None, tail: memoryview) -> None:

@@ -16,7 +16,7 @@ from bushel.server.api.errors import InvalidField, unsupported
 from bushel.server.api.openapi import documented, streamed
 from bushel.server.api.request import generation_job, note_ignored, note_unknown
 from bushel.server.api.response import ApiResponse
-from bushel.server.callers import ApiKeys, owner_of
+from bushel.server.callers import ApiKeys, covered_key
 from bushel.server.errors import ApiError
 from bushel.server.http.request_body import JsonRoute, aside, make_conversation
 from bushel.server.responses.conversation import parse_request
@@ -89,14 +89,14 @@ async def _create(
         note_ignored("truncation: auto", "conversations that are too long are refused")
     service = services.of(body.model)
     model = service.names.resolve(body.model)
-    owner, own_salt = owner_of(request.headers), body.cache_salt or ""
-    earlier = _earlier(store, owner, own_salt, body.previous_response_id)
+    holder, own_salt = covered_key(request.headers), body.cache_salt or ""
+    earlier = _earlier(store, holder, own_salt, body.previous_response_id)
     before = await _aside(
         lambda: [encoded_item.item() for encoded_item in earlier],
         sum(len(encoded_item.json) for encoded_item in earlier),
     )
     # The store belongs to the event loop; what is made of its items does not.
-    looked_up = [store.find(owner, own_salt, name) for name in references(body.input)]
+    looked_up = [store.find(holder, own_salt, name) for name in references(body.input)]
     referenced = [item for item in looked_up if item is not None]
     _check_size(service, [*earlier, *referenced])
     by_id = {item.id: item for item in referenced}
@@ -115,7 +115,7 @@ async def _create(
         name = f"{_PREFIX}{answer.id}"
 
         def keep(payload: bytes, output: list[Item]) -> None:
-            store.keep(Kept(name, owner, own_salt, payload, earlier, own, encoded(output)))
+            store.keep(Kept(name, holder, own_salt, payload, earlier, own, encoded(output)))
 
         envelope = Envelope(name, answer.created, asked)
         wanted = keep if body.kept else None
@@ -174,7 +174,7 @@ def _kept_routes(routes: APIRouter, store: Store, keys: ApiKeys) -> None:
         """Whose response of that name is meant: an operator's key opens everyone's."""
         caller = keys.caller(request.headers)
         everyones = bool(keys) and caller.operator
-        return (store.owner(name) if everyones else None) or caller.owner
+        return (store.owner(name) if everyones else None) or covered_key(request.headers)
 
     def kept(request: Request, name: str) -> Kept:
         response = store.get(owner(request, name), name)

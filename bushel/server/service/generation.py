@@ -91,7 +91,7 @@ class Generations:
             decoding = self._decoding(job, model_info)
             made, tail = await self._prepared(job, record)
             if job.reads:
-                await self._prove(job, made)
+                await self._prove(job, record, made)
                 markers = model_info.reply_format.markers
                 decoding = replace(decoding, constraint=made.constraint, markers=markers)
             record.prompt_tokens, record.phase = len(made.ids), "queued"
@@ -118,16 +118,19 @@ class Generations:
     async def _prepared(self, job: GenerationJob, record: Record) -> tuple[Made, memoryview]:
         if self._options.log_prompts:
             logs.prompt(record.id, job.request)
-        made, tail = await self._pool.ask(Prepare(record.id, dict(job.request)))
+        made, tail = await self._pool.ask(
+            Prepare(record.id, dict(job.request)), job.owner, job.group or record.id
+        )
         assert isinstance(made, Made)
         if record.cancelled:
             raise errors.cancelled()
         return made, tail
 
-    async def _prove(self, job: GenerationJob, made: Made) -> None:
+    async def _prove(self, job: GenerationJob, record: Record, made: Made) -> None:
         if made.constraint is not None and made.constraint.grammar is not None:
             param = "tools" if job.request.get("shape") is None else "response_format"
-            await self._proofs.prove(made.constraint.grammar, param)
+            group = job.group or record.id
+            await self._proofs.prove(made.constraint.grammar, param, job.owner, group)
 
     async def _accepted(self, live: Live, tail: memoryview) -> Decode:
         """Submits it; returns what turns its tokens into text."""

@@ -20,11 +20,12 @@ class ProvenGrammars:
         self._calls = itertools.count()
         self._proven: OrderedDict[str, None] = OrderedDict()  # the last used one last
 
-    async def prove(self, grammar: str, param: str) -> None:
+    async def prove(self, grammar: str, param: str, owner: str, group: str) -> None:
         """ApiError for the field `param` if it does not compile."""
         if grammar not in self._proven:
             try:
-                await self._pool.ask(Check(f"proof-{next(self._calls)}", grammar))
+                check = Check(f"proof-{next(self._calls)}", grammar)
+                await self._pool.ask(check, owner, group)
             except ApiError as error:
                 error.param = error.param or param
                 raise

@@ -148,9 +148,9 @@ class Service:
     async def count(self, job: CountJob) -> Made | DecodedText:
         return await self._counts.count(job)
 
-    async def decode(self, ids: Sequence[int]) -> str:
+    async def decode(self, ids: Sequence[int], owner: str) -> str:
         """Of a request that is on its way."""
-        return await self._counts.decode(ids)
+        return await self._counts.decode(ids, owner)
 
     def health(self) -> str | None:
         return None if (outage := self.outage) is None else outage.reason

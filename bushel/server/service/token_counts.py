@@ -42,8 +42,8 @@ class TokenCounts:
             self._requests.end(record, None)
             return made
 
-    async def decode(self, ids: Sequence[int]) -> str:
+    async def decode(self, ids: Sequence[int], owner: str) -> str:
         """Of a request that is on its way."""
-        made, _ = await self._pool.ask(Decode(f"call-{next(self._calls)}", tuple(ids)))
+        made, _ = await self._pool.ask(Decode(f"call-{next(self._calls)}", tuple(ids)), owner)
         assert isinstance(made, DecodedText)
         return made.text

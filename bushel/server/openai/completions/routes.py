@@ -60,7 +60,7 @@ def completion_routes(services: Services) -> APIRouter:
         ]
 
         async def writer(answer: MultiTicket) -> CompletionWriter:
-            echoed = await _echoed(service, answer, body) if body.echo else None
+            echoed = await _echoed(service, answer, body, jobs[0].owner) if body.echo else None
             return CompletionWriter(service, answer, body, model, echoed)
 
         return ApiResponse(service, jobs, writer, stream=bool(body.stream))
@@ -86,11 +86,13 @@ def _check_ids(service: Service, prompts: Sequence[str | list[int]]) -> None:
         raise InvalidField("prompt", f"must have token ids below {vocab}", code=None)
 
 
-async def _echoed(service: Service, answer: MultiTicket, body: CompletionRequest) -> list[str]:
+async def _echoed(
+    service: Service, answer: MultiTicket, body: CompletionRequest, owner: str
+) -> list[str]:
     """Every prompt as text."""
 
     async def text(prompt: str | list[int], ids: tuple[int, ...]) -> str:
-        return prompt if isinstance(prompt, str) else await service.decode(ids)
+        return prompt if isinstance(prompt, str) else await service.decode(ids, owner)
 
     pairs = zip(body.prompt, answer.tickets, strict=True)
     texts = [text(prompt, ticket.prompt_ids) for prompt, ticket in pairs]
