@@ -352,7 +352,8 @@ class Engine:
             return
         for ready in self._queue.finish(id, self._now):
             sequence = ready.sequence
-            if job.prompt_logprobs and not job.replay:
+            if job.prompt_logprobs and not sequence.prompt_told:
+                sequence.prompt_told = True
                 found, owner = tuple(job.prompt_logprobs), (sequence.request.id, sequence.choice)
                 for at in range(0, len(found), _LOGPROBS):
                     part = found[at : at + _LOGPROBS]
