@@ -322,7 +322,7 @@ class Engine:
                 self._started.extend(job.started())
                 before = job.done
             self._start(job.run(chunk.tokens))
-            job.last_served = self._now
+            self._queue.ran(job, self._now)
             if job.remaining <= 0:
                 self._finish_prefill(chunk.job, job)
         except Exception as error:  # a prompt runs alone: its fault is its own
