@@ -308,7 +308,7 @@ class Engine:
                 self._started.extend(job.started())
                 before = job.done
             self._chunks.start(job.run(chunk.tokens), catch_up=self._pending is None)
-            job.last_served = self._now
+            self._queue.ran(job, self._now)
             if job.remaining <= 0:
                 self._finish_prefill(chunk.job, job)
         except Exception as error:  # a prompt runs alone: its fault is its own

@@ -271,7 +271,8 @@ class Prefill:
 
     def prompt_logprob_events(self, sequence: Sequence) -> Iterator[Event]:
         """What a choice is told of its prompt, if it asked; once."""
-        logprobs = () if self.replay else tuple(self.prompt_logprobs)
+        logprobs = () if sequence.prompt_told else tuple(self.prompt_logprobs)
+        sequence.prompt_told = bool(logprobs) or sequence.prompt_told
         for at in range(0, len(logprobs), _LOGPROBS):
             part = logprobs[at : at + _LOGPROBS]
             yield Event(sequence.request.id, sequence.choice, prompt_logprobs=part)

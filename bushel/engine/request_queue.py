@@ -33,6 +33,7 @@ class RequestQueue:
         self.ready: dict[int, PrefilledRow] = {}  # by the ids of their rows
         self._owners: dict[str, float] = {}  # when they last got a slot
         self._groups: dict[str, float] = {}
+        self._chunks: dict[str, float] = {}  # when owners last ran one
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self.prefilling or self.ready)
@@ -72,6 +73,10 @@ class RequestQueue:
         for sequence in job.sequences:
             sequence.phase = Phase.PREFILL
         self._serve(job.sequences[0].row, now)
+
+    def ran(self, job: Prefill, now: float) -> None:
+        """A chunk of it."""
+        job.last_served = self._chunks[job.sequences[0].row.owner] = now
 
     def finish(self, id: int, now: float) -> list[PrefilledRow]:
         """A prompt has run: its first row has its slot, the others wait for theirs."""
@@ -151,6 +156,7 @@ class RequestQueue:
         owners, groups = {row.owner for row in rows}, {row.group for row in rows}
         self._owners = {name: at for name, at in self._owners.items() if name in owners}
         self._groups = {name: at for name, at in self._groups.items() if name in groups}
+        self._chunks = {name: at for name, at in self._chunks.items() if name in owners}
 
     # -- looking at it -----------------------------------------------------------------------
 
@@ -195,7 +201,7 @@ class RequestQueue:
             waiting=_jobs({id: job for id, job in self.waiting.items() if job.complete}),
             costs=costs,
             memory=memory,
-            served=Served(self._owners, self._groups),
+            served=Served(self._owners, self._groups, self._chunks),
         )
 
 

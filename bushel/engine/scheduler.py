@@ -113,9 +113,10 @@ class Served(NamedTuple):
 
     owners: Mapping[str, float]
     groups: Mapping[str, float]
+    chunks: Mapping[str, float]  # when owners last ran one
 
 
-_NEVER = Served({}, {})
+_NEVER = Served({}, {}, {})
 
 
 class Arrivals(NamedTuple):
@@ -192,7 +193,7 @@ def schedule(state: State, policy: Policy) -> Plan:
     # Time in the queue does not count, or every newcomer would overtake who is being served.
     started = [replace(job, last_served=state.now) for job in slots.admitted]
     chunks = _chunks(
-        _by_urgency([*prefilling, *started], state.now, policy),
+        _by_urgency([*prefilling, *started], state, policy),
         _seconds_for_prompts(running, state.costs, policy),
         state.costs,
         slots.memory,
@@ -432,15 +433,14 @@ def _need(claim: Claim) -> int:
 # -- prompts -------------------------------------------------------------------------------
 
 
-def _by_urgency(jobs: Sequence[PendingPrompt], now: float, policy: Policy) -> list[PendingPrompt]:
+def _by_urgency(jobs: Sequence[PendingPrompt], state: State, policy: Policy) -> list[PendingPrompt]:
     """Owners in turn; of an owner's, first come, first served, unless someone waited too long."""
-    owners, groups = dict[str, float](), dict[str, float]()
+    now, groups = state.now, dict[str, float]()
     for job in jobs:
-        owners[job.owner] = max(owners.get(job.owner, _BEFORE), job.last_served)
         groups[job.group] = max(groups.get(job.group, _BEFORE), job.last_served)
 
     def urgency(job: PendingPrompt) -> tuple[float, bool, bool, float, int]:
-        turn = owners[job.owner] if len(owners) > 1 else 0.0
+        turn = state.served.chunks.get(job.owner, _BEFORE)
         overdue = now - job.last_served >= policy.start_wait
         forgotten = now - groups[job.group] >= policy.start_wait  # its whole request
         return turn, not forgotten, not overdue, job.last_served if overdue else 0.0, job.order

@@ -52,6 +52,7 @@ class Sequence:
     suspect: bool = False  # was in a failed step: runs alone before it may join again
     faults: int = 0
     failed: bool = False
+    prompt_told: bool = False  # the log-probabilities of its prompt, if they were asked for
     reuse: ReusePlan = field(default_factory=ReusePlan)  # of its prompt
     constrained: ConstrainedRow | None = None  # what it may say; there before it decodes
     row: Row = _NOWHERE  # as the scheduler sees it; `request_queue` keeps it

@@ -1,6 +1,7 @@
 """An engine without a model: carries out plans, and its clock moves by known costs.
 
-A step is a decode of all rows, then the chunks one after the other, as in `engine.step`.
+A step is a decode of all rows, then the chunks one after the other, as in `engine.step`. Between
+two steps the host needs a moment, in which requests may arrive.
 What it reports are the waits that the scheduler promises to bound:
 
     gap    from one token of a stream to its next, while it has its slot
@@ -17,6 +18,7 @@ from bushel.engine.scheduler import Costs, PendingPrompt, Plan, Policy, Row, Ser
 
 Schedule = Callable[[State, Policy], Plan]
 _MOST_STEPS = 10_000
+OVERHEAD = 0.0005  # seconds of the host, before each step
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ class Simulation:
         self._rows: dict[int, _Row] = {}
         self._owners: dict[str, float] = {}  # when they last got a slot
         self._groups: dict[str, float] = {}
+        self._chunks: dict[str, float] = {}  # when owners last ran one
         self._begun: set[int] = set()
         self.trace = Trace()
 
@@ -117,6 +120,8 @@ class Simulation:
             if not self._busy:
                 self.trace.finished = True
                 break
+            self._now += OVERHEAD
+            self._arrive()
             self._step()
         self.trace.end = self._now
         return self.trace
@@ -162,7 +167,7 @@ class Simulation:
                 tuple(prompt.job(id) for id, prompt in self._waiting.items()),
                 self._costs,
                 self._promised(),
-                Served(self._owners, self._groups),
+                Served(self._owners, self._groups, self._chunks),
             ),
             self._policy,
         )
@@ -244,7 +249,8 @@ class Simulation:
         prompt.remaining -= tokens
         prompt.done += tokens
         prompt.begun = True
-        prompt.last_served, prompt.overdue_before = self._now, None
+        prompt.last_served, prompt.overdue_before = start, None
+        self._chunks[prompt.arrival.owner] = start
         if prompt.remaining <= 0:
             del self._prefilling[id]
             for at, it in enumerate(prompt.rows):

@@ -11,6 +11,7 @@ from bushel.models.vision.vision_model import VisionModel
 from bushel.text.detokenizer import OutputProcessor
 from tests.engine.mixed_requests import GUILTY_SEED, GUILTY_STOP, guilty, innocent
 from tests.families import checkpoint_dir
+from tests.llm.asking import assert_same, prompt
 
 FAMILY = "qwen3_5_vl"  # recurrent and attention layers, explicit positions, images
 
@@ -136,6 +137,22 @@ def test_one_failing_read_costs_nobody_a_token(
     assert [out.token_ids for out in outs] == clean
     assert next(reads) > 3  # the fault was met
     assert llm.status()["lane"] == "batch"
+
+
+def test_prompt_logprobs_come_once_although_the_first_step_fails(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows rebuilt before their first token run their prompts again, which were told (B49)."""
+    prompts = [prompt(length, length) for length in (12, 40)]  # one chunk, and two
+    params = SamplingParams(temperature=0, max_tokens=4, prompt_logprobs=1, n=2)
+    clean = llm.generate(prompts, params)
+    assert [len(out.prompt_logprobs or ()) for out in clean] == [12, 40]
+    reads = iter(range(1000))
+    raising(monkeypatch, Sampled, "read", lambda *_: next(reads) == 0)
+    outs = llm.generate(prompts, params)
+    assert next(reads) > 1  # the fault was met
+    for out, expected in zip(outs, clean, strict=True):
+        assert_same(out, expected)
 
 
 def test_a_failing_read_of_the_last_token_loses_nobody(

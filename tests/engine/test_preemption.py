@@ -158,9 +158,9 @@ def engine() -> Iterator[Engine]:
         yield llm._engine
 
 
-def ask(engine: Engine, id: str, owner: str, choices: int, tokens: int) -> None:
+def ask(engine: Engine, id: str, owner: str, choices: int, tokens: int, length: int = 8) -> None:
     decoding = greedy_decoding(engine, tokens)
-    ids = tuple(prompt(8, len(id))["prompt_token_ids"])
+    ids = tuple(prompt(length, len(id))["prompt_token_ids"])
     engine.submit(Request(id, Prepared(ids), rows_of(decoding, choices), owner=owner))
 
 
@@ -185,3 +185,18 @@ def test_another_owner_is_served_beside_a_request_that_wants_every_row(engine: E
     assert ended[0] == ("one", 0)
     assert sorted(ended[1:]) == [("many", choice) for choice in range(8)]
     assert engine.preemptions == 1
+
+
+def test_short_prompts_run_beside_a_long_one_of_another_owner() -> None:
+    """Owners run chunks in turn, although the short ones keep coming (B61)."""
+    with LLM(str(checkpoint_dir("llama")), max_batch=4, prefill_chunk=16) as llm:
+        engine = llm._engine
+        assert engine is not None
+        ask(engine, "long", "patient", 1, 4, length=400)
+        engine.step()
+        ended = list[str]()
+        for at in range(5):
+            ask(engine, f"short {at}", "busy", 1, 1)
+            for _ in range(4):  # its turn, its chunk, its token, and what is read of it
+                ended += [it.request_id for it in engine.step() if it.finish_reason]
+        assert ended == [f"short {at}" for at in range(5)]

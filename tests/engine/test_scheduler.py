@@ -19,7 +19,7 @@ from bushel.engine import scheduler as module
 from bushel.engine.engine import _GO_ON
 from bushel.engine.scheduler import Chunk, Costs, PendingPrompt, Plan, Policy, Row, State, schedule
 
-from .scheduler_simulation import Arrival, Schedule, Trace, simulate
+from .scheduler_simulation import OVERHEAD, Arrival, Schedule, Trace, simulate
 
 POLICY = Policy(max_batch=3, prefill_chunk=32, least_chunk=8, token_gap=0.5, start_wait=2.0)
 NOW = 100.0
@@ -186,7 +186,7 @@ def test_control_a_wrong_scheduler_breaks_a_promise_in_some_small_state(wrong: S
 def gap_bound(policy: Policy, costs: Costs) -> float:
     least = min(policy.least_chunk, policy.prefill_chunk)
     chunk = costs.prefill_chunk + least * costs.prefill_token
-    return max(policy.token_gap, costs.decode_step + chunk) + 1e-9
+    return max(policy.token_gap, costs.decode_step + chunk) + OVERHEAD + 1e-9
 
 
 def complaints(trace: Trace, policy: Policy, costs: Costs) -> set[str]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bushel.core.footprint import Footprint, Memory, Piece
 from bushel.engine.scheduler import Costs, PendingPrompt, Plan, Policy, Row, Served, State, schedule
 
-from .scheduler_simulation import Arrival, Schedule, Trace, simulate
+from .scheduler_simulation import OVERHEAD, Arrival, Schedule, Trace, simulate
 from .test_scheduler import measured, policies
 
 POLICY = Policy(max_batch=8, prefill_chunk=64, least_chunk=16, token_gap=0.1, start_wait=1.0)
@@ -31,7 +31,7 @@ def known_to_nobody(state: State, policy: Policy) -> Plan:
 
     lists = {"running": same(state.running), "ready": same(state.ready)}
     rest = {"prefilling": jobs(state.prefilling), "waiting": jobs(state.waiting)}
-    return schedule(replace(state, **lists, **rest, served=Served({}, {})), policy)  # type: ignore[arg-type]
+    return schedule(replace(state, **lists, **rest, served=Served({}, {}, {})), policy)  # type: ignore[arg-type]
 
 
 def waited(trace: Trace, owner: str) -> float:
@@ -91,6 +91,29 @@ def test_with_few_slots_owners_take_turns(slots: int) -> None:
     assert waited(simulate(arrivals, policy, SECONDS), "b") <= 2 * reply
     control = simulate(arrivals, policy, SECONDS, known_to_nobody)
     assert waited(control, "b") > 4 * reply
+
+
+@pytest.mark.parametrize("every", [0.04, 0.05, 0.06, 0.1, 0.25])
+def test_a_stream_of_short_prompts_is_served_beside_a_long_prompt_of_another(every: float) -> None:
+    """Each owner has the next step in turn, however often either is admitted (B61, B67)."""
+    short = [Arrival(0.1 + every * at, 20, 5, owner="b") for at in range(40)]
+    trace = simulate([Arrival(0.0, 20_000, 10, owner="a"), *short], POLICY, SECONDS)
+    # The step that runs, the other's turn, its own, and the one that decodes.
+    assert waited(trace, "b") <= 4 * (trace.longest_step + OVERHEAD)
+    alone = simulate([Arrival(0.0, 20_000, 10, owner="a")], POLICY, SECONDS)
+    assert waited(trace, "a") <= 2 * waited(alone, "a")
+
+
+def test_a_newcomer_does_not_cost_its_owner_the_turn() -> None:
+    """Admission is no progress: whose prompts ran longest ago is next."""
+    long = PendingPrompt(1, 50_000, 9.99, 1, owner="a", group="a")
+    short = PendingPrompt(2, 100, 7.0, 2, owner="b", group="b", since=7.0)
+    state = State(10.0, prefilling=(long, short), served=Served({}, {}, {"a": 9.99, "b": 6.5}))
+    newcomer = PendingPrompt(3, 100, 9.8, 3, owner="b", group="c")
+    for waiting in ((), (newcomer,)):
+        plan = schedule(replace(state, waiting=waiting), POLICY)
+        assert plan.admit == tuple(it.id for it in waiting)
+        assert plan.chunks[0].job == short.id
 
 
 def test_two_owners_who_both_want_everything_get_half_each() -> None:
