@@ -28,7 +28,8 @@ Slots are shared (B67). Next is whose owner holds the fewest, then whose request
 among equals, who was served longest ago, then the order of the policy. Whose request holds none
 and has waited for start_wait takes one from an owner with at least two more, or from a request
 of its own owner with more than a quarter of all. The row that yields has run for start_wait, so
-that nobody yields often; it keeps its state, unless memory is what is lacking.
+that nobody yields often; it keeps its state, unless memory is what is lacking. Then the youngest
+yields, and never the oldest of its owner's that hold state: that one runs to its end.
 
 Memory is promised with a slot, for prompt and reply at their longest. Who does not fit lets others
 pass until he is `oldest`; from then on nobody takes memory before him, but rows whose request has
@@ -39,7 +40,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -363,7 +364,11 @@ class _Slots:
         return done
 
     def _preempt(self, claim: Claim) -> bool:
-        """Of whoever holds most, the youngest of those who yielded least."""
+        """Of whoever holds most, the youngest of those who yielded least.
+
+        Where memory lacks, whoever yields loses its state. If they took turns at that, nobody
+        would come further than the last time.
+        """
         late = self.state.now - self.policy.start_wait
         able = [
             holder
@@ -372,9 +377,12 @@ class _Slots:
             and holder not in self.preempted
             and self._yields_to(holder, claim)
         ]
+        key = self._holds_most
+        if not self._fits(claim):
+            able, key = self._droppable(able), self._youngest
         if not able:
             return False
-        victim = max(able, key=self._holds_most)
+        victim = max(able, key=key)
         self.preempted.append(victim)
         self._count(victim, -1)
         return True
@@ -384,18 +392,32 @@ class _Slots:
             return self.owners[holder.owner] >= self.owners[claim.owner] + 2
         return self.groups[holder.group] >= self.policy.share
 
-    def _holds_most(self, holder: Claim) -> tuple[int, int, int, int, int]:
+    def _holds_most(self, holder: Claim) -> tuple[int, ...]:
         slots = self.owners[holder.owner], self.groups[holder.group]
         return *slots, -holder.yields, holder.order, holder.id
+
+    def _youngest(self, holder: Claim) -> tuple[int, ...]:
+        """Of whoever holds most."""
+        return self.owners[holder.owner], self.groups[holder.group], holder.order, holder.id
+
+    def _droppable(self, holders: Iterable[Claim]) -> list[Claim]:
+        """All but the oldest that holds state, of each owner: it runs to its end."""
+        with_slot = (row for row in self.state.ready if row.slot)
+        holding = (*self.holders, *with_slot, *self._idle())
+        oldest: dict[str, tuple[int, int]] = {}
+        for holder in holding:
+            age = holder.order, holder.id
+            oldest[holder.owner] = min(oldest.get(holder.owner, age), age)
+        return [it for it in holders if (it.order, it.id) != oldest[it.owner]]
 
     def _drop(self, claim: Claim, own: int) -> bool:
         """State of someone who does not run: now from `preempted[own:]`, or for longer."""
         taken = (*self.joining, *self.admitted, *self.dropped, claim)
-        able = [it for it in self._idle() if it not in taken]
-        able = able or [it for it in self.preempted[own:] if it not in taken]
+        able = self._droppable(it for it in self._idle() if it not in taken)
+        able = able or self._droppable(it for it in self.preempted[own:] if it not in taken)
         if not able or self.memory is None:
             return False
-        victim = max(able, key=self._holds_most)
+        victim = max(able, key=self._youngest)
         self.dropped.append(victim)
         self.memory = self.memory.without_rows(_held(victim))
         return True

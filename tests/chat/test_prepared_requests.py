@@ -1,7 +1,7 @@
 """What preparing finds out on its way to the engine: media, borders, and whose they are."""
 
 import argparse
-from types import SimpleNamespace
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from bushel.chat.prompt import prepare, salt_of
 from bushel.core import Borders, Media, Prepared, Request, RequestError
 from bushel.core.options import ChatOptions, ModelInfo
 from bushel.core.params import SamplingParams, resolve
+from bushel.core.status import EngineStatus
 from bushel.core.wire import (
     Accepted,
     Assembler,
@@ -83,8 +84,8 @@ class Engine:
         self.taken: list[Request] = []
         self.submit = self.taken.append
 
-    def status(self) -> dict[str, Any]:
-        return {}
+    def status(self) -> EngineStatus:
+        return EngineStatus()
 
 
 class Link:
@@ -110,13 +111,10 @@ def test_the_engine_gets_media_borders_and_salt() -> None:
 def test_the_front_passes_all_of_it_on() -> None:
     sent: list[Any] = []
 
-    class Supervisor:
-        ready, outage = True, None
-
-        def send(self, message: Any, *_: Any) -> None:
-            sent.append(message)
-            if isinstance(message, Submit):
-                front.engine_said(Accepted(message.id))
+    def send(message: Any, *_: Any) -> None:
+        sent.append(message)
+        if isinstance(message, Submit):
+            front.engine_said(Accepted(message.id))
 
     async def made(*_: Any) -> tuple[Made, memoryview]:
         return Made("a", (1, 2, 3), {}, MEDIA, BORDERS), memoryview(b"")
@@ -127,10 +125,10 @@ def test_the_front_passes_all_of_it_on() -> None:
         front = real.Service(given, Names.of("test/model", (), ()), Metrics("test"))
         front.pool.model_info.set_result(ModelInfo("test/model", "", 9, 99, frozenset()))
         front.pool.ask = made  # type: ignore[method-assign]
-        front.supervisor = Supervisor()  # type: ignore[assignment]
-        front._vocabulary = SimpleNamespace(decode=None)  # type: ignore[assignment]
+        front.supervisor.ready = True
+        front.supervisor.send = send
         job = GenerationJob({}, SamplingParams(), "test/model", "chat", 5, salt="mine")
-        async with await front.open(job):
+        with await front.open(job, asyncio.Event()):
             pass
 
     front: Any = None

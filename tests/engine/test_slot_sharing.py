@@ -2,6 +2,7 @@
 as the control (B67).
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -168,6 +169,72 @@ def test_a_request_that_takes_all_memory_makes_way_in_memory_too() -> None:
     assert waited(trace, "b") <= 2 * POLICY.start_wait + STEP
     control = simulate(arrivals, POLICY, SECONDS, known_to_nobody, memory)
     assert waited(control, "b") > 4 * POLICY.start_wait
+
+
+def by_turns(state: State, policy: Policy) -> Plan:
+    """The control: whoever lost its state most often is taken for the oldest, so that all lose it
+    in turn."""
+
+    def rows(them: tuple[Row, ...]) -> tuple[Row, ...]:
+        return tuple(it._replace(order=it.order - 10_000 * it.yields) for it in them)
+
+    def jobs(them: tuple[PendingPrompt, ...]) -> tuple[PendingPrompt, ...]:
+        return tuple(replace(it, order=it.order - 10_000 * it.yields) for it in them)
+
+    lists = {"running": rows(state.running), "ready": rows(state.ready)}
+    rest = {"prefilling": jobs(state.prefilling), "waiting": jobs(state.waiting)}
+    return schedule(replace(state, **lists, **rest), policy)  # type: ignore[arg-type]
+
+
+def beside_rare_requests(
+    count: int, prompt: int, gap: float, plan: Schedule = schedule
+) -> tuple[Trace, list[bool]]:
+    """Long requests that fill the memory, and short ones of another owner, one each gap; returns
+    whether each of the long ones ended in time: one after the other, in order of arrival."""
+    long = [Arrival(0.0, prompt + at, 300, owner="a") for at in range(count)]
+    chunks = prompt // POLICY.prefill_chunk + 1
+    # Every step decodes, and every second one at least runs a chunk of its owner.
+    each = (2 * chunks + long[0].reply) * (STEP / 2)
+    coming = range(int(3 * count * each / gap))
+    short = [Arrival(1.0 + gap * at, 20, 10, owner="b") for at in coming]
+    memory = fitting(count, prompt + count + long[0].reply)
+    trace = simulate([*long, *short], POLICY, SECONDS, plan, memory)
+    assert trace.longest_step + OVERHEAD <= STEP / 2
+    ends = {it: at for it, at in trace.ended if it.owner == "a"}
+    return trace, [ends.get(it, math.inf) <= at * each for at, it in enumerate(long, 1)]
+
+
+@settings(derandomize=True, max_examples=25, deadline=None)
+@given(st.integers(2, 4), st.integers(4_000, 20_000), st.floats(1.2, 15.0))
+def test_rare_requests_do_not_keep_long_ones_of_another_owner_from_ending_where_memory_lacks(
+    count: int, prompt: int, gap: float
+) -> None:
+    """Someone loses its state to each of them; they wait no longer than with enough (B63, B67)."""
+    trace, in_time = beside_rare_requests(count, prompt, gap)
+    assert all(in_time)
+    assert waited(trace, "b") <= 2 * POLICY.start_wait + STEP
+
+
+def test_control_long_requests_that_lose_their_state_in_turn_do_not_end_in_time() -> None:
+    _, in_time = beside_rare_requests(2, 20_000, 3.0, by_turns)
+    assert not any(in_time)
+
+
+def test_where_memory_lacks_the_youngest_loses_its_state_and_never_the_oldest() -> None:
+    """However often it did before; nor does the oldest while it waits for a slot."""
+    first, second, third = (Row(at, at, 0.0, "a", str(at), 800, 3 - at) for at in range(3))
+    claim = PendingPrompt(9, 20, 98.0, 9, length=800, owner="b", group="b")
+    memory = fitting(3, 800).with_rows(3, 800)
+    state = State(100.0, (first, second, third), waiting=(claim,), memory=memory)
+    often = third._replace(yields=7)
+    plan = schedule(replace(state, running=(first, second, often)), POLICY)
+    assert plan.preempt == plan.drop == (third.id,)
+    fresh = [it._replace(since=99.5) for it in (second, third)]
+    assert schedule(replace(state, running=(first, *fresh)), POLICY) == Plan(decode=True)
+    aside = first._replace(slot=False)
+    full = replace(POLICY, max_batch=2)
+    plan = schedule(replace(state, running=(second, third), ready=(aside,)), full)
+    assert plan.preempt == plan.drop == (third.id,)
 
 
 BIG = Arrival(1.0, 1900, 100, owner="b")
