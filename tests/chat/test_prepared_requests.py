@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -127,6 +128,8 @@ def test_the_front_passes_all_of_it_on() -> None:
         front.pool.ask = made  # type: ignore[method-assign]
         front.supervisor.ready = True
         front.supervisor.send = send
+        front._model._vocabulary = SimpleNamespace(decode=None)
+        front._model._learned.set()
         job = GenerationJob({}, SamplingParams(), "test/model", "chat", 5, salt="mine")
         with await front.open(job, asyncio.Event()):
             pass
