@@ -74,7 +74,7 @@ def test_a_third_of_the_facts_name_the_value_first(held: bool) -> None:
     first = []
     for seed in range(600):
         draw = Draw(f"facts {seed}", held)
-        fact = recall.model_info(draw, 1)[0]
+        fact = recall.facts(draw, 1)[0]
         told = fact.told(draw, True)
         if fact.attribute in told:
             first.append(told.rindex(fact.value) < told.index(fact.attribute))
