@@ -1,7 +1,7 @@
 """Models that are served one row at a time, because a batch of them would be wrong.
 
 Found by running every family of mlx-lm, and those of mlx-vlm that the tests have, in mixed
-batches against its solo run. What can be put right from outside is put right in `state.py`;
+batches against its solo run. What can be put right from outside is put right in `library_fixes.py`;
 what is left here needs a change of the model.
 """
 

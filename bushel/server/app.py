@@ -65,7 +65,7 @@ class RequestIdMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        # `Reply` puts its ticket's id there.
+        # `ApiResponse` puts its ticket's id there.
         state = scope.setdefault("state", {})
         state["request_id"] = uuid.uuid4().hex
         started = False

@@ -37,8 +37,8 @@ class CallSection(ABC):
 
     It emits CallBegin as soon as the name is known to be complete and offered, arguments as they
     come, and CallEnd. A call of a tool that was not offered, and what turns out to be no call,
-    is emitted as `Text`, as it was generated, its markers included (B27). Markup itself is never
-    emitted, nor is white space between calls.
+    is emitted as `TextDelta`, as it was generated, its markers included (B27). Markup itself is
+    never emitted, nor is white space between calls.
     """
 
     def __init__(self, start: str, offered: Offered, first: int):

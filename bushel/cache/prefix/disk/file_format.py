@@ -229,7 +229,7 @@ class Header:
         self.key_nbytes = tokens * 8
 
     def entry(self, key: bytes | memoryview, name: str, namespace: str, nbytes: int) -> Entry:
-        """Of a file of this name and size, or Unfit."""
+        """Of a file of this name and size, or UnusableFile."""
         meta = self._meta
         if meta.layout != str(VERSION):
             raise UnusableFile(f"its layout is version {meta.layout[:20]!r}, not {VERSION}")

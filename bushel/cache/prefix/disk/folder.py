@@ -134,7 +134,7 @@ class Folder:
     # -- one file --------------------------------------------------------------------------
 
     def read(self, name: str) -> tuple[Entry, dict[str, HostArray]]:
-        """Every byte is checked. Raises Unfit or OSError."""
+        """Every byte is checked. Raises UnusableFile or OSError."""
         fd, about = self._open(name + _SUFFIX)
         try:
             # Unlike a bytearray, this is not filled with zeros first.
