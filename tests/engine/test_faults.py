@@ -11,7 +11,7 @@ from bushel.models.vision.vision_model import VisionModel
 from bushel.text.detokenizer import OutputProcessor
 from tests.engine.mixed_requests import GUILTY_SEED, GUILTY_STOP, guilty, innocent
 from tests.families import checkpoint_dir
-from tests.llm.asking import assert_same, prompt
+from tests.llm.request_builders import assert_same, prompt
 
 FAMILY = "qwen3_5_vl"  # recurrent and attention layers, explicit positions, images
 

@@ -74,6 +74,14 @@ class Server:
     def log(self) -> str:
         return self._log.read_text()
 
+    def logged(self, words: str) -> str:
+        """The line that holds these words, once it is written: the log comes from a queue."""
+
+        def line() -> str | None:
+            return next((it for it in self.log.splitlines() if words in it), None)
+
+        return str(until(line, f"the log has {words!r}"))
+
     def health(self) -> int:
         try:
             return self.http.get("/health").status_code

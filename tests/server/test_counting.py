@@ -118,7 +118,7 @@ def test_a_question_can_be_cancelled_and_has_a_record(server: Server) -> None:
     last = server.status()["recent"][0]
     assert last["id"] == answered.headers["x-request-id"]
     assert (last["api"], last["prompt_tokens"]) == ("tokenize", answered.json()["count"])
-    assert f"{last['id']} tokenize" in server.log
+    server.logged(f"{last['id']} tokenize")
     assert 'bushel:requests_total{api="tokenize"' in server.http.get("/metrics").text
 
 

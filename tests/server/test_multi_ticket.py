@@ -72,6 +72,17 @@ def test_one_prompt_with_much_to_tell_does_not_hold_back_the_others() -> None:
     streaming(work, prompts=2)
 
 
+def test_a_result_that_is_no_text_comes_although_other_events_waited_before_it() -> None:
+    async def work(requests: list[Live], stream: MultiTicket) -> None:
+        requests[0].take(Event("r", 0, prompt_logprobs=(None,)), 0.0)
+        end = Event("r", 0, finish_reason="stop", hidden_state=(0.5, 1.5))
+        requests[0].take(end, 0.0)
+        [event] = [event async for batch in stream for event in batch]
+        assert (event.prompt_logprobs, event.hidden_state) == ((None,), (0.5, 1.5))
+
+    streaming(work)
+
+
 def test_what_nobody_reads_is_added_up_and_told_at_once() -> None:
     async def work(requests: list[Live], stream: MultiTicket) -> None:
         for _ in range(5):

@@ -56,8 +56,7 @@ def last(server: Server) -> dict[str, Any]:
 
 def logged(server: Server) -> dict[str, Any]:
     """The same, as the log has it."""
-    lines = [json.loads(line) for line in server.log.splitlines() if "prompt_tokens" in line]
-    return dict(lines[-1])
+    return dict(json.loads(server.logged(f'"id": "{last(server)["id"]}"')))
 
 
 def metrics(server: Server) -> dict[str, float]:
@@ -183,12 +182,12 @@ def test_switched_off_nothing_is_reused_and_everything_says_so() -> None:
         found = metrics(server)
         assert found["bushel:prefix_cache_missed_requests_total{reason=off}"] == 2
         assert found["vllm:prefix_cache_queries_total"] == 0
-        assert "Cache: off, because it is switched off" in server.log
+        server.logged("Cache: off, because it is switched off")
 
 
 def test_the_budget_that_was_given_is_the_one_that_holds() -> None:
     with serving(*FEW, "--cache-memory", "3MB") as server:
-        assert "Cache: up to 3.0 MB" in server.log
+        server.logged("Cache: up to 3.0 MB")
         for _ in range(6):
             ask(server, TEXT, fresh())
         found = server.http.get("/v1/cache").json()
@@ -206,7 +205,7 @@ def test_files_outlive_the_server_until_they_are_cleared(tmp_path: Path) -> None
     flags = (*FEW, "--cache-dir", str(tmp_path / "kept"), "--cache-disk", "200MB")
     with serving(*flags) as server:
         length, _ = ask(server, TEXT, text)
-        assert f"up to 0.20 GB in {tmp_path / 'kept'}" in server.log
+        server.logged(f"up to 0.20 GB in {tmp_path / 'kept'}")
         assert server.stop() == 0
     assert list((tmp_path / "kept").rglob("*.safetensors"))
     with serving(*flags) as server:

@@ -200,6 +200,7 @@ class Ticket:
                 logprobs=_chained(it.logprobs for it in events),
                 prompt_logprobs=_chained(it.prompt_logprobs for it in events),
                 finish_reason=last.finish_reason,
+                hidden_state=last.hidden_state,
             )
         return self._read(whole._replace(text=reply.take(), stop=reply.stop))
 
