@@ -28,7 +28,7 @@ def helpers() -> set[str]:
 def test_every_variable_is_documented_and_every_documented_one_is_read() -> None:
     root = TESTS.parent
     sources = [*TESTS.rglob("*.py"), *root.glob("tools/**/*.py")]
-    used = variables(it.read_text() for it in sources if it != Path(__file__))
+    used = variables(source.read_text() for source in sources if source != Path(__file__))
     assert used == variables([README])
 
 

@@ -18,7 +18,7 @@ class Fixed(Opaque):
 
     def size(self, single: Layer, position: int) -> list[Piece]:
         arrays = list(self.arrays(single))
-        return [Piece(fixed=sum(it.nbytes for it in arrays), buffers=len(arrays))]
+        return [Piece(fixed=sum(array.nbytes for array in arrays), buffers=len(arrays))]
 
     def restore(self, snapshot: LayerSnapshot, fresh: Layer) -> Layer:
         fresh.arrays = snapshot.arrays

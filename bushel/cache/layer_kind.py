@@ -108,7 +108,7 @@ class LayerKind(ABC):
         """
         arrays = list(self.arrays(single))
         kept = -(-position // STEP) * STEP
-        return [Piece(sum(it.nbytes for it in arrays) // kept, buffers=len(arrays))]
+        return [Piece(sum(array.nbytes for array in arrays) // kept, buffers=len(arrays))]
 
     def require(self, ok: bool, what: str) -> None:
         if not ok:

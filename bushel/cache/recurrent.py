@@ -51,7 +51,7 @@ class Recurrent(LayerKind):
 
     def size(self, single: Layer, position: int) -> list[Piece]:
         arrays = list(self.arrays(single))
-        return [Piece(fixed=sum(it.nbytes for it in arrays), buffers=len(arrays))]
+        return [Piece(fixed=sum(array.nbytes for array in arrays), buffers=len(arrays))]
 
     def check(self, layer: Layer, positions: Sequence[int]) -> None:
         self.require(layer.left_padding is None and layer.lengths is None, "padding left behind")

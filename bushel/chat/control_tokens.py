@@ -27,7 +27,7 @@ class ControlTokens:
         self.mark = ""
         if present:
             everything = set().union(*texts)
-            self.mark = next((chr(it) for it in _MARKS if chr(it) not in everything), "")
+            self.mark = next((chr(mark) for mark in _MARKS if chr(mark) not in everything), "")
             if not self.mark:
                 raise RequestError("The texts use every private character there is.")
             longest_first = sorted(present, key=len, reverse=True)

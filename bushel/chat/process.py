@@ -95,7 +95,7 @@ def _bound_memory(size: int) -> None:
     """
     with contextlib.suppress(OSError, ValueError):
         lines = Path("/proc/self/status").read_text().splitlines()
-        [now] = [int(it.split()[1]) << 10 for it in lines if it.startswith("VmData:")]
+        [now] = [int(line.split()[1]) << 10 for line in lines if line.startswith("VmData:")]
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (now + 2 * size, hard))
 

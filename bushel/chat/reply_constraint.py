@@ -237,7 +237,9 @@ class _GrammarWriter:
             first = lark.terminal(without(r"/\s*[^\s\[{](?s:.*)/", own.later_starts))
             return f"({first} | {self._made(form, several)})?"
         whole = form.begin + form.open
-        begin = max((it for it in own.starts if whole.startswith(it)), key=len, default=whole)
+        begin = max(
+            (start for start in own.starts if whole.startswith(start)), key=len, default=whole
+        )
         never = self._starts(begin, own)
         call = f"{lark.upto(begin, never)} {lark.mark(whole[len(begin) :])} {rest}"
         text = lark.free(never)

@@ -78,7 +78,7 @@ class TemplateCall:
             return None
         rest = self.turns[lead].get("content") if lead < len(self.turns) else None
         first = rest.lstrip()[:1] if isinstance(rest, str) else ""
-        question = next(it for it in _WORDS if it[0] != first)
+        question = next(word for word in _WORDS if word[0] != first)
         return self._other([*self.turns[:lead], {"role": "user", "content": question}])
 
     def next_question(self) -> str | None:
@@ -185,7 +185,7 @@ class BorderFinder:
             controls = self._host.tokenizer.controls
             places = np.flatnonzero(self._array == controls.get(name, -1))
             # One that is inside another may be either.
-            alone = not any(name in it for it in controls if it != name)
+            alone = not any(name in control for control in controls if control != name)
             known = alone and len(places) == self._text.count(name)
             self._found[name] = places if known else None
         return self._found[name]

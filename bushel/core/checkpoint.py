@@ -156,7 +156,7 @@ def read_checkpoint(model: str, *, trust_remote_code: bool = False) -> Checkpoin
 def fingerprint(path: Path) -> str:
     """Tells checkpoints apart without reading their weights: by config, and by sizes and times."""
     files = sorted(it for it in path.iterdir() if it.suffix in (".safetensors", ".npz", ".json"))
-    stamps = [(it.name, it.stat().st_size, it.stat().st_mtime_ns) for it in files]
+    stamps = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     config = path / "config.json"
     text = config.read_text() if config.exists() else ""
     return hashlib.sha256(repr([text, stamps]).encode()).hexdigest()

@@ -54,7 +54,9 @@ class Footprint:
         return 2 * (rows + 1) * max((piece.row(longest) for piece in self.pieces), default=0)
 
     def forward(self, tokens: int, context: int) -> int:
-        windows = sum(it.count * it.per_token for it in self.pieces if it.most is not None)
+        windows = sum(
+            piece.count * piece.per_token for piece in self.pieces if piece.most is not None
+        )
         return tokens * (self.per_token + windows + self.per_score * context)
 
     def peak(self, rows: int, longest: int, chunk: int) -> int:
@@ -68,7 +70,9 @@ class Footprint:
 
     def buffers(self, rows: int) -> int:
         """The batch holds a layer's buffers once; rows on their way to it have their own."""
-        return self.weight_buffers + (rows + 1) * sum(it.count * it.buffers for it in self.pieces)
+        return self.weight_buffers + (rows + 1) * sum(
+            piece.count * piece.buffers for piece in self.pieces
+        )
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class GenerationDefaults:
 
     def over(self, other: GenerationDefaults) -> GenerationDefaults:
         """These, and the other's where they are silent."""
-        own = {it.name: getattr(self, it.name) for it in fields(self)}
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
         return replace(other, **{name: it for name, it in own.items() if it is not None})
 
     @classmethod

@@ -145,7 +145,7 @@ class DecodeBatch:
         """Rows whose constraints have cost the others too much time."""
         if not self._constrained:
             return ()
-        rows = ((it.row.id, it.constrained) for it in self.sequences)
+        rows = ((sequence.row.id, sequence.constrained) for sequence in self.sequences)
         return tuple(id for id, constrained in rows if constrained and constrained.too_slow)
 
     def forward(self) -> Run:

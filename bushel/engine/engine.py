@@ -410,7 +410,11 @@ class Engine:
         yield from self._batch.sequences
         if self._pending is not None:  # rows at their limit have left the batch already
             held = set(self._batch.sequences)
-            yield from (it for it in self._pending.sequences if it not in held and not it.done)
+            yield from (
+                sequence
+                for sequence in self._pending.sequences
+                if sequence not in held and not sequence.done
+            )
 
     def _drop_done(self) -> None:
         if not self._someone_ended:
@@ -418,7 +422,7 @@ class Engine:
         self._someone_ended = False
         self._queue.drop_done()
         self._retire()
-        if self._pending is not None and all(it.done for it in self._pending.sequences):
+        if self._pending is not None and all(sequence.done for sequence in self._pending.sequences):
             self._pending = None
         self._fit_prefixes()
         self._queue.forget_served(self._batch.sequences)
@@ -441,7 +445,9 @@ class Engine:
             max_decode_batch=self.max_decode_batch,
             preemptions=self.preemptions,
             memory=describe_memory(self._batch.rows, self.admission.status(self._lengths())),
-            requests=[describe_request(it, prefilled.get(it)) for it in sequences],
+            requests=[
+                describe_request(sequence, prefilled.get(sequence)) for sequence in sequences
+            ],
             cache=self.cache_status(),
         )
 

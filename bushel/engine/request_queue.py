@@ -170,7 +170,7 @@ class RequestQueue:
         paused = (job for job in self.waiting.values() if job.prompt is not None)
         for job in (*self.prefilling.values(), *paused):
             # Choices share one copy of their prompt's state until each has its own.
-            yield from [it.row.length for it in job.sequences][:2]
+            yield from [sequence.row.length for sequence in job.sequences][:2]
         shared = dict[int, int]()
         for ready in self.ready.values():
             row = ready.sequence.row

@@ -48,13 +48,13 @@ def plan_snapshot_points(
     cuts: list[SnapshotPoint] = []
     for sort in ("system", "user", "history"):
         position = getattr(borders, sort)
-        places = [*([restored] if restored else []), *(it.position for it in cuts)]
-        serves = [it for it in places if 0 <= position - it < _NEAR]
+        places = [*([restored] if restored else []), *(cut.position for cut in cuts)]
+        serves = [place for place in places if 0 <= position - place < _NEAR]
         if serves:
             cuts.append(SnapshotPoint(serves[-1], sort))
         elif possible(position):
             cuts.append(SnapshotPoint(position, sort))
-    taken = [restored, last, *(it.position for it in cuts)]
+    taken = [restored, last, *(cut.position for cut in cuts)]
     if possible(fork) and all(abs(fork - it) >= FAR for it in taken):
         cuts.append(SnapshotPoint(fork, "fork"))
         taken.append(fork)

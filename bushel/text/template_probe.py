@@ -379,7 +379,10 @@ class TemplateProbe:
         if self.found.calls:
             call = self.calling(_VALUE, **thought)
             conversations.insert(0, (self.user(), call, self.result()))
-        return any(_THOUGHT in self.render(*it, tools=self.tools) for it in conversations)
+        return any(
+            _THOUGHT in self.render(*conversation, tools=self.tools)
+            for conversation in conversations
+        )
 
     def _find_forgetting(self, key: str) -> None:
         if self.found.calls:

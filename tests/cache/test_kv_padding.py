@@ -39,7 +39,7 @@ def seen() -> Seen:
     with LLM(str(checkpoint_dir("llama")), prefill_chunk=64) as llm:
         assert llm._engine is not None
         waiting = [250, 250, 560, 700]
-        while waiting or not all(it.done for it in handles):
+        while waiting or not all(handle.done for handle in handles):
             if waiting:
                 handles.append(llm.submit(prompt(waiting.pop(0)), PARAMS))
             for _ in range(40):
@@ -48,7 +48,7 @@ def seen() -> Seen:
                 batch.check_integrity()
                 if len(batch) == 1:
                     found[batch.rows.positions[0]] = batch.rows.layers[0].keys.shape[2]
-    return found, [(it.output.token_ids, it.output.logprobs) for it in handles]
+    return found, [(handle.output.token_ids, handle.output.logprobs) for handle in handles]
 
 
 @pytest.fixture(scope="module")

@@ -153,7 +153,7 @@ def test_size_is_bits_and_two_numbers_per_group(bits: int, dtype: mx.Dtype) -> N
     """16 bits per number become 9 or 5 with groups of 32, 8.5 or 4.5 with 64. B3, B56."""
     for group in (32, 64):
         plain = lm_cache.KVCache()
-        plain.update_and_fetch(*(it.astype(dtype) for it in tokens(256, 1)))
+        plain.update_and_fetch(*(token.astype(dtype) for token in tokens(256, 1)))
         layer = plain.to_quantized(group_size=group, bits=bits)
         per_number = bits + 2 * 8 * dtype.size / group
         found = take_snapshot([layer], 256).nbytes
@@ -169,7 +169,7 @@ def test_a_batch_takes_the_share_of_its_bits(bits: int, share: float) -> None:
         rows = BatchState(lambda: [layer()])
         for seed, length in enumerate((256, 100)):
             state = layer()
-            state.update_and_fetch(*(it.astype(mx.bfloat16) for it in tokens(length, seed)))
+            state.update_and_fetch(*(token.astype(mx.bfloat16) for token in tokens(length, seed)))
             rows.join([state], length)
         step(rows, 1, mx.bfloat16)
         room = rows.layers[0].keys
@@ -207,10 +207,10 @@ def test_restored_state_goes_on_where_it_was_copied(model: Model, length: int) -
     state = prefilled(model, length) if length else model.make_state()
     snapshot = take_snapshot(state, length)
     before = [
-        np.array(it, copy=True)
+        np.array(array, copy=True)
         for layer in snapshot.layers
-        for it in layer.arrays
-        if it is not None
+        for array in layer.arrays
+        if array is not None
     ]
     copy = snapshot.restore(model.make_state())
     for at in range(length, length + 4):
@@ -218,7 +218,9 @@ def test_restored_state_goes_on_where_it_was_copied(model: Model, length: int) -
         assert np.array_equal(one, two)
     for layer in copy:
         kind_of(layer).check(layer, [length + 4])
-    after = [np.array(it) for layer in snapshot.layers for it in layer.arrays if it is not None]
+    after = [
+        np.array(array) for layer in snapshot.layers for array in layer.arrays if array is not None
+    ]
     assert same(before, after)
 
 

@@ -148,7 +148,7 @@ def test_size_is_that_of_the_arrays(model: Model) -> None:
     assert snapshot.nbytes == sum(np.array(array).nbytes for array in found) > 0
     for layer in snapshot.layers:
         if layer.kind == "window":
-            assert all(it is not None and it.shape[2] <= WINDOW for it in layer.arrays)
+            assert all(array is not None and array.shape[2] <= WINDOW for array in layer.arrays)
 
 
 @dataclass

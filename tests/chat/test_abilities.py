@@ -154,14 +154,14 @@ def test_options_for_thinking_are_those_that_the_template_reads(name: str) -> No
 def test_efforts_go_to_the_nearest_that_is_known() -> None:
     strict = Effort("e", frozenset(("low", "medium", "high")), strict=True)
     words = ("minimal", "low", "medium", "high", "xhigh", "max", "odd")
-    found = [strict.nearest(it) for it in words]
+    found = [strict.nearest(word) for word in words]
     assert found == ["low", "low", "medium", "high", "high", "high", None]
     few = Effort("e", frozenset(("low", "high", "max")), strict=True)
     assert few.nearest("medium") == "low"
     only = Effort("e", frozenset(("max",)), strict=False)
-    assert [only.nearest(it) for it in words] == [None] * 4 + ["max", "max", None]
+    assert [only.nearest(word) for word in words] == [None] * 4 + ["max", "max", None]
     weak = Effort("e", frozenset(("low", "minimal")), strict=False)
-    assert [weak.nearest(it) for it in words] == ["minimal", "low", *[None] * 5]
+    assert [weak.nearest(word) for word in words] == ["minimal", "low", *[None] * 5]
 
 
 def test_what_is_said_of_thinking_turns_the_switch() -> None:

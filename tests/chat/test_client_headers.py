@@ -19,7 +19,7 @@ def system(*texts: str, role: str = "system") -> dict[str, Any]:
     """One text, or a block for each."""
     if len(texts) == 1:
         return {"role": role, "content": texts[0]}
-    return {"role": role, "content": [{"type": "text", "text": it} for it in texts]}
+    return {"role": role, "content": [{"type": "text", "text": text} for text in texts]}
 
 
 def ids(host: Preparer, *turns: Any, keep: bool = False) -> tuple[int, ...]:

@@ -90,14 +90,14 @@ def in_order(said: str, *words: str) -> bool:
 def test_a_developer_is_the_system(name: str) -> None:
     """Wherever it stands, the template sees a system message. B11."""
     turns = [system("One."), user("Two?"), reply("Three."), system("Four."), user("Five?")]
-    other = [{**it, "role": "developer"} if it["role"] == "system" else it for it in turns]
+    other = [{**turn, "role": "developer"} if turn["role"] == "system" else turn for turn in turns]
     assert shown(name, *turns) == shown(name, *other)
 
 
 @pytest.mark.parametrize("name", sorted(MADE))
 def test_a_text_and_a_list_of_one_text_are_the_same(name: str) -> None:
     turns = [system("One."), user("Two?"), reply("Three."), user("Four?")]
-    listed = [{**it, "content": [text(it["content"])]} for it in turns]
+    listed = [{**turn, "content": [text(turn["content"])]} for turn in turns]
     assert shown(name, *turns) == shown(name, *listed)
 
 
@@ -140,7 +140,7 @@ def test_a_later_system_message_keeps_its_place(name: str) -> None:
         [user("u0"), system("s0"), system("s1"), user("u1")],
         [user("u0"), reply("a0"), system("s0")],
     ):
-        assert in_order(shown(name, *words), *(it["content"] for it in words))
+        assert in_order(shown(name, *words), *(word["content"] for word in words))
 
 
 def test_a_later_system_message_is_folded_into_the_turn_beside_it() -> None:
@@ -251,7 +251,7 @@ def test_what_comes_later_changes_no_earlier_token(
     one = shown(name, *begun, chat_template_kwargs={"add_generation_prompt": False})
     two = shown(name, *begun, reply("This."), *later)
     end = one.rindex("What now?") + len("What now?")
-    if any(it["role"] in ("user", "assistant") for it in turns):
+    if any(turn["role"] in ("user", "assistant") for turn in turns):
         assert common(one, two) >= end
 
 

@@ -111,7 +111,9 @@ def test_digests_are_the_same_in_every_process() -> None:
     )
     paths = [str(checkpoint_dir(name)) for name in names]
     said = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, check=True)
-    assert said.stdout.decode().splitlines() == [settings_of(seeing(it).processor) for it in names]
+    assert said.stdout.decode().splitlines() == [
+        settings_of(seeing(name).processor) for name in names
+    ]
 
 
 @pytest.mark.parametrize("name", ["qwen3_vl", "qwen2_5_vl"])

@@ -71,7 +71,7 @@ def missing(format: ToolFormat) -> Iterator[str]:
         yield "detect"
     starts = format.starts or ([""] if format.whole_reply else [])
     sections = [format.section(start, {}, 0) for start in starts]
-    if not sections or not all(isinstance(it, CallSection) for it in sections):
+    if not sections or not all(isinstance(section, CallSection) for section in sections):
         yield "section"
     form = format.grammar(Lark({}), [ToolGrammar("edit", {"type": "object"}, True)], "".__eq__)
     if not isinstance(form, CallForm) or len(form.bodies) != 1:

@@ -37,19 +37,20 @@ def completed(
     told = f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}\n{summary(exchanges)}"
     assert done.returncode == 0, told
     assert secret in done.stdout, told
-    asked = [it for it in exchanges if it.path == PATHS[agent.api]]
+    asked = [exchange for exchange in exchanges if exchange.path == PATHS[agent.api]]
     assert len(asked) >= 2, told
     assert secret not in asked[0].text, told
     assert any(secret in it.text for it in asked), told
-    seen = {(it.method, it.path, it.status) for it in exchanges}
+    seen = {(exchange.method, exchange.path, exchange.status) for exchange in exchanges}
     assert {it for it in seen if it[2] != 200} == set(agent.refused), told
 
 
 def summary(exchanges: list[Exchange]) -> str:
-    return "\n".join(
-        f"{it.method} {it.target} {it.status} {it.reply[:300] if it.status != 200 else b''!r}"
-        for it in exchanges
-    )
+    def line(one: Exchange) -> str:
+        shown = b"" if one.status == 200 else one.reply[:300]
+        return f"{one.method} {one.target} {one.status} {shown!r}"
+
+    return "\n".join(map(line, exchanges))
 
 
 def reused(server: Server, turns: int = 2) -> None:
@@ -93,7 +94,7 @@ def test_claude_code_loads_a_deferred_tool(
     with scripted(scripts) as (server, relay):
         here = ground(relay, "scripted")
         completed(agent, relay, run(agent.launch(here, ASK), here), secret)
-        before, after, *_ = (json.loads(it.body)["tools"] for it in relay.exchanges)
+        before, after, *_ = (json.loads(exchange.body)["tools"] for exchange in relay.exchanges)
         assert len(after) > len(before)
         assert '"tool_reference"' in relay.exchanges[1].text
         reused(server, turns=3)
@@ -135,4 +136,4 @@ def test_aider_edits_a_file_until_its_check_passes(
         assert secret in first.text
         assert "bonsoir" not in first.text
         assert "please say bonjour" in second.text
-        assert all(it.status == 200 for it in relay.exchanges), told
+        assert all(exchange.status == 200 for exchange in relay.exchanges), told

@@ -51,7 +51,7 @@ def ask(client: Needs, ground: Make, tiny: Relay, tmp_path: Path, degrees: int) 
         done = run(Launch(command, {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}), here)
         told = f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}\n{summary(tiny.exchanges)}"
         assert done.returncode == 0, told
-        assert all(it.status == 200 for it in tiny.exchanges), told
+        assert all(exchange.status == 200 for exchange in tiny.exchanges), told
         return dict(json.loads(done.stdout.splitlines()[-1]))
 
     return asked

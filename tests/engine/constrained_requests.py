@@ -45,7 +45,7 @@ def valid(out: Output, schema: Any = PERSON) -> Any:
 
 
 def said(out: Output) -> tuple[list[int], list[float]]:
-    return out.token_ids, [round(it.logprob, 4) for it in out.logprobs or ()]
+    return out.token_ids, [round(logprob.logprob, 4) for logprob in out.logprobs or ()]
 
 
 def alone(llm: LLM, pairs: list[Pair]) -> list[Output]:

@@ -144,7 +144,7 @@ def _submit(
     ready = llm._prepare(engine, f"call-{name}", talk(f"Call {name}."), params)
     constraint = constraint_of(reply_format, request, opened=False, host=engine.model.host)
     ready = replace(
-        ready, choices=tuple(replace(it, constraint=constraint) for it in ready.choices)
+        ready, choices=tuple(replace(choice, constraint=constraint) for choice in ready.choices)
     )
     handle = llm._handle(engine, ready, params)
     engine.submit(ready)
@@ -154,10 +154,11 @@ def _submit(
 def _calls(reply_format: ReplyFormat, offered: dict[str, Any], text: str) -> list[tuple[str, str]]:
     reader = Reader(reply_format, offered)
     deltas = reader.feed(text) + reader.finish()
-    assert not [it for it in deltas if isinstance(it, TextDelta)], text
-    assert all(it.complete for it in deltas if isinstance(it, CallEnd)), text
-    names = [it.name for it in deltas if isinstance(it, CallBegin)]
-    parts = [it for it in deltas if isinstance(it, CallPart)]
+    assert not [delta for delta in deltas if isinstance(delta, TextDelta)], text
+    assert all(delta.complete for delta in deltas if isinstance(delta, CallEnd)), text
+    names = [delta.name for delta in deltas if isinstance(delta, CallBegin)]
+    parts = [delta for delta in deltas if isinstance(delta, CallPart)]
     return [
-        (name, "".join(it.json for it in parts if it.index == at)) for at, name in enumerate(names)
+        (name, "".join(part.json for part in parts if part.index == at))
+        for at, name in enumerate(names)
     ]

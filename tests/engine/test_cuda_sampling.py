@@ -82,9 +82,11 @@ def called(choose: Any, uses: cuda.Uses) -> Callable[..., Any]:
             for shape, dtype in zip(output_shapes, (np.uint32, np.uint32, np.uint16), strict=False)
         ]
         arrays += [*outputs[:2], outputs[2] if uses.penalised else None]
-        pointers = [None if it is None else ctypes.c_void_p(it.ctypes.data) for it in arrays]
+        pointers = [
+            None if array is None else ctypes.c_void_p(array.ctypes.data) for array in arrays
+        ]
         choose(len(outputs[0]), *pointers)
-        return [mx.array(it) for it in outputs]
+        return [mx.array(output) for output in outputs]
 
     return run
 

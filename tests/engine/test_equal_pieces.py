@@ -53,7 +53,7 @@ def table(output: Any) -> Table:
 @pytest.fixture(scope="module")
 def alone(family: str) -> list[Table]:
     with opened(family, max_batch=1) as llm:
-        return [table(llm.generate(it, PARAMS)[0]) for it in prompts()]
+        return [table(llm.generate(prompt, PARAMS)[0]) for prompt in prompts()]
 
 
 @pytest.fixture

@@ -60,8 +60,8 @@ def engine_of(llm: LLM) -> Engine:
 
 def answers(handles: list[Handle]) -> list[list[tuple[list[int], str | None, str | None]]]:
     return [
-        [(choice.token_ids, choice.finish_reason, choice.error) for choice in it.output.choices]
-        for it in handles
+        [(choice.token_ids, choice.finish_reason, choice.error) for choice in handle.output.choices]
+        for handle in handles
     ]
 
 

@@ -36,7 +36,7 @@ def making_way(monkeypatch: pytest.MonkeyPatch, *, drop: bool) -> list[int]:
     decide, steps, yielded = Engine.decide, itertools.count(), list[int]()
 
     def plan(engine: Engine) -> Plan:
-        found, rows = decide(engine), [it.row.id for it in engine._batch.sequences]
+        found, rows = decide(engine), [sequence.row.id for sequence in engine._batch.sequences]
         step = next(steps)
         if not rows or step % EVERY:
             return found
@@ -181,7 +181,9 @@ def test_another_owner_is_served_beside_a_request_that_wants_every_row(engine: E
     ended = list[tuple[str, int]]()
     while not engine.idle:
         events = engine.step()
-        ended += [(it.request_id, it.choice) for it in events if it.finish_reason == "length"]
+        ended += [
+            (event.request_id, event.choice) for event in events if event.finish_reason == "length"
+        ]
     assert ended[0] == ("one", 0)
     assert sorted(ended[1:]) == [("many", choice) for choice in range(8)]
     assert engine.preemptions == 1

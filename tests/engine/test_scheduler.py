@@ -276,7 +276,7 @@ def test_control_a_wrong_scheduler_breaks_a_bound_in_the_same_traffic(
 def test_control_the_simulation_notices_a_prompt_that_never_runs() -> None:
     def forgets(state: State, policy: Policy) -> Plan:
         plan = schedule(state, policy)
-        return replace(plan, chunks=tuple(it for it in plan.chunks if it.job != 11))
+        return replace(plan, chunks=tuple(chunk for chunk in plan.chunks if chunk.job != 11))
 
     assert "starved" in complaints(simulate(TRAFFIC, BUSY, SECONDS, forgets), BUSY, SECONDS)
 

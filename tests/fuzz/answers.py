@@ -41,13 +41,13 @@ class Verdict:
 def answer_of(output: Output) -> Answer:
     choices = [
         Choice(
-            list(it.token_ids),
-            it.text,
-            it.finish_reason,
-            [_row(entry) for entry in it.logprobs or ()],
-            [entry.logprob for entry in it.prompt_logprobs or () if entry is not None],
+            list(choice.token_ids),
+            choice.text,
+            choice.finish_reason,
+            [_row(entry) for entry in choice.logprobs or ()],
+            [entry.logprob for entry in choice.prompt_logprobs or () if entry is not None],
         )
-        for it in output.choices
+        for choice in output.choices
     ]
     return Answer(choices, output.error, output.usage.cached_tokens)
 
@@ -73,7 +73,7 @@ def compare(family: str, got: Answer, alone: Answer, *, aborted: bool, greedy: b
     if len(got.choices) != len(alone.choices) and alone.error is None:
         return Verdict(f"{len(got.choices)} choices, not {len(alone.choices)}")
     wrong = "; ".join(f"choice {at}: {it.wrong}" for at, it in enumerate(verdicts) if it.wrong)
-    return Verdict(wrong, any(it.tie for it in verdicts))
+    return Verdict(wrong, any(verdict.tie for verdict in verdicts))
 
 
 def _compare(bound: float, got: Choice, alone: Choice, aborted: bool, greedy: bool) -> Verdict:

@@ -46,7 +46,7 @@ class Outcome:
         """One request of it was answered, and would have been answered so alone."""
         self.counts.requests += 1
         self.counts.refusals += alone.error is not None
-        self.counts.tokens += sum(len(it.tokens) for it in got.choices)
+        self.counts.tokens += sum(len(choice.tokens) for choice in got.choices)
         self.counts.cached_tokens += got.cached
         self.counts.ties += verdict.tie
         if verdict.wrong:

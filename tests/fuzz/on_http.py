@@ -188,12 +188,12 @@ class _Names:
         """A conversation's text is read for thoughts and calls, so that its tokens are compared."""
         choices = [
             Choice(
-                [self.bytes(token) for token in it.tokens],
-                "" if talks else it.text,
-                it.finish,
-                [np.sort(row)[::-1][:_TOP] for row in it.likeliest],
+                [self.bytes(token) for token in choice.tokens],
+                "" if talks else choice.text,
+                choice.finish,
+                [np.sort(row)[::-1][:_TOP] for row in choice.likeliest],
             )
-            for it in answer.choices
+            for choice in answer.choices
         ]
         return Answer(choices, answer.error)
 
@@ -253,8 +253,10 @@ def _sendable(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return {"type": "image_url", "image_url": {"url": _data_url(it["image_url"]["url"])}}
 
     return [
-        it if isinstance(it["content"], str) else {**it, "content": [*map(part, it["content"])]}
-        for it in messages
+        message
+        if isinstance(message["content"], str)
+        else {**message, "content": [*map(part, message["content"])]}
+        for message in messages
     ]
 
 

@@ -31,7 +31,7 @@ def test_the_arguments_are_the_options() -> None:
 
 def test_every_option_is_explained() -> None:
     words = set(re.findall(r"\w+", LLM.__doc__ or ""))
-    assert {it.name for it in fields(EngineOptions)} - words == set()
+    assert {field.name for field in fields(EngineOptions)} - words == set()
 
 
 def test_options_reach_the_engine_by_place_and_by_name() -> None:
@@ -52,8 +52,8 @@ def test_an_option_that_does_not_exist_is_refused() -> None:
 
 def test_the_schedulers_own_defaults_are_those_of_the_options() -> None:
     """It stands alone, without the rest of Bushel, so it has to list them."""
-    options = {it.name: it.default for it in fields(EngineOptions)}
-    shared = {it.name: it.default for it in fields(Policy) if it.name in options}
+    options = {field.name: field.default for field in fields(EngineOptions)}
+    shared = {field.name: field.default for field in fields(Policy) if field.name in options}
     assert shared == {name: options[name] for name in shared}
     assert shared.keys() >= {"max_batch", "prefill_chunk", "token_gap", "start_wait", "order"}
 
@@ -71,5 +71,5 @@ def test_what_a_request_leaves_open_comes_from_the_model_and_then_from_the_libra
 def test_no_reason_of_a_miss_is_written_twice() -> None:
     root = Path(inspect.getfile(EngineOptions)).parents[1]
     sources = {path.name: path.read_text() for path in root.rglob("*.py")}
-    lists = [name for name, text in sources.items() if all(f'"{it}",' in text for it in MISSES)]
+    lists = [name for name, text in sources.items() if all(f'"{miss}",' in text for miss in MISSES)]
     assert lists == ["reuse.py"]

@@ -159,7 +159,7 @@ def test_data_url_path_and_file_url_show_the_same_picture(seeing: LLM, tmp_path:
     file = tmp_path / "a picture.png"
     file.write_bytes(png(shown))
     sources: list[Any] = [data_url(shown), str(file), file.as_uri(), shown]
-    parts: list[Any] = [{"type": "image_url", "image_url": {"url": it}} for it in sources]
+    parts: list[Any] = [{"type": "image_url", "image_url": {"url": source}} for source in sources]
     parts.append({"type": "image_url", "image_url": str(file)})
     asked = [chat(text("What is"), part) for part in parts]
     outputs = [solo(seeing, request, READ) for request in asked]

@@ -45,7 +45,7 @@ def peak_of(llm: LLM) -> tuple[int, list[list[int]], int]:
     mx.synchronize()
     before = mx.get_active_memory()
     mx.reset_peak_memory()
-    outs = llm.generate([prompt(*it) for it in REQUESTS], PARAMS)
+    outs = llm.generate([prompt(*request) for request in REQUESTS], PARAMS)
     assert [out.finish_reason for out in outs] == ["length"] * len(outs), outs[0].error
     peak = weights + mx.get_peak_memory() - before
     return peak, [out.token_ids for out in outs], llm.status()["max_decode_batch"]
@@ -102,7 +102,9 @@ def test_choices_of_a_request_decode_as_memory_allows() -> None:
     limit = limit_for(3, 500, "llama")
     with LLM(str(checkpoint_dir("llama")), memory_limit=limit, headroom=0) as llm:
         (out,) = llm.generate(prompt(400), four)
-        assert [it.token_ids for it in out.choices] == [it.token_ids for it in free.choices]
+        assert [choice.token_ids for choice in out.choices] == [
+            choice.token_ids for choice in free.choices
+        ]
         assert llm.status()["max_decode_batch"] == 2
         (out,) = llm.generate(prompt(900), replace(four, n=3))
         assert "2 rows" in (out.error or "")

@@ -286,7 +286,9 @@ def test_vlm_make_prompt_cache_asks_the_language_model(vision_model: Loaded) -> 
     name, network, _ = vision_model
     by_kind = {"kv": "KVCache", "window": "RotatingKVCache", "recurrent": "ArraysCache"}
     caches = vlm_cache.make_prompt_cache(network.language_model)
-    assert {type(cache).__name__ for cache in caches} == {by_kind[it] for it in VISION[name].kinds}
+    assert {type(cache).__name__ for cache in caches} == {
+        by_kind[kind] for kind in VISION[name].kinds
+    }
     assert all(type(cache).__module__ == "mlx_vlm.models.cache" for cache in caches)
 
 

@@ -266,7 +266,14 @@ def test_bfloat16_agrees_with_float32_within_its_rounding(name: str) -> None:
         with LLM(str(checkpoint_dir(name)), dtype=dtype) as llm:
             asked = [prompt(30), prompt(12, seed=2)]
             outputs = llm.generate(asked, wanted)
-            found.append([it.logprob for out in outputs for it in out.prompt_logprobs or [] if it])
+            found.append(
+                [
+                    logprob.logprob
+                    for out in outputs
+                    for logprob in out.prompt_logprobs or []
+                    if logprob
+                ]
+            )
             rows = [dict(out.logprobs[0].top) for out in outputs]  # type: ignore[index]
             found[-1] += [row[token] for row in rows for token in range(512)]
     gaps = [abs(a - b) for a, b in zip(*found, strict=True)]

@@ -50,7 +50,7 @@ def watched(model: VisionModel) -> Iterator[list[int]]:
         if module is not target or inside:
             return call(module, *args, **kwargs)
         arrays = [it for _, it in tree_flatten([args, kwargs]) if isinstance(it, mx.array)]
-        calls.append(max(it.size for it in arrays))
+        calls.append(max(array.size for array in arrays))
         inside.append(True)  # gemma4's calls itself, image by image
         try:
             return call(module, *args, **kwargs)

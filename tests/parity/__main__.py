@@ -20,7 +20,7 @@ def row(name: str, results: dict[str, Result]) -> str:
 
 def reasons(results: dict[str, Result]) -> list[str]:
     """Why rows were served one at a time, if they were."""
-    return sorted({it.single_because for it in results.values() if it.single_because})
+    return sorted({result.single_because for result in results.values() if result.single_because})
 
 
 def batch(results: dict[str, Result]) -> int:

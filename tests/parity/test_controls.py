@@ -37,7 +37,9 @@ PLACES = sorted(places())  # so that a family's solo results and its model are m
 
 
 def test_every_family_of_the_table_has_its_turn() -> None:
-    assert {name for name, _ in PLACES} == {name for it in MUTATIONS for name in it.families}
+    assert {name for name, _ in PLACES} == {
+        name for mutation in MUTATIONS for name in mutation.families
+    }
 
 
 @pytest.mark.parametrize(
@@ -61,5 +63,5 @@ def test_a_mistake_is_noticed(
         result = scenarios(name)[mutation.scenario](whole)
     assert not result.ok
     assert result.difference > NOTICED, str(result)
-    raised = [it.getMessage() for it in caplog.records if it.name.startswith("bushel")]
+    raised = [record.getMessage() for record in caplog.records if record.name.startswith("bushel")]
     assert not raised, "the engine noticed it, not the comparison"

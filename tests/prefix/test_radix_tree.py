@@ -75,7 +75,7 @@ class Machine(RuleBasedStateMachine):
     def keep(self, root: str, tokens: Tokens, sort: str, exact: bool, generated: bool) -> None:
         before = in_memory(self.tree)
         on_the_way = self.tree.walk(root, key(tokens)).nodes[-1:]
-        needed = {it for node in on_the_way for it in prefixes(root, tokens_to(node))}
+        needed = {prefix for node in on_the_way for prefix in prefixes(root, tokens_to(node))}
         self.slow.may.update(prefixes(root, tokens))
 
         def make(start: int, end: int) -> Run:
@@ -252,7 +252,7 @@ class Machine(RuleBasedStateMachine):
 
     def _referred(self) -> set[str]:
         edges = {node.file.name for node in self.tree.nodes() if node.file is not None}
-        return edges | {it.snapshot_file for it in self.tree.nodes() if it.snapshot_file}
+        return edges | {node.snapshot_file for node in self.tree.nodes() if node.snapshot_file}
 
     # -- always ------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ def ask_all(name: str, folder: Path, **options: object) -> list[tuple[int, str]]
     """Cached tokens and hit of each; `Serving` checks that every answer is the cold one."""
     with Serving(name, cache_dir=str(folder), **options) as serving:
         answers = [serving.ask(prompt) for prompt in PROMPTS]
-    return [(it.cached, it.hit) for it in answers]
+    return [(answer.cached, answer.hit) for answer in answers]
 
 
 @pytest.mark.parametrize("name", families(TEXT.values(), SOME))
@@ -102,7 +102,7 @@ def test_every_file_damaged_in_turn(
         caplog.clear()
         with caplog.at_level(logging.WARNING):
             ask_all("qwen3_5", folder)
-        told = any("Disk cache" in it.getMessage() for it in caplog.records)
+        told = any("Disk cache" in record.getMessage() for record in caplog.records)
         unread = damage is flipped and (folder / file).exists()  # nobody asked for its tensors
         assert told or unread, file
         again = ask_all("qwen3_5", folder)

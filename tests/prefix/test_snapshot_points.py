@@ -53,7 +53,7 @@ def sane(plan: dict[str, Any]) -> None:
         others = [restored, last, *(it.position for it in cuts if it.sort not in ("grid", sort))]
         for cut in cuts:
             if cut.sort == sort:
-                assert min(abs(cut.position - it) for it in others) >= FAR
+                assert min(abs(cut.position - other) for other in others) >= FAR
                 wanted = cut.position == plan["fork"]
                 assert wanted if sort == "fork" else cut.position % plan["every"] == 0
     assert sum(cut.sort == "fork" for cut in cuts) <= 1
@@ -66,7 +66,7 @@ def complete(plan: dict[str, Any]) -> None:
         border = getattr(plan["borders"], sort)
         inside = any(low < border < high for low, high in plan["uncut"])
         if plan["restored"] < border < plan["length"] - 1 and not inside:
-            assert any(it.sort == sort and 0 <= border - it.position < NEAR for it in cuts)
+            assert any(cut.sort == sort and 0 <= border - cut.position < NEAR for cut in cuts)
 
 
 @given(plans())
@@ -91,7 +91,7 @@ def test_all_plans_of_short_prompts() -> None:
 
 def test_a_turn_is_cut_where_the_next_one_may_part_from_it() -> None:
     cuts = plan_snapshot_points(300, 0, Borders(100, 200, 290), 0, 0)
-    assert [(it.position, it.sort) for it in cuts] == [
+    assert [(cut.position, cut.sort) for cut in cuts] == [
         (100, "system"),
         (200, "user"),
         (290, "history"),
@@ -101,25 +101,25 @@ def test_a_turn_is_cut_where_the_next_one_may_part_from_it() -> None:
 
 def test_borders_close_to_each_other_share_one_cut() -> None:
     cuts = plan_snapshot_points(300, 0, Borders(100, 100 + NEAR - 1, 290), 0, 0)
-    assert [it.position for it in cuts] == [100, 100, 290, 299]
+    assert [cut.position for cut in cuts] == [100, 100, 290, 299]
     cuts = plan_snapshot_points(300, 0, Borders(100, 100 + NEAR, 290), 0, 0)
-    assert [it.position for it in cuts] == [100, 100 + NEAR, 290, 299]
+    assert [cut.position for cut in cuts] == [100, 100 + NEAR, 290, 299]
 
 
 def test_what_was_restored_serves_as_the_border_it_is_at() -> None:
     cuts = plan_snapshot_points(300, 200, Borders(100, 200, 290), 0, 0)
-    assert [(it.position, it.sort) for it in cuts] == [
+    assert [(cut.position, cut.sort) for cut in cuts] == [
         (200, "user"),
         (290, "history"),
         (299, "prompt"),
     ]
-    assert [it.sort for it in plan_snapshot_points(300, 299, Borders(), 0, 0)] == ["prompt"]
+    assert [point.sort for point in plan_snapshot_points(300, 299, Borders(), 0, 0)] == ["prompt"]
 
 
 def test_forks_and_the_grid_give_way() -> None:
     def of(sort: str, fork: int = 0, every: int = 0) -> list[int]:
         cuts = plan_snapshot_points(400, 10, Borders(system=100), fork, every)
-        return [it.position for it in cuts if it.sort == sort]
+        return [cut.position for cut in cuts if cut.sort == sort]
 
     assert of("fork", 100 + FAR) == [100 + FAR]
     assert of("fork", 100 + FAR - 1) == []
@@ -133,4 +133,8 @@ def test_nothing_is_cut_inside_an_image() -> None:
     cuts = plan_snapshot_points(
         300, 0, Borders(100, 200, 290), 150, 64, [(90, 110), (140, 160), (180, 299)]
     )
-    assert [(it.position, it.sort) for it in cuts] == [(64, "grid"), (128, "grid"), (299, "prompt")]
+    assert [(cut.position, cut.sort) for cut in cuts] == [
+        (64, "grid"),
+        (128, "grid"),
+        (299, "prompt"),
+    ]

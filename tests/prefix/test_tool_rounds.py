@@ -93,8 +93,8 @@ def copies(llm: LLM, tokens: int) -> float:
     """What is stored of keys and values over what so many tokens leave in the layers."""
     memory = llm._own_engine().admission.memory
     assert memory is not None
-    pieces = [it for it in memory.footprint.pieces if it.most is None]
-    one = tokens * sum(it.count * it.per_token for it in pieces)
+    pieces = [piece for piece in memory.footprint.pieces if piece.most is None]
+    one = tokens * sum(piece.count * piece.per_token for piece in pieces)
     return float(llm.cache_stats()["edge_bytes"]) / one
 
 
@@ -102,7 +102,7 @@ def besides_grid(llm: LLM) -> int:
     """States that are kept for another reason than the length of a prompt."""
     prefixes = llm._own_engine().prefixes
     assert prefixes is not None
-    kept = [it for it in prefixes._tree.nodes() if it.snapshot is not None]
+    kept = [node for node in prefixes._tree.nodes() if node.snapshot is not None]
     assert any(it.sorts == {"grid"} for it in kept)
     return sum(it.sorts != {"grid"} for it in kept)
 

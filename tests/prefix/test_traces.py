@@ -59,7 +59,7 @@ def pool(family: str) -> tuple[Ask, ...]:
         asks: list[Ask] = []
         for part in range(4):
             prompts = [_grown(said, rng) for _ in range(POOL // 4)]
-            requests: list[dict[str, Any]] = [{"prompt_token_ids": it} for it in prompts]
+            requests: list[dict[str, Any]] = [{"prompt_token_ids": prompt} for prompt in prompts]
             if family.endswith("_vl"):
                 requests[::2] = [_shown(rng) for _ in requests[::2]]
             outs = llm.generate(requests, params(LONGEST))

@@ -116,8 +116,8 @@ class Reference:
             Said(
                 text=choice.text,
                 finish=choice.finish_reason,
-                tokens=[self.bytes(it.token_id) for it in choice.logprobs or ()],
-                logprobs=[row(it, own=own) for it in choice.logprobs or ()],
+                tokens=[self.bytes(logprob.token_id) for logprob in choice.logprobs or ()],
+                logprobs=[row(logprob, own=own) for logprob in choice.logprobs or ()],
             )
             for choice in output.choices
         ]
@@ -125,7 +125,9 @@ class Reference:
 
     def prompt_rows(self, output: Output) -> list[list[float]]:
         """Of every prompt token; the first has none."""
-        return [row(it, own=True) if it else [] for it in output.prompt_logprobs or ()]
+        return [
+            row(logprob, own=True) if logprob else [] for logprob in output.prompt_logprobs or ()
+        ]
 
     def encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False))

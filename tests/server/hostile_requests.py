@@ -186,9 +186,9 @@ class Beside:
             events = [line.removeprefix("data: ") for line in reply.iter_lines() if line]
         *chunks, last = events
         assert last == "[DONE]", last
-        choices = [json.loads(it)["choices"][0] for it in chunks]
+        choices = [json.loads(chunk)["choices"][0] for chunk in chunks]
         assert choices[-1]["finish_reason"] == "length"
-        return "".join(it["delta"].get("content", "") for it in choices)
+        return "".join(choice["delta"].get("content", "") for choice in choices)
 
 
 class Listener:

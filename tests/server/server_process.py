@@ -78,7 +78,7 @@ class Server:
         """The line that holds these words, once it is written: the log comes from a queue."""
 
         def line() -> str | None:
-            return next((it for it in self.log.splitlines() if words in it), None)
+            return next((line for line in self.log.splitlines() if words in line), None)
 
         return str(until(line, f"the log has {words!r}"))
 

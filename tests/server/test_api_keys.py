@@ -51,11 +51,11 @@ def test_others_see_of_a_request_that_there_is_one(server: Server) -> None:
     """Status shows a key its own requests, and of others only how many. B53, B68."""
     with streaming(server, "alice") as (name, _):
         own, others, operator = (status(server, key) for key in ("alice", "bob", "root"))
-        assert [it["id"] for it in own["requests"]] == [name]
+        assert [request["id"] for request in own["requests"]] == [name]
         assert (own["others"], own["running"]) == (0, 1)
         assert (others["requests"], others["others"], others["running"]) == ([], 1, 1)
         assert name not in json.dumps(others)
-        assert [it["id"] for it in operator["requests"]] == [name]
+        assert [request["id"] for request in operator["requests"]] == [name]
     until(lambda: not status(server, "root")["requests"], "it is over")
     seen = {key: [it["id"] for it in status(server, key)["recent"]] for key in ("bob", "root")}
     assert name not in seen["bob"]
@@ -69,7 +69,7 @@ def test_a_foreign_request_cannot_be_cancelled_and_seems_unknown(server: Server)
         unknown = ask(server, "bob", "DELETE", f"/v1/requests/{'0' * 32}")
         assert foreign.status_code == 404
         assert foreign.json() == unknown.json()
-        assert '"delta":' in next(it for it in lines if it)  # it goes on
+        assert '"delta":' in next(line for line in lines if line)  # it goes on
         assert ask(server, "alice", "DELETE", f"/v1/requests/{name}").status_code == 200
     with streaming(server, "alice") as (name, _):
         assert ask(server, "root", "DELETE", f"/v1/requests/chatcmpl-{name}").status_code == 200

@@ -17,7 +17,7 @@ def test_two_servers_on_one_folder_answer_alike_and_one_keeps_it(tmp_path: Path)
     servers = [first, second]
     try:
         disks = [it.status()["engine"]["cache"]["disk"] for it in servers]
-        assert [it["off"] for it in disks] == ["", "another process uses its folder"]
+        assert [disk["off"] for disk in disks] == ["", "another process uses its folder"]
         assert "Disk cache is off" in second.log
         with ThreadPoolExecutor() as threads:
             asked = [[threads.submit(ask, it, at) for it in servers] for at in range(6)]

@@ -22,8 +22,8 @@ CUT = playing(
 
 
 def deltas(text: str) -> list[dict[str, Any]]:
-    chunks = [it for it in events(text) if isinstance(it, dict)]
-    return [it["choices"][0]["delta"] for it in chunks]
+    chunks = [event for event in events(text) if isinstance(event, dict)]
+    return [chunk["choices"][0]["delta"] for chunk in chunks]
 
 
 def folded(found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -49,9 +49,9 @@ def test_thoughts_text_and_calls_stream_apart() -> None:
     text = chat(Service(REPLY), stream=True).text
     found = folded(deltas(text))
     assert (found["reasoning"], found["content"]) == ("Let me see.", "I look.")
-    calls = [(it["name"], it["arguments"]) for it in found["calls"]]
+    calls = [(call["name"], call["arguments"]) for call in found["calls"]]
     assert calls == [("read", '{"path":"a"}'), ("list", "{}")]
-    assert len({it["id"] for it in found["calls"]}) == 2
+    assert len({call["id"] for call in found["calls"]}) == 2
     assert '"finish_reason":"tool_calls"' in text
     assert len(deltas(text)) == 10  # the role, every piece as it came, and the finish
 
@@ -61,11 +61,11 @@ def test_a_whole_reply_has_what_the_stream_has() -> None:
     message = reply["message"]
     assert message["content"] == "I look."
     assert message["reasoning_content"] == message["reasoning"] == "Let me see."
-    assert [it["function"] for it in message["tool_calls"]] == [
+    assert [call["function"] for call in message["tool_calls"]] == [
         {"name": "read", "arguments": '{"path":"a"}'},
         {"name": "list", "arguments": "{}"},
     ]
-    assert all(it["id"].startswith("call_") for it in message["tool_calls"])
+    assert all(call["id"].startswith("call_") for call in message["tool_calls"])
     assert reply["finish_reason"] == "tool_calls"
 
 

@@ -270,7 +270,7 @@ def test_who_sends_too_much_ahead_is_answered_unless_the_answer_has_begun(begun:
         async with served(service) as (port, connections):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(request_bytes(CHAT, {**HELLO, "stream": begun}))
-            await until(lambda: [it.reads for it in service.tickets] == [2])
+            await until(lambda: [ticket.reads for ticket in service.tickets] == [2])
             (connection,) = connections
             for _ in range(4):
                 writer.write(b"GET /" + b"y" * 600)

@@ -89,14 +89,14 @@ def test_leaving_while_it_runs_aborts_at_once(path: str, stream: bool) -> None:
         async with served(service) as port:
             _, writer = await connect(port)
             writer.write(request_bytes(path, body))
-            await until(lambda: [it.reads for it in service.tickets] == [2] * count)
+            await until(lambda: [ticket.reads for ticket in service.tickets] == [2] * count)
             assert all(ticket.left is None for ticket in service.tickets)  # control
             writer.close()
             await until(lambda: all(ticket.left for ticket in service.tickets))
             assert {ticket.left for ticket in service.tickets} == {"CancelledError"}
             never.set()
             await health(port)
-            assert [it.reads for it in service.tickets] == [2] * count  # nobody reads on
+            assert [ticket.reads for ticket in service.tickets] == [2] * count  # nobody reads on
 
     run(work())
 
@@ -127,9 +127,9 @@ def test_one_that_leaves_does_not_disturb_the_others() -> None:
             streams = [await connect(port) for _ in range(4)]
             for _, writer in streams:
                 writer.write(request_bytes(CHAT, {**HELLO, "stream": True}, connection="close"))
-            await until(lambda: [it.reads for it in service.tickets] == [2] * 4)
+            await until(lambda: [ticket.reads for ticket in service.tickets] == [2] * 4)
             streams[0][1].transport.abort()
-            await until(lambda: any(it.left for it in service.tickets))
+            await until(lambda: any(ticket.left for ticket in service.tickets))
             go.set()
             texts = [await reader.read() for reader, _ in streams[1:]]
             assert all(b'"content":"b"' in text and b"[DONE]" in text for text in texts)

@@ -43,7 +43,9 @@ def worker_of(server: Server) -> int:
         shown = ["ps", "-o", "command=", "-p", str(pid)]
         return subprocess.run(shown, capture_output=True, text=True).stdout
 
-    [found] = [it for it in children(server.process.pid) if "bushel.chat.process" in command(it)]
+    [found] = [
+        child for child in children(server.process.pid) if "bushel.chat.process" in command(child)
+    ]
     return found
 
 
@@ -64,7 +66,7 @@ def ask(server: Server, key: str, api: str) -> httpx.Response:
 
 
 def running(server: Server) -> list[str]:
-    return [it["api"] for it in server.status()["requests"]]
+    return [request["api"] for request in server.status()["requests"]]
 
 
 @pytest.mark.parametrize("api", ASKED)
@@ -99,8 +101,8 @@ def test_many_questions_get_a_429_and_leave_room_for_another_key(server: Server)
         replies = [it.result() for it in asked]
     assert [it.status_code for it in refused] == [429] * 3
     assert all(int(it.headers["retry-after"]) >= 1 for it in refused)
-    assert [it.status_code for it in replies] == [200] * len(replies)
-    assert len({it.text for it in replies}) == 1
+    assert [reply.status_code for reply in replies] == [200] * len(replies)
+    assert len({reply.text for reply in replies}) == 1
 
 
 def test_a_question_can_be_cancelled_and_has_a_record(server: Server) -> None:
@@ -146,7 +148,7 @@ def test_a_count_is_the_prompt_tokens_of_what_it_counts(server: Server) -> None:
     count = http.post("/v1/messages/count_tokens", json=TALK).json()["input_tokens"]
     usage = http.post("/v1/messages", json=TALK).json()["usage"]
     parts = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    assert count == sum(usage[it] for it in parts)
+    assert count == sum(usage[part] for part in parts)
     asked = http.post("/v1/chat/completions", json=TALK).json()["usage"]["prompt_tokens"]
     body = {"messages": TALK["messages"]}
     assert asked == http.post("/tokenize", json=body).json()["count"] == count
@@ -170,7 +172,9 @@ class Pool:
         return await self.answers[-1]
 
     async def answer(self) -> None:
-        next(it for it in self.answers if not it.done()).set_result((Made("", (), {}), b""))
+        next(answer for answer in self.answers if not answer.done()).set_result(
+            (Made("", (), {}), b"")
+        )
         await settled()
 
 
@@ -186,7 +190,9 @@ def test_owners_take_turns_and_those_who_left_are_passed_over() -> None:
         pool = Pool()
         counting = Counting(pool, 2)  # type: ignore[arg-type]
         names = ["a0", "a1", "a2", "a3", "b0", "b1"]
-        asked = {it: asyncio.ensure_future(counting.ask(it[0], Encode(it, ""))) for it in names}
+        asked = {
+            name: asyncio.ensure_future(counting.ask(name[0], Encode(name, ""))) for name in names
+        }
         await settled()
         assert pool.begun == ["a0"]
         for gone in ("a0", "a1", "b0"):
@@ -214,7 +220,7 @@ def test_with_more_workers_one_is_left_for_requests() -> None:
             pool = Pool()
             counting = Counting(pool, workers)  # type: ignore[arg-type]
             messages = [Encode(f"{it}", "") for it in range(9)]
-            asked = [asyncio.ensure_future(counting.ask("", it)) for it in messages]
+            asked = [asyncio.ensure_future(counting.ask("", message)) for message in messages]
             await settled()
             assert len(pool.begun) == most
             for task in asked:

@@ -80,7 +80,7 @@ def stages(server: Server, who: str) -> dict[int, str]:
     """Where the children of a kind are, by their ids."""
     status = server.status()
     if who == "worker":
-        return {it["pid"]: it["phase"] for it in status["workers"]}
+        return {worker["pid"]: worker["phase"] for worker in status["workers"]}
     engine = status["engine"]
     if engine["ready"]:
         stage = "step" if status["running"] else "ready"
@@ -138,7 +138,7 @@ def test_whatever_dies_whenever_the_server_serves_in_the_end(seed: int) -> None:
         until(lambda: served(server), f"it serves again after {faults}")
         answers = load.end()
         until(
-            lambda: [it["phase"] for it in server.status()["workers"]] == ["ready"] * 2,
+            lambda: [worker["phase"] for worker in server.status()["workers"]] == ["ready"] * 2,
             f"both workers are back after {faults}",
         )
         status = server.status()

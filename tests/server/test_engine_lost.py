@@ -111,7 +111,7 @@ def test_a_reply_that_is_not_streamed_gets_a_503_to_retry(server: Server) -> Non
             asked = asyncio.create_task(client.post("/v1/chat/completions", json=sent))
             while True:
                 status = (await client.get("/v1/status")).json()
-                if any(it["completion_tokens"] for it in status["requests"]):
+                if any(request["completion_tokens"] for request in status["requests"]):
                     break
                 await asyncio.sleep(0.05)
             os.kill(status["engine"]["pid"], signal.SIGABRT)
@@ -135,7 +135,7 @@ def test_a_request_that_was_there_when_two_engines_died_is_given_up(other: Serve
             killed: set[int] = set()
             while not asked.done():
                 status = (await client.get("/v1/status")).json()
-                phases = [it["phase"] for it in status["requests"]]
+                phases = [request["phase"] for request in status["requests"]]
                 pid = status["engine"]["pid"]
                 if "prefill" in phases and pid not in killed:
                     killed.add(pid)

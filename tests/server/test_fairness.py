@@ -108,7 +108,7 @@ def test_a_request_for_128_long_replies_does_not_keep_another_one_waiting(
 def test_preempted_replies_are_counted_in_metrics(server: Server) -> None:
     def counted() -> bool:
         lines = server.http.get("/metrics").text.splitlines()
-        found = [it for it in lines if it.startswith("vllm:num_preemptions_total")]
+        found = [line for line in lines if line.startswith("vllm:num_preemptions_total")]
         return float(found[0].split()[-1]) == preempted(server) > 0
 
     until(counted, "/metrics and /v1/status agree")

@@ -409,7 +409,7 @@ def engine_flags(parser: argparse.ArgumentParser) -> dict[str, list[argparse.Act
 
 def contradictions(parser: argparse.ArgumentParser) -> list[str]:
     """What flags say of engine options that the dataclass does not."""
-    options = {it.name: it.default for it in fields(EngineOptions)}
+    options = {field.name: field.default for field in fields(EngineOptions)}
     flags = engine_flags(parser)
     wrong = [f"{name}: no flag" for name in options.keys() - NOT_SET_BY_FLAGS - flags.keys()]
     wrong += [f"{name}: no option" for name in flags.keys() - options.keys()]

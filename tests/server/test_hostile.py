@@ -127,7 +127,7 @@ def test_a_text_of_megabytes_is_refused_while_others_are_answered(tiny: Server) 
     assert ask(tiny, chat()).status == 200
     sender.join(PATIENCE)
     answers.append(ask(tiny, chat("Tell me more. " * 250_000)))  # not even counted
-    assert [wrong_with(it, "400 context_length_exceeded") for it in answers] == [None, None]
+    assert [wrong_with(answer, "400 context_length_exceeded") for answer in answers] == [None, None]
 
 
 def test_what_takes_too_long_to_prepare_costs_its_worker_and_nobody_else() -> None:

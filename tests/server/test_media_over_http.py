@@ -171,7 +171,7 @@ class Beside:
     def _read(self) -> None:
         with self._chunks as chunks:
             for chunk in chunks:
-                self._text += [it.delta.content or "" for it in chunk.choices]
+                self._text += [choice.delta.content or "" for choice in chunk.choices]
                 self.begun.set()
 
     def text(self) -> str:

@@ -335,5 +335,5 @@ def test_a_strange_model_name_is_still_a_label() -> None:
     metrics = Metrics('a"b\\c\nd')
     metrics.tokens(1, [0.1])
     families = text_string_to_metric_families(metrics.render()[0].decode())
-    labels = {it.labels.get("model_name") for family in families for it in family.samples}
+    labels = {sample.labels.get("model_name") for family in families for sample in family.samples}
     assert labels - {None} == {'a"b\\c\nd'}

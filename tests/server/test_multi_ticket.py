@@ -143,6 +143,6 @@ def test_silence_brings_keepalives_and_no_batch_twice(seconds: float, kept_alive
         token(requests[0], finish="stop")
         await task
         assert (sse.KEEPALIVE in sent.bodies) == kept_alive
-        assert [it for it in sent.bodies if it != sse.KEEPALIVE] == [b"T", b"T"]
+        assert [body for body in sent.bodies if body != sse.KEEPALIVE] == [b"T", b"T"]
 
     streaming(work)

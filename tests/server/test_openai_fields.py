@@ -206,7 +206,7 @@ def test_a_tool_choice_is_passed_on(choice: Any, names: list[str], meant: Any) -
     service = Service()
     assert chat(service, tools=[TOOL, OTHER], tool_choice=choice).status_code == 200
     request = service.jobs[0].request
-    assert [it["function"]["name"] for it in request["tools"]] == names
+    assert [tool["function"]["name"] for tool in request["tools"]] == names
     assert request["tool_choice"] == meant
 
 
@@ -236,9 +236,11 @@ def test_an_unknown_key_is_ignored_and_logged_once(caplog: pytest.LogCaptureFixt
     service = Service()
     assert chat(service, quite_unheard_of=1).status_code == 200
     assert chat(service, quite_unheard_of=2).status_code == 200
-    assert [it.getMessage() for it in caplog.records if "quite_unheard_of" in it.getMessage()] == [
-        "Ignored the request field 'quite_unheard_of': it is not known."
-    ]
+    assert [
+        record.getMessage()
+        for record in caplog.records
+        if "quite_unheard_of" in record.getMessage()
+    ] == ["Ignored the request field 'quite_unheard_of': it is not known."]
 
 
 # -- refused by name ---------------------------------------------------------------------------

@@ -16,14 +16,18 @@ ID = "0" * 31 + "1"
 
 
 def contents(chunks: list[Any], choice: int = 0) -> list[str]:
-    found = [it["choices"][0] for it in chunks if isinstance(it, dict) and it.get("choices")]
+    found = [
+        chunk["choices"][0] for chunk in chunks if isinstance(chunk, dict) and chunk.get("choices")
+    ]
     return [
         it["delta"]["content"] for it in found if it["index"] == choice and "content" in it["delta"]
     ]
 
 
 def finishes(chunks: list[Any]) -> list[tuple[int, str]]:
-    found = [it["choices"][0] for it in chunks if isinstance(it, dict) and it.get("choices")]
+    found = [
+        chunk["choices"][0] for chunk in chunks if isinstance(chunk, dict) and chunk.get("choices")
+    ]
     return [(it["index"], it["finish_reason"]) for it in found if it["finish_reason"]]
 
 
@@ -124,8 +128,8 @@ def test_three_choices_interleave_and_each_ends_once() -> None:
     ]
     assert finishes(chunks) == [(0, "stop"), (2, "length"), (1, "stop")]
     whole = chat(Service(steps), n=3).json()
-    assert [it["message"]["content"] for it in whole["choices"]] == ["ab", "pq", "xy"]
-    assert [it["finish_reason"] for it in whole["choices"]] == ["stop", "stop", "length"]
+    assert [choice["message"]["content"] for choice in whole["choices"]] == ["ab", "pq", "xy"]
+    assert [choice["finish_reason"] for choice in whole["choices"]] == ["stop", "stop", "length"]
     assert whole["usage"]["completion_tokens"] == 7
 
 
@@ -232,7 +236,7 @@ def test_chat_logprobs_have_tokens_bytes_and_alternatives() -> None:
 def test_a_completion_stream_is_exactly_texts_one_finish_and_done() -> None:
     reply = complete(Service(WORDS), stream=True, stream_options={"include_usage": True})
     *chunks, usage, done = events(reply.text)
-    assert [it["choices"][0] for it in chunks] == [
+    assert [chunk["choices"][0] for chunk in chunks] == [
         {"index": 0, "text": "Good ", "logprobs": None, "finish_reason": None},
         {"index": 0, "text": "day", "logprobs": None, "finish_reason": None},
         {"index": 0, "text": "!", "logprobs": None, "finish_reason": None},
@@ -257,7 +261,7 @@ def test_many_prompts_are_answered_in_their_order(stream: bool) -> None:
     texts: dict[int, str] = {}
     if stream:
         chunks = events(reply.text)[:-1]
-        for choice in (it["choices"][0] for it in chunks):
+        for choice in (chunk["choices"][0] for chunk in chunks):
             texts[choice["index"]] = texts.get(choice["index"], "") + choice["text"]
         assert sorted(finishes(chunks)) == [(at, "stop") for at in range(6)]
     else:

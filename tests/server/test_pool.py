@@ -122,7 +122,7 @@ def test_a_worker_that_computes_for_too_long_is_killed_and_its_job_refused(
                 await pool.ask(CHECK)
             assert refused.value.code == "invalid_grammar"
             await until(lambda: len(workers) == 2)
-            assert [it.got for it in workers] == [[CHECK], []]
+            assert [worker.got for worker in workers] == [[CHECK], []]
 
     run(work())
 
@@ -137,7 +137,7 @@ def test_a_job_whose_worker_does_not_get_on_is_tried_elsewhere_once(
             with pytest.raises(ApiError) as failed:
                 await pool.ask(CHECK)
             assert failed.value.status == 503
-            assert [it.got for it in workers[:2]] == [[CHECK], [CHECK]]
+            assert [worker.got for worker in workers[:2]] == [[CHECK], [CHECK]]
 
     run(work())
 

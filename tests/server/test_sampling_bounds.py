@@ -34,7 +34,7 @@ KINDS = {
     "seed": "Seed",
     "n": "Choices",
 }
-FLAGS = [name for name in BOUNDS if name in {it.name for it in fields(GenerationDefaults)}]
+FLAGS = [name for name in BOUNDS if name in {field.name for field in fields(GenerationDefaults)}]
 # Bounds that an API has for itself: no token at all may be asked for, to have a prompt kept or
 # echoed, and Anthropic's temperatures end earlier.
 OWN: dict[tuple[type[Any], str], Bound] = {
@@ -102,7 +102,11 @@ def taken_everywhere(name: str, value: float) -> set[bool]:
 
 
 def test_every_number_that_a_caller_may_set_has_its_bound() -> None:
-    numbers = {it.name for it in fields(SamplingParams) if "int" in it.type or "float" in it.type}
+    numbers = {
+        field.name
+        for field in fields(SamplingParams)
+        if "int" in field.type or "float" in field.type
+    }
     # Those bounds are the vocabulary's.
     assert numbers - {"logprobs", "prompt_logprobs", "stop_token_ids"} == set(BOUNDS) == set(KINDS)
 

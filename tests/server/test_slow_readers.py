@@ -74,7 +74,7 @@ def test_what_a_slow_reader_left_is_folded_without_keeping_others_waiting(server
 
 def test_a_large_reply_in_one_piece_keeps_nobody_waiting(server: Server) -> None:
     reply = server.http.post(CHAT, json=ASKED).json()
-    assert [len(it["logprobs"]["content"]) for it in reply["choices"]] == [TOKENS] * CHOICES
+    assert [len(choice["logprobs"]["content"]) for choice in reply["choices"]] == [TOKENS] * CHOICES
     assert len(reply["choices"][0]["logprobs"]["content"][0]["top_logprobs"]) == LIKELY
     assert away(server)[0] < CPU
 
@@ -87,7 +87,7 @@ def test_the_log_probabilities_of_a_long_prompt_keep_nobody_waiting(server: Serv
     found = reply["choices"][0]["logprobs"]
     assert len(found["tokens"]) == len(found["text_offset"]) == len(prompt) + 1
     assert found["token_logprobs"][0] is None
-    assert all(it is not None for it in found["token_logprobs"][1:])
+    assert all(logprob is not None for logprob in found["token_logprobs"][1:])
     assert away(server)[0] < CPU
 
 
@@ -160,7 +160,9 @@ def test_a_backlog_is_taken_in_slices_between_which_others_run() -> None:
         beside.cancel()
         assert max(len(it.token_ids) for it in got) <= SLICE_TOKENS
         assert got[-1].finish_reason == "stop"
-        assert [it.token_id for one in got for it in one.logprobs] == list(range(10 * SLICE_TOKENS))
+        assert [logprob.token_id for one in got for logprob in one.logprobs] == list(
+            range(10 * SLICE_TOKENS)
+        )
         return [token for it in got for token in it.token_ids], turns
 
     tokens, turns = asyncio.run(work())

@@ -66,7 +66,7 @@ def test_characters_of_any_script_arrive_whole(
 
 def test_control_the_scripts_come_in_broken_pieces(reference: Reference) -> None:
     """Most of the replies above must have had something to put together."""
-    replies = [reference.chat(user(f"Repeat: {it}"), **PLAIN) for it in SCRIPTS.values()]
+    replies = [reference.chat(user(f"Repeat: {script}"), **PLAIN) for script in SCRIPTS.values()]
     split = [any(map(is_broken, reply.choices[0].tokens)) for reply in replies]
     assert sum(split) > len(split) / 2
 
@@ -123,7 +123,7 @@ def test_control_tokens_are_never_shown(caller: Caller, reference: Reference, wa
     assert_same(got, reference.chat(user("Speak."), **fields))
     tokens = got.choices[0].tokens
     assert controls < set(tokens)
-    assert got.text == b"".join(it for it in tokens if it not in controls).decode()
+    assert got.text == b"".join(token for token in tokens if token not in controls).decode()
 
 
 @pytest.mark.parametrize("way", FORMS)
@@ -165,7 +165,7 @@ def test_what_only_looks_like_a_stop_is_shown_after_all(
     """At many places one of these might begin; none of them is ever complete."""
     asked = user("Tell me a story.")
     free = reference.chat(asked, **PLAIN)
-    begun = [f"{it}~never~" for it in spans(free)]
+    begun = [f"{span}~never~" for span in spans(free)]
     assert begun
     assert_same(caller.chat(asked, way, **PLAIN, stop=begun[:16]), free)
 

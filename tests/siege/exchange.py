@@ -168,7 +168,7 @@ def _failed(error: Mapping[str, Any]) -> Refusal:
 
 
 def _ended(choices: Choices) -> Choices:
-    if not choices or any(it.finish is None for it in choices.values()):
+    if not choices or any(choice.finish is None for choice in choices.values()):
         raise Broken("a reply without a finish reason")
     return choices
 
@@ -279,7 +279,7 @@ def _messages(reply: Any) -> Choices:
 
 
 def _responses_stream(events: list[Any]) -> Choices:
-    last = next((it for it in reversed(events) if isinstance(it, dict)), None)
+    last = next((event for event in reversed(events) if isinstance(event, dict)), None)
     if last is None or "response" not in last:
         raise Broken("a stream without its end")
     return _responses(last["response"])

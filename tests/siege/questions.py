@@ -163,7 +163,7 @@ def solo(asked: list[Question]) -> dict[str, Choices]:
                 at: Choice(
                     choice.text,
                     choice.finish_reason,
-                    logprobs=[it.logprob for it in choice.logprobs or ()],
+                    logprobs=[logprob.logprob for logprob in choice.logprobs or ()],
                 )
                 for at, choice in enumerate(output.choices)
             }

@@ -55,7 +55,7 @@ def streams() -> Iterator[tuple[str, list[str]]]:
 
 
 def read(api: str, events: list[str]) -> Choices:
-    return _STREAMED[api]([_event(f"data: {it}") for it in events])
+    return _STREAMED[api]([_event(f"data: {event}") for event in events])
 
 
 @pytest.mark.parametrize(("api", "events"), list(streams()))
@@ -113,6 +113,11 @@ def test_what_is_left_over_is_noticed() -> None:
 
 
 def test_every_question_has_a_name_of_its_own_and_every_api_is_asked() -> None:
-    names = [it.name for it in questions()]
+    names = [question.name for question in questions()]
     assert len(set(names)) == len(names)
-    assert {it.api for it in questions()} == {"chat", "completions", "messages", "responses"}
+    assert {question.api for question in questions()} == {
+        "chat",
+        "completions",
+        "messages",
+        "responses",
+    }

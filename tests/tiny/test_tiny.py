@@ -23,7 +23,7 @@ def llm():
 
 
 def ask(llm: LLM, text: str, *pictures: Image.Image, system: str = "", **request) -> str:
-    parts = [{"type": "image_url", "image_url": {"url": it}} for it in pictures]
+    parts = [{"type": "image_url", "image_url": {"url": picture}} for picture in pictures]
     content = [*parts, {"type": "text", "text": text}] if parts else text
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": content})

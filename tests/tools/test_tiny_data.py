@@ -223,8 +223,10 @@ def test_a_word_has_the_same_tokens_wherever_it_stands(tokenizer) -> None:
 def test_a_worn_tokenizer_cuts_words_otherwise_and_loses_nothing(tokenizer) -> None:
     worn = worn_tokenizer(TINY, 1)
     texts = [text_of(talk(Draw(f"worn {seed}"))) for seed in range(20)]
-    assert all(worn.decode(worn.encode(it).ids, skip_special_tokens=False) == it for it in texts)
-    assert sum(worn.encode(it).ids != tokenizer.encode(it).ids for it in texts) > 15
+    assert all(
+        worn.decode(worn.encode(text).ids, skip_special_tokens=False) == text for text in texts
+    )
+    assert sum(worn.encode(text).ids != tokenizer.encode(text).ids for text in texts) > 15
 
 
 def test_a_told_value_keeps_its_letters() -> None:
@@ -238,7 +240,7 @@ def test_a_told_value_keeps_its_letters() -> None:
 def test_tools_that_one_request_could_mean_are_not_offered_together() -> None:
     seen = 0
     for seed in range(300):
-        kins = [it.kin for it in toolbox.offers(Draw(f"kin {seed}"), 5) if it.kin in CLOSE]
+        kins = [offer.kin for offer in toolbox.offers(Draw(f"kin {seed}"), 5) if offer.kin in CLOSE]
         assert len(kins) == len(set(kins))
         seen += len(kins)
     assert seen > 50
@@ -331,13 +333,13 @@ def test_pictures_have_their_processor_size() -> None:
 def test_an_agent_reads_the_file_it_is_asked_for_and_says_what_is_in_it() -> None:
     for seed in SOME:
         one = mix.agent_talk(Draw(f"agent {seed}"), 2_000, 1)
-        names = [it["function"]["name"] for it in one.tools]
+        names = [tool["function"]["name"] for tool in one.tools]
         call, result = one.messages[-3], one.messages[-2]
         (function,) = [it["function"] for it in call["tool_calls"]]
         arguments = function["arguments"]
         arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
         (argument,) = arguments.values()
-        asked = next(it for it in one.messages if it["role"] == "user")["content"]
+        asked = next(message for message in one.messages if message["role"] == "user")["content"]
         assert function["name"] in names
         assert argument.removeprefix("cat ") in asked
         if one.messages[-1]["content"].startswith("It says: "):

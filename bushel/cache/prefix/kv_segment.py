@@ -163,7 +163,7 @@ class SegmentLayout:
             first, *scales = segment.group(at)
             width = group.width if group.bits is None else group.width * group.bits // 32
             shape = len(group.slots), group.heads, len(segment.key)
-            if first.shape != (*shape, width) or any(it.shape[:3] != shape for it in scales):
+            if first.shape != (*shape, width) or any(scale.shape[:3] != shape for scale in scales):
                 return False
         return True
 
@@ -211,6 +211,6 @@ class KVSegment:
 
 def _encoding(shape: tuple[int, int, mx.Dtype], bits: int | None) -> tuple[int | None, int]:
     _, width, dtype = shape
-    scale = next((it for it in _GROUPS if width and width % it == 0), 0)
+    scale = next((group for group in _GROUPS if width and width % group == 0), 0)
     plain = bits is None or not scale or not mx.issubdtype(dtype, mx.floating)
     return (None, 0) if plain else (bits, scale)

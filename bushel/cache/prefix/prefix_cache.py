@@ -108,7 +108,7 @@ class PrefixCache:
         """For a prompt of this key, of which at most so many tokens may be restored."""
         walk = self._tree.walk(root, key)
         position = self._position(walk, most)
-        nodes = tuple(it for it in walk.nodes if it.start < position)
+        nodes = tuple(node for node in walk.nodes if node.start < position)
         fork = self._fork(walk, position) if walk.matched < min(most, len(key) - 1) else 0
         reason, why = self._why(walk, position, most)
         return ReusePlan(position, self._hit(walk, position, key), why, reason, fork, nodes)
@@ -163,7 +163,9 @@ class PrefixCache:
             return ""
         last, whole = walk.nodes[-1], len(key) - 1
         if walk.matched >= whole:
-            there = any(it.end == position == whole and "prompt" in it.sorts for it in walk.nodes)
+            there = any(
+                node.end == position == whole and "prompt" in node.sorts for node in walk.nodes
+            )
             return "exact" if there else "shorter"
         return "fork" if walk.matched < last.end or last.children else "prefix"
 

@@ -436,8 +436,10 @@ class RadixTree:
     def check_integrity(self) -> None:
         edges = [node.edge for node in self.nodes() if node.edge is not None]
         snapshots = [node.snapshot for node in self.nodes() if node.snapshot is not None]
-        _require(sum(it.nbytes for it in edges) == self.edge_bytes, "edges of other sizes")
-        _require(sum(it.nbytes for it in snapshots) == self.snapshot_bytes, "and snapshots")
+        _require(sum(edge.nbytes for edge in edges) == self.edge_bytes, "edges of other sizes")
+        _require(
+            sum(snapshot.nbytes for snapshot in snapshots) == self.snapshot_bytes, "and snapshots"
+        )
         for node in self.nodes():
             parent = node.parent
             assert parent is not None

@@ -110,7 +110,7 @@ def in_domains(host: str, domains: Sequence[str]) -> bool:
 
 def look_up(host: str, port: int) -> list[str]:
     answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(it[4][0]) for it in answers))
+    return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
 
 
 @dataclass(frozen=True)

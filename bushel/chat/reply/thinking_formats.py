@@ -142,4 +142,4 @@ def ends_inside_thoughts(reply_format: ReplyFormat, rendered: str) -> bool:
     """Whether a prompt ends with the beginning of a thinking block."""
     format = THINKING_FORMATS.get(reply_format.thinking)
     text = rendered.rstrip()
-    return format is not None and text.endswith(tuple(it.rstrip() for it in format.begins))
+    return format is not None and text.endswith(tuple(begin.rstrip() for begin in format.begins))

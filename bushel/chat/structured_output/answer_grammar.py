@@ -108,7 +108,7 @@ def _regex(value: Any) -> AnswerGrammar:
 
 def _choice(value: Any) -> AnswerGrammar:
     texts = value if isinstance(value, list) else []
-    if not texts or not all(isinstance(it, str) and it for it in texts):
+    if not texts or not all(isinstance(text, str) and text for text in texts):
         raise _refused("must be a list of texts to choose from")
     if len(texts) > _MOST_CHOICES:
         raise too_complex(f"A choice of {len(texts)} texts is too large", _PARAM)

@@ -167,7 +167,7 @@ class _Walk:
     def _plain(self, key: str, value: Any, where: str, kept: Schema) -> None:
         if key == "format" and value not in _FORMATS:
             return  # an annotation, like all formats that nobody knows
-        if key == "pattern" and not self._exact and any(it in str(value) for it in _LOOKS):
+        if key == "pattern" and not self._exact and any(look in str(value) for look in _LOOKS):
             return
         if key == "$ref" and not (isinstance(value, str) and value.startswith("#")):
             raise self._refused(where, f"must stay within the schema, not {str(value)[:80]!r}")

@@ -119,9 +119,9 @@ def _rounds(turn: Turn, results: Sequence[Turn], can: Abilities) -> Iterable[Tur
         return
     for at, call in enumerate(calls):
         yield {**turn, "tool_calls": [call]}
-        yield from (it for it in results if it.get(MATCHED) == at)
+        yield from (result for result in results if result.get(MATCHED) == at)
         turn = {"role": "assistant", "content": ""}
-    yield from (it for it in results if MATCHED not in it)
+    yield from (result for result in results if MATCHED not in result)
 
 
 def with_results(turns: Sequence[Turn], can: Abilities) -> list[Turn]:

@@ -44,4 +44,4 @@ def _type(schema: Mapping[str, Any]) -> str:
     kinds = [*kinds, *(_KINDS.get(type(it)) for it in values if isinstance(values, list))]
     kinds += ["object"] * ("properties" in schema) + ["array"] * ("items" in schema)
     # One that may also be null is of the other type.
-    return next((it for it in kinds if isinstance(it, str) and it != "null"), "string")
+    return next((kind for kind in kinds if isinstance(kind, str) and kind != "null"), "string")

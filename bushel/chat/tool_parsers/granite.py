@@ -29,7 +29,9 @@ def _grammar(lark: Lark, tools: Sequence[ToolGrammar], knows: Knows) -> CallForm
 
 def _write(calls: Sequence[WrittenCall]) -> str:
     functions = [call["function"] for call in calls]
-    objects = [{"name": it["name"], "arguments": it["arguments"]} for it in functions]
+    objects = [
+        {"name": function["name"], "arguments": function["arguments"]} for function in functions
+    ]
     return _CALL + json.dumps(objects, ensure_ascii=False)
 
 

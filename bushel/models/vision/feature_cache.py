@@ -163,7 +163,7 @@ class FeatureCache:
     ) -> None:
         """From a prompt that the tower has seen."""
         kind = _kind(prepared)
-        records = dict(enumerate(record_of(embedded, it) for it in self._places(prepared)))
+        records = dict(enumerate(record_of(embedded, place) for place in self._places(prepared)))
         together = len(records) > 1 and not self._encoder.packs(prepared) and kind not in self._cut
         if kind not in self._proven or together:
             self._proven[kind] = self._why_not(prepared, records, prompt)

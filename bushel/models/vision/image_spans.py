@@ -85,8 +85,8 @@ def encode_each(network: Any, ids: mx.array, tensors: Mapping[str, Any]) -> Embe
         )
     whole = network.get_input_embeddings(ids, None, mask=mx.ones_like(ids))
     where = mx.array(places)
-    embeds = _placed(whole.inputs_embeds, where, [it.inputs_embeds for it in images])
-    layers = [it.deepstack_visual_embeds for it in images]
+    embeds = _placed(whole.inputs_embeds, where, [image.inputs_embeds for image in images])
+    layers = [image.deepstack_visual_embeds for image in images]
     if layers[0] is None:
         return {EMBEDS: embeds}
     if isinstance(layers[0], mx.array):

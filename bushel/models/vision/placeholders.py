@@ -115,7 +115,9 @@ def settings_of(processor: Any) -> str:
         processor,
         *(getattr(processor, name, None) for name in ("image_processor", "video_processor")),
     ]
-    return json.dumps([[type(it).__name__, _plain(_written(it))] for it in owners], sort_keys=True)
+    return json.dumps(
+        [[type(owner).__name__, _plain(_written(owner))] for owner in owners], sort_keys=True
+    )
 
 
 def _written(owner: Any) -> Mapping[str, Any]:

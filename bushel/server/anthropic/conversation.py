@@ -164,7 +164,7 @@ def _thinking(body: Mapping[str, Any], messages: list[Any]) -> Thinking:
         thinking["enabled"] = config["type"] == "enabled"
     if config.get("type") == "enabled" and config.get("budget_tokens") is not None:
         thinking["budget"] = config["budget_tokens"]
-    for place in (body, *(it for it in messages if it.get("role") == "system")):
+    for place in (body, *(message for message in messages if message.get("role") == "system")):
         effort = _object(place.get("output_config")).get("effort")
         if isinstance(effort, str):
             thinking["effort"] = effort

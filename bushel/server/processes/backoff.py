@@ -21,7 +21,7 @@ class Outage:
 
 def worst(*outages: Outage | None) -> Outage | None:
     """Of several at once: a hopeless one, or the first."""
-    present = [it for it in outages if it is not None]
+    present = [outage for outage in outages if outage is not None]
     return max(present, key=lambda it: it.hopeless, default=None)
 
 

@@ -97,12 +97,12 @@ class Pool:
     @property
     def outage(self) -> Outage | None:
         """Why nothing can be prepared now; None if all is well."""
-        if any(it.open and not it.dead and not it.frozen for it in self._workers):
+        if any(worker.open and not worker.dead and not worker.frozen for worker in self._workers):
             return None
-        return Outage(self._reason, hopeless=any(it.hopeless for it in self._backoffs))
+        return Outage(self._reason, hopeless=any(backoff.hopeless for backoff in self._backoffs))
 
     def report(self) -> list[dict[str, Any]]:
-        return [{"pid": it.child.pid, "phase": it.phase} for it in self._workers]
+        return [{"pid": worker.child.pid, "phase": worker.phase} for worker in self._workers]
 
     async def run(self) -> None:
         """Until cancelled, or until the first worker cannot open the checkpoint."""

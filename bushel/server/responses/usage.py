@@ -23,7 +23,7 @@ class ResponseTally:
         self._waiting += len(event.token_ids)
         if not event.deltas:
             return
-        thought = sum(len(it.text) for it in event.deltas if isinstance(it, ThoughtDelta))
+        thought = sum(len(delta.text) for delta in event.deltas if isinstance(delta, ThoughtDelta))
         if thought:
             # One event is one token, unless the client reads slowly.
             everything = sum(map(_length, event.deltas))

@@ -70,8 +70,10 @@ class ResponseWriter:
     def _entries(self, event: Event) -> Entries:
         if not self._logprobs:
             return []
-        shown = [it for it in event.logprobs if not self._vocabulary.hidden(it.token_id)]
-        entries = [_encode(it) for it in logprob_entries(self._vocabulary, shown)]
+        shown = [
+            logprob for logprob in event.logprobs if not self._vocabulary.hidden(logprob.token_id)
+        ]
+        entries = [_encode(entry) for entry in logprob_entries(self._vocabulary, shown)]
         self._room.take(sum(map(len, entries)))
         return list(map(msgspec.Raw, entries))
 

@@ -34,5 +34,5 @@ class GenerationJob:
         if not self.reads:
             return None
         functions = [tool["function"] for tool in self.request.get("tools") or ()]
-        offered = {it["name"]: it.get("parameters") or {} for it in functions}
+        offered = {function["name"]: function.get("parameters") or {} for function in functions}
         return lambda: Reader(model_info.reply_format, offered, opened=made.opened)

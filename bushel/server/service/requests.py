@@ -92,7 +92,7 @@ class Requests:
         not the caller's, their number.
         """
         now = time.monotonic()
-        seen = [it for it in self._records.values() if caller.sees(it.owner)]
+        seen = [record for record in self._records.values() if caller.sees(record.owner)]
         return {
             "requests": [it.report(now, rows.get(it.id)) for it in seen],
             "others": len(self._records) - len(seen),

@@ -37,7 +37,7 @@ class _Marker:
         self.referred: set[str] = set()
         self.found.conversation["messages"] = self._messages(conversation["messages"])
         if conversation.get("tools"):
-            self.found.conversation["tools"] = [self._tool(it) for it in conversation["tools"]]
+            self.found.conversation["tools"] = [self._tool(tool) for tool in conversation["tools"]]
 
     def _mark(self) -> str:
         self.count += 1

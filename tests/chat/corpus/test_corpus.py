@@ -59,12 +59,14 @@ def abilities(template: str) -> Abilities:
 
 def missing(asked: Marked, can: Abilities) -> str:
     """What the template has no place for, of what the conversation has; empty: it has all."""
-    shown = any(isinstance(it.get("content"), list) for it in asked.conversation["messages"])
+    shown = any(
+        isinstance(message.get("content"), list) for message in asked.conversation["messages"]
+    )
     in_results = any(
         part["type"] == "image_url"
-        for it in asked.conversation["messages"]
-        if it["role"] == "tool" and isinstance(it.get("content"), list)
-        for part in it["content"]
+        for message in asked.conversation["messages"]
+        if message["role"] == "tool" and isinstance(message.get("content"), list)
+        for part in message["content"]
     )
     behind = can.after_results or can.gap
     for what, lacks in (

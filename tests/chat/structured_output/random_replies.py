@@ -36,7 +36,7 @@ def host(
     (folder / "model.safetensors").write_bytes(size + header + bytes(4))
     said = json.loads((folder / "tokenizer.json").read_text())
     first = json.loads((folder / "config.json").read_text())["text_config"]["vocab_size"]
-    known = {it["content"] for it in said["added_tokens"]}
+    known = {token["content"] for token in said["added_tokens"]}
     extra = [text for text in special if text not in known]
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     said["added_tokens"] += [
@@ -72,7 +72,7 @@ def replies(
     """
     matcher = compiled(host.profile.grammar_tokens, grammar)
     rng = random.Random(seed)
-    known = [host.tokenizer.encode(it, add_special_tokens=False) for it in hints]
+    known = [host.tokenizer.encode(hint, add_special_tokens=False) for hint in hints]
     ends = sorted(host.tokenizer.end_ids)
     found = []
     for _ in range(count):

@@ -105,12 +105,14 @@ def read(reply_format: ReplyFormat, text: str) -> tuple[list[tuple[str, Any]], s
     """The calls of a reply, all of them complete, and what else it says."""
     reader = Reader(reply_format, OFFERED)
     deltas = reader.feed(text) + reader.finish()
-    names = [it.name for it in deltas if isinstance(it, CallBegin)]
-    assert [it.complete for it in deltas if isinstance(it, CallEnd)] == [True] * len(names), text
-    parts = [it for it in deltas if isinstance(it, CallPart)]
-    said = "".join(it.text for it in deltas if isinstance(it, TextDelta))
+    names = [delta.name for delta in deltas if isinstance(delta, CallBegin)]
+    assert [delta.complete for delta in deltas if isinstance(delta, CallEnd)] == [True] * len(
+        names
+    ), text
+    parts = [delta for delta in deltas if isinstance(delta, CallPart)]
+    said = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
     calls = [
-        (name, json.loads("".join(it.json for it in parts if it.index == at)))
+        (name, json.loads("".join(part.json for part in parts if part.index == at)))
         for at, name in enumerate(names)
     ]
     return calls, said.strip()

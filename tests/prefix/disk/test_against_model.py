@@ -42,7 +42,7 @@ class Model:
         return [name, *self.path(self.files[name].parent)] if name is not None else []
 
     def nbytes(self, names: list[str]) -> int:
-        return sum(self.files[it].nbytes for it in names)
+        return sum(self.files[name].nbytes for name in names)
 
     def touch(self, name: str | None) -> None:
         for it in self.path(name):
@@ -57,8 +57,8 @@ class Model:
 
     def make_room(self, nbytes: int) -> None:
         while self.nbytes(list(self.files)) + nbytes > self.limit:
-            parents = {it.parent for it in self.files.values()}
-            leaves = [it for it in self.files if it not in parents]
+            parents = {file.parent for file in self.files.values()}
+            leaves = [file for file in self.files if file not in parents]
             self.remove(min(leaves, key=lambda it: self.files[it].used))
 
     def write(self, name: str, file: File) -> bool:

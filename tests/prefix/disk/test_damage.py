@@ -67,7 +67,9 @@ def test_damage_met_by_a_read(
     assert re.search(reason, reading.why)
     went = {names[it] for it in {which, *BELOW[which]}}
     assert set(disk.take_gone()) == went
-    assert [it for it in caplog.messages if reading.why in it and names[which] in it]
+    assert [
+        message for message in caplog.messages if reading.why in message and names[which] in message
+    ]
     for name in set(names.values()) - went:
         assert right(disk, entries[name])
     assert disk.flush(10)
@@ -100,7 +102,7 @@ def test_damage_met_at_the_start(
     assert {it.name for it in disk.found} == kept == files(tmp_path / "cache")
     assert all(right(disk, it) for it in disk.found)
     assert disk.read(names[which]).why == "it is not on disk"
-    about = [it for it in caplog.messages if "stands on" not in it]
+    about = [message for message in caplog.messages if "stands on" not in message]
     assert len(about) == (what not in SILENT_AT_START)
     assert all(re.search(reason, it) for it in about)
     assert len(caplog.messages) - len(about) == len(BELOW[which])  # a line for each orphan

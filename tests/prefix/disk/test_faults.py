@@ -68,7 +68,7 @@ def test_a_full_or_broken_disk_loses_the_entry_and_says_so_once(
     monkeypatch.setattr(os, "replace", replace)
     assert set(disk.take_gone()) == {*bad, below}
     assert disk.stats.removed == {"failed": 6}
-    assert [os.strerror(number) in it for it in caplog.messages] == [True]
+    assert [os.strerror(number) in message for message in caplog.messages] == [True]
     assert disk.flush(10)
     assert files(tmp_path) == {good}
     assert put(disk, "edge", None, 0, tokens(0)) == bad[0]

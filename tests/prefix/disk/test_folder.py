@@ -33,7 +33,9 @@ def test_two_servers_do_not_destroy_each_other(
     names = grow(first)
     second = Disk(tmp_path, SPACE, LIMIT, patience=0.1)
     assert second.off == "another process uses its folder"
-    assert [it for it in caplog.messages if "another process" in it] == caplog.messages
+    assert [
+        message for message in caplog.messages if "another process" in message
+    ] == caplog.messages
     assert len(caplog.messages) == 1
     assert second.found == []
     assert second.write("edge", None, 0, tokens(1), "", {}) is None

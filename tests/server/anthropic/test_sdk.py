@@ -92,7 +92,7 @@ def test_a_message_is_what_the_model_says(claude: Caller, reference: Reference) 
     ]
     system = "The codeword is marmalade."
     plain = [{"role": "system", "content": system}, *turns[:1]] + [
-        {"role": it["role"], "content": it["content"][0]["text"]} for it in turns[1:]
+        {"role": turn["role"], "content": turn["content"][0]["text"]} for turn in turns[1:]
     ]
     expected = reference.chat(plain, temperature=0, max_tokens=200)
     for ask in (claude.ask, claude.stream):
@@ -256,7 +256,7 @@ def test_the_tool_runner_goes_on_without_a_thread(
     else:
         messages = list(claude.sdk.beta.messages.tool_runner(**fields))
     assert asked == ["Oslo"]
-    assert [it.stop_reason for it in messages] == ["tool_use", "end_turn"]
+    assert [message.stop_reason for message in messages] == ["tool_use", "end_turn"]
     assert "21" in text(messages[-1])
 
 

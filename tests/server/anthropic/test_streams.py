@@ -114,7 +114,7 @@ def test_a_call_that_was_cut_off_is_told_as_such() -> None:
     assert whole["content"][0]["input"] == {"INVALID_JSON": '{"path": "a'}
     pieces = [data["delta"] for name, data in named(post(Service(CUT), stream=True).text)
               if name == "content_block_delta"]  # fmt: skip
-    assert [it["partial_json"] for it in pieces] == ['{"path": "a']
+    assert [piece["partial_json"] for piece in pieces] == ['{"path": "a']
 
 
 def test_thoughts_that_are_left_out_come_back_by_their_signature() -> None:
@@ -266,6 +266,10 @@ def test_streams_and_whole_replies_are_equal_whatever_is_said(
         for it in message["content"]
         if it["type"] == "thinking"
     ]
-    assert "".join(thoughts) == "".join(it.text for it in deltas if isinstance(it, ThoughtDelta))
+    assert "".join(thoughts) == "".join(
+        delta.text for delta in deltas if isinstance(delta, ThoughtDelta)
+    )
     calls = [it for it in message["content"] if it["type"] == "tool_use"]
-    assert len({it["id"] for it in calls}) == sum(isinstance(it, CallBegin) for it in deltas)
+    assert len({call["id"] for call in calls}) == sum(
+        isinstance(delta, CallBegin) for delta in deltas
+    )

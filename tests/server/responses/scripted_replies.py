@@ -28,13 +28,13 @@ def event(*deltas: Delta, finish: Any = None, tokens: int = 1, **more: Any) -> E
 
 
 def call(name: str, *fragments: str, at: int = 0, complete: bool = True) -> list[Delta]:
-    parts = [CallPart(at, it) for it in fragments]
+    parts = [CallPart(at, fragment) for fragment in fragments]
     return [CallBegin(at, name), *parts, CallEnd(at, complete)]
 
 
 def steps(deltas: Sequence[Delta], finish: str = "stop") -> list[Step]:
     """One token for each delta, and one that ends the reply."""
-    return [*([event(it)] for it in deltas), [event(finish=finish)]]
+    return [*([event(delta)] for delta in deltas), [event(finish=finish)]]
 
 
 def replying(*deltas: Delta, finish: str = "stop") -> Service:
@@ -74,7 +74,7 @@ class Talk:
     def turns(self) -> list[tuple[str, Any]]:
         """Of the latest request, as the model got it."""
         messages = self.service.jobs[-1].request["messages"]
-        return [(it["role"], it["content"]) for it in messages]
+        return [(message["role"], message["content"]) for message in messages]
 
 
 def respond(service: Service, input: Any = "Hello", **body: Any) -> httpx.Response:

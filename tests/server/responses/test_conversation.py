@@ -102,7 +102,7 @@ def test_what_one_reply_thought_said_and_called_is_one_turn() -> None:
     assert [it["role"] for it in said] == ["user", "assistant", "tool", "tool", *["assistant"] * 2]
     assert said[1]["reasoning_content"] == "Hm."
     assert said[1]["content"] == "I look."
-    names = [it["function"]["name"] for it in said[1]["tool_calls"]]
+    names = [call["function"]["name"] for call in said[1]["tool_calls"]]
     assert names == ["one", "two"]
     assert said[1]["tool_calls"][0]["function"]["arguments"] == '{"a": 1}'
     assert said[2] == {
@@ -171,7 +171,7 @@ def test_a_reference_stands_for_its_item() -> None:
 def test_earlier_items_come_first_without_their_instructions() -> None:
     earlier = [{"id": "msg_1", "type": "message", **user("Before")}, {**called("f"), "id": "fc_1"}]
     body = {"input": [result("f", "1")], "instructions": "Now."}
-    roles = [it["role"] for it in conversation_of(body, earlier)["messages"]]
+    roles = [message["role"] for message in conversation_of(body, earlier)["messages"]]
     assert roles == ["system", "user", "assistant", "tool"]
 
 

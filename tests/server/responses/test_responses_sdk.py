@@ -50,7 +50,7 @@ def test_a_stream_ends_with_the_same_response(caller: Caller, create: Any) -> No
     expected = create(input=SUM, **GREEDY)
     stream: Any = caller.sdk.responses.stream
     with stream(input=SUM, **GREEDY) as events:
-        deltas = [it.delta for it in events if it.type == "response.output_text.delta"]
+        deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
         found = events.get_final_response()
     assert "".join(deltas) == found.output_text == expected.output_text
     assert found.usage.output_tokens == expected.usage.output_tokens
@@ -133,7 +133,7 @@ def test_a_required_call_is_made_and_answered(caller: Caller, create: Any) -> No
     assert set(json.loads(call.arguments)) == {"city"}
     stream: Any = caller.sdk.responses.stream
     with stream(input=asked, **body) as events:
-        deltas = [it.delta for it in events if it.type.endswith("arguments.delta")]
+        deltas = [event.delta for event in events if event.type.endswith("arguments.delta")]
     assert "".join(deltas) == call.arguments
     result = {"type": "function_call_output", "call_id": call.call_id, "output": "Sunny."}
     again = create(input=[result], previous_response_id=found.id, tools=[LOOK], **GREEDY)
@@ -145,8 +145,8 @@ def test_logprobs_are_given_on_request(create: Any) -> None:
     body = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
     found = create(input=SUM, **body, **GREEDY)
     [part] = found.output[-1].content
-    assert "".join(it.token for it in part.logprobs) == part.text
-    assert all(len(it.top_logprobs) == 2 for it in part.logprobs)
+    assert "".join(logprob.token for logprob in part.logprobs) == part.text
+    assert all(len(logprob.top_logprobs) == 2 for logprob in part.logprobs)
 
 
 def test_the_warm_up_of_codex_is_answered(tiny: Server) -> None:

@@ -86,10 +86,14 @@ def test_a_stream_has_every_event_in_order() -> None:
     for told in events:
         EVENT.validate_python(told)
     responses = [it["response"] for it in events if "response" in it]
-    assert len({it["id"] for it in responses}) == 1
+    assert len({response["id"] for response in responses}) == 1
     done = [it["item"] for it in events if it["type"] == "response.output_item.done"]
     assert responses[-1]["output"] == done
-    assert [it["status"] for it in responses] == ["in_progress", "in_progress", "completed"]
+    assert [response["status"] for response in responses] == [
+        "in_progress",
+        "in_progress",
+        "completed",
+    ]
 
 
 def test_an_item_is_announced_empty_and_ends_full() -> None:
@@ -158,7 +162,7 @@ def test_a_whole_reply_is_what_its_stream_ends_with(
 ) -> None:
     """The fold of the deltas, and of the items that they tell of, in any batches. B20, B24."""
     deltas, finish = reply
-    events = [event(it) for it in deltas] + [event(finish=finish)]
+    events = [event(delta) for delta in deltas] + [event(finish=finish)]
     cut = data.draw(st.integers(0, len(events)))
     summary = ReasoningOptions(summary="auto" if summarised else None)
     include = ["reasoning.encrypted_content"] if encrypted else []
@@ -271,11 +275,11 @@ def test_logprobs_are_those_of_the_text() -> None:
     body = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
     found = respond(Service(script), **body).json()
     entries = found["output"][1]["content"][0]["logprobs"]
-    assert [it["token"] for it in entries] == ["<", "a", "Ã", "¶"]
+    assert [entry["token"] for entry in entries] == ["<", "a", "Ã", "¶"]
     assert entries[1]["top_logprobs"][1]["logprob"] == -1.0
     events = streamed(respond(Service(script), stream=True, **body).text)
     deltas = [it["logprobs"] for it in events if it["type"].endswith("output_text.delta")]
-    assert [len(it) for it in deltas] == [2, 2]
+    assert [len(delta) for delta in deltas] == [2, 2]
     done = [it for it in events if it["type"].endswith("output_text.done")]
     assert done[0]["logprobs"] == entries
     Response.model_validate(found)

@@ -71,7 +71,9 @@ def _words(lark: Lark, schema: Any, tags: Tags, besides: str) -> str:
     if values is not None:
         texts = [it if isinstance(it, str) else json.dumps(it) for it in values]
         maybe = "?" if "" in texts else ""
-        return f"({' | '.join(quoted(it) for it in texts if it)}){maybe} {lark.mark(tags.close)}"
+        return (
+            f"({' | '.join(quoted(text) for text in texts if text)}){maybe} {lark.mark(tags.close)}"
+        )
     never = (*tags.never, tags.close.strip())
     return lark.upto(tags.close, never, f"{text_of(schema)}{besides}")
 

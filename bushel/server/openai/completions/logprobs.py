@@ -31,7 +31,7 @@ class LegacyLogprobs:
         return self._lists(zip(ids, logprobs, strict=True))
 
     def reply(self, logprobs: Sequence[TokenLogprob]) -> dict[str, list[Any]]:
-        return self._lists((it.token_id, it) for it in logprobs)
+        return self._lists((logprob.token_id, logprob) for logprob in logprobs)
 
     def _lists(self, tokens: Iterable[tuple[int, TokenLogprob | None]]) -> dict[str, list[Any]]:
         lists: dict[str, list[Any]] = {
