@@ -1,64 +1,36 @@
-"""All tool formats by name, in the order in which a template is tried."""
+"""All tool formats by name, in the order in which a template is tried.
+
+Every module of this folder is looked through for values of `ToolFormat`, so that a new one is a
+file and nothing else. A module's formats are tried from the last one to the first: what is a
+particular form of another one stands below it.
+"""
 
 from __future__ import annotations
 
-from bushel.chat.tool_parsers.apertus import APERTUS
-from bushel.chat.tool_parsers.apriel import APRIEL
-from bushel.chat.tool_parsers.atem import ATEM
-from bushel.chat.tool_parsers.cohere import COHERE
-from bushel.chat.tool_parsers.deepseek import DEEPSEEK, DSML
-from bushel.chat.tool_parsers.gemma import FUNCTION_GEMMA, GEMMA
-from bushel.chat.tool_parsers.generic import GENERIC
-from bushel.chat.tool_parsers.gigachat import GIGACHAT
-from bushel.chat.tool_parsers.glm import GLM, HUNYUAN, LONGCAT
-from bushel.chat.tool_parsers.granite import GRANITE
-from bushel.chat.tool_parsers.harmony import HARMONY
-from bushel.chat.tool_parsers.hermes import HERMES
-from bushel.chat.tool_parsers.internlm import INTERNLM
-from bushel.chat.tool_parsers.kimi import KIMI, KIMI3
-from bushel.chat.tool_parsers.llama import LLAMA
-from bushel.chat.tool_parsers.minicpm import MINICPM
-from bushel.chat.tool_parsers.minimax import MINIMAX, MINIMAX3
-from bushel.chat.tool_parsers.mistral import MISTRAL
-from bushel.chat.tool_parsers.nemotron import NEMOTRON
-from bushel.chat.tool_parsers.phi4 import PHI4
-from bushel.chat.tool_parsers.pythonic import PYTHONIC
-from bushel.chat.tool_parsers.qwen_coder import QWEN_CODER
-from bushel.chat.tool_parsers.solar import SOLAR
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from typing import Final
+
+from bushel.chat import tool_parsers
 from bushel.chat.tool_parsers.tool_format import ToolFormat
 
-# Many models' tags are Hermes', with something else inside: particular forms come first.
-FORMATS: dict[str, ToolFormat] = {
-    format.name: format
-    for format in (
-        HARMONY,
-        MISTRAL,
-        DSML,
-        DEEPSEEK,
-        HUNYUAN,
-        LONGCAT,
-        GLM,
-        KIMI,
-        KIMI3,
-        SOLAR,
-        MINIMAX3,
-        MINIMAX,
-        GEMMA,
-        FUNCTION_GEMMA,
-        GRANITE,
-        COHERE,
-        APERTUS,
-        NEMOTRON,
-        INTERNLM,
-        GIGACHAT,
-        PHI4,
-        MINICPM,
-        ATEM,
-        APRIEL,
-        QWEN_CODER,
-        HERMES,
-        PYTHONIC,
-        LLAMA,
-        GENERIC,
-    )
-}
+# Their signs stand in templates of other formats too, so they come last, in this order.
+_GENERAL: Final = ("tool_calls", "xml", "hermes", "pythonic", "llama", "generic")
+
+
+def _formats() -> Iterator[ToolFormat]:
+    for module in pkgutil.iter_modules(tool_parsers.__path__):  # in the order of their names
+        if module.name != "registry" and not module.ispkg:
+            members = vars(importlib.import_module(f"{tool_parsers.__name__}.{module.name}"))
+            formats = [value for value in members.values() if isinstance(value, ToolFormat)]
+            yield from reversed(formats)
+
+
+def _in_order() -> dict[str, ToolFormat]:
+    formats = {format.name: format for format in _formats()}
+    general = {name: formats.pop(name) for name in _GENERAL}
+    return formats | general
+
+
+FORMATS: Final = _in_order()
