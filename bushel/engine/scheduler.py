@@ -188,7 +188,7 @@ def schedule(state: State, policy: Policy) -> Plan:
     slots.hand_out()
     slots.take_back()
     join += slots.joining
-    gone = {it.id for it in slots.preempted}
+    gone = {victim.id for victim in slots.preempted}
     prefilling = [job for job in state.prefilling if job.id not in gone]
     running = sum(row.id not in gone for row in state.running) + len(join)
     # Time in the queue does not count, or every newcomer would overtake who is being served.
@@ -201,8 +201,8 @@ def schedule(state: State, policy: Policy) -> Plan:
         policy,
     )
     return Plan(
-        preempt=tuple(it.id for it in slots.preempted),
-        drop=tuple(it.id for it in slots.dropped),
+        preempt=tuple(victim.id for victim in slots.preempted),
+        drop=tuple(victim.id for victim in slots.dropped),
         admit=tuple(job.id for job in slots.admitted),
         join=tuple(row.id for row in join),
         chunks=chunks,
@@ -238,8 +238,8 @@ class _Slots:
         self.claims += state.waiting
         if self.claims:
             held = (*self.holders, *with_slot)
-            self.owners.update(it.owner for it in held)
-            self.groups.update(it.group for it in held)
+            self.owners.update(holder.owner for holder in held)
+            self.groups.update(holder.group for holder in held)
 
     def hand_out(self) -> None:
         """Give away the free slots."""
@@ -255,14 +255,14 @@ class _Slots:
                     break
             else:
                 behind = behind or self._is_old(claim)
-        self.claims = [it for it in self.claims if it.id not in given]
+        self.claims = [waiter for waiter in self.claims if waiter.id not in given]
 
     def take_back(self) -> None:
         """Make way for those who hold nothing and have waited for too long."""
         late = self.state.now - self.policy.start_wait
-        urgent = [it for it in self.claims if _waits_since(it) <= late]
-        urgent = [it for it in urgent if not self.groups[it.group]]
-        if not self._contested({it.owner for it in urgent}):
+        urgent = [waiter for waiter in self.claims if _waits_since(waiter) <= late]
+        urgent = [waiter for waiter in urgent if not self.groups[waiter.group]]
+        if not self._contested({waiter.owner for waiter in urgent}):
             return
         hopeless, behind = set[str](), False
         for claim in self._in_turn(urgent):
@@ -293,7 +293,7 @@ class _Slots:
 
     def _in_turn(self, claims: Sequence[Claim]) -> Iterator[Claim]:
         """Who is next, and next; a slot given meanwhile counts."""
-        owners, groups = {it.owner for it in claims}, {it.group for it in claims}
+        owners, groups = {waiter.owner for waiter in claims}, {waiter.group for waiter in claims}
         if len(owners) == 1 and len(groups) == len(claims):
             yield from sorted(claims, key=self._place)  # no slot given changes their places
             return
@@ -308,7 +308,9 @@ class _Slots:
             rank = heaps[owner][0][2]
             return self.owners[owner], self.state.served.owners.get(owner, _BEFORE), rank, owner
 
-        heaps = {owner: [place(owner, it) for it in them] for owner, them in queues.items()}
+        heaps = {
+            owner: [place(owner, name) for name in by_group] for owner, by_group in queues.items()
+        }
         for heap in heaps.values():
             heapq.heapify(heap)
         turns = [turn(owner) for owner in queues]
@@ -408,13 +410,19 @@ class _Slots:
         for holder in holding:
             age = holder.order, holder.id
             oldest[holder.owner] = min(oldest.get(holder.owner, age), age)
-        return [it for it in holders if (it.order, it.id) != oldest[it.owner]]
+        return [
+            candidate
+            for candidate in holders
+            if (candidate.order, candidate.id) != oldest[candidate.owner]
+        ]
 
     def _drop(self, claim: Claim, own: int) -> bool:
         """State of someone who does not run: now from `preempted[own:]`, or for longer."""
         taken = (*self.joining, *self.admitted, *self.dropped, claim)
-        able = self._droppable(it for it in self._idle() if it not in taken)
-        able = able or self._droppable(it for it in self.preempted[own:] if it not in taken)
+        able = self._droppable(idle for idle in self._idle() if idle not in taken)
+        able = able or self._droppable(
+            holder for holder in self.preempted[own:] if holder not in taken
+        )
         if not able or self.memory is None:
             return False
         victim = max(able, key=self._youngest)
@@ -424,8 +432,8 @@ class _Slots:
 
     def _idle(self) -> list[Claim]:
         """Who holds state without a slot."""
-        ready = [it for it in self.state.ready if it.state and not it.slot]
-        return [*ready, *(it for it in self.state.waiting if it.state)]
+        ready = [row for row in self.state.ready if row.state and not row.slot]
+        return [*ready, *(job for job in self.state.waiting if job.state)]
 
     def _count(self, holder: Claim, change: int) -> None:
         """It has a slot more, or less."""
