@@ -21,8 +21,8 @@ from bushel.core import Decoding, Event, Prepared, Request, SamplingParams, Toke
 from bushel.core.params import resolve
 from bushel.engine.batching_check import single_because, windows, words
 from bushel.engine.engine import Engine
+from bushel.engine.plan import Policy
 from bushel.engine.sampling.draw import CANDIDATES
-from bushel.engine.scheduler import Policy
 from bushel.engine.solo_run import SoloRun, bound, precision
 from bushel.models import Model
 from bushel.models.known_families import cuts_matter

@@ -13,8 +13,8 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator
 
 from bushel.core.footprint import Memory
+from bushel.engine.plan import Costs, PendingPrompt, Row, Served, State
 from bushel.engine.prefill import Prefill, PrefilledRow
-from bushel.engine.scheduler import Costs, PendingPrompt, Row, Served, State
 from bushel.engine.sequence import Phase, Sequence
 from bushel.models import Model
 
