@@ -26,7 +26,7 @@ from bushel.cache import BatchState, Snapshot, take_snapshot
 from bushel.core import Prepared, Request, SamplingParams
 from bushel.core.params import resolve
 from bushel.engine.engine import Engine
-from bushel.engine.scheduler import Policy
+from bushel.engine.plan import Policy
 from bushel.models import Model
 
 

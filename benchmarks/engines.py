@@ -16,7 +16,7 @@ from bushel.core.options import EngineOptions
 from bushel.core.params import resolve
 from bushel.engine import footprint
 from bushel.engine.engine import Engine
-from bushel.engine.scheduler import Policy
+from bushel.engine.plan import Policy
 from bushel.models import Model
 
 _ids = itertools.count()

@@ -23,7 +23,7 @@ from benchmarks.networks import CONFIGS, make
 from bushel.core import Constraint, Prepared, Request
 from bushel.core.params import resolve
 from bushel.engine.engine import Engine
-from bushel.engine.scheduler import Policy
+from bushel.engine.plan import Policy
 from bushel.models import Model
 
 _LINE = {

@@ -23,7 +23,7 @@ from bushel.core.footprint import Footprint
 from bushel.core.params import resolve
 from bushel.engine.engine import Engine
 from bushel.engine.footprint import footprint
-from bushel.engine.scheduler import Policy
+from bushel.engine.plan import Policy
 from tests.families.text import TEXT
 
 WIDE: dict[str, Any] = {

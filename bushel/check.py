@@ -21,8 +21,8 @@ from bushel.core import Decoding, Event, Prepared, Request, SamplingParams, Toke
 from bushel.core.params import resolve
 from bushel.engine.batching_check import single_because, windows, words
 from bushel.engine.engine import Engine
+from bushel.engine.plan import Policy
 from bushel.engine.sampling.draw import CANDIDATES
-from bushel.engine.scheduler import Policy
 from bushel.engine.solo_run import SoloRun, bound, precision
 from bushel.models import Model
 from bushel.models.known_families import cuts_matter
@@ -100,7 +100,7 @@ class _Check:
         self._crossed = 0 < self._window <= min(WIDEST_WINDOW, context - 2 * TOKENS)
         wanted = _around(self._window) if self._crossed else _LENGTHS
         lengths = [max(1, int(min(length, context - TOKENS))) for length in wanted]
-        self._texts = [Prepared(words(model, at, it)) for at, it in enumerate(lengths)]
+        self._texts = [Prepared(words(model, at, length)) for at, length in enumerate(lengths)]
         self._alone: dict[int, tuple[list[int], list[np.ndarray]]] = {}
 
     def report(self) -> Report:
@@ -139,7 +139,7 @@ class _Check:
         except Exception as error:  # a template without images, a processor that wants others
             return Result(scenario, not_run=" ".join(str(error).split()))
         short, long = self._texts[0], self._texts[2]
-        rows = [_Row(it) for it in (short, pictures[0], long, pictures[1], self._texts[1])]
+        rows = [_Row(prompt) for prompt in (short, pictures[0], long, pictures[1], self._texts[1])]
         return self._run(scenario, rows, _WHOLE if self._uncut else 64, every=1)
 
     def _run(self, scenario: str, rows: Sequence[_Row], chunk: int, *, every: int = 0) -> Result:
@@ -239,6 +239,6 @@ def table(report: Report) -> str:
         lines.append(f"{name:22} {numbers}  {verdict}")
         faults += [f"{name}: {fault}" for fault in result.faults]
     lane = f"single ({report.lane_reason})" if report.lane_reason else "batch"
-    partly = " in all that was run" if any(it.not_run for it in report.results) else ""
+    partly = " in all that was run" if any(outcome.not_run for outcome in report.results) else ""
     verdict = f"Equal to solo{partly}" if report.ok else "Not equal to solo"
     return "\n".join([*lines, "", *faults, *report.notes, f"{verdict}; lane: {lane}."])

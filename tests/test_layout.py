@@ -148,7 +148,16 @@ def test_the_core_imports_nothing_of_bushel_outside_itself() -> None:
         assert all(name.startswith("bushel.core") for name in names)
 
 
-@pytest.mark.parametrize("path", ["engine/scheduler.py", "text/detokenizer.py", "core/params.py"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "engine/plan.py",
+        "engine/scheduler.py",
+        "engine/slot_sharing.py",
+        "text/detokenizer.py",
+        "core/params.py",
+    ],
+)
 def test_policy_imports_no_mlx(path: str) -> None:
     roots = {name.split(".")[0] for name in imported((ROOT / path).read_text(), "bushel.x.y")}
     assert not roots & {"mlx", "mlx_lm", "mlx_vlm"}

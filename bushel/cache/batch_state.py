@@ -37,7 +37,9 @@ class Snapshot:
 
 def take_snapshot(state: Sequence[Layer], position: int) -> Snapshot:
     """Copy a single row's state; evaluated, so that it holds no graph and no other buffer."""
-    snapshot = Snapshot(position, tuple(kind_of(it).snapshot(it, position) for it in state))
+    snapshot = Snapshot(
+        position, tuple(kind_of(layer).snapshot(layer, position) for layer in state)
+    )
     mx.eval([part.arrays for part in _flat(snapshot.layers)])
     return snapshot
 
@@ -96,7 +98,7 @@ class BatchState:
 
     def _single(self, row: int, position: int) -> list[Layer]:
         pairs = zip(self.layers, self._make_state(), strict=True)
-        return [kind_of(it).single(it, row, position, fresh) for it, fresh in pairs]
+        return [kind_of(layer).single(layer, row, position, fresh) for layer, fresh in pairs]
 
     def _make_room(self) -> None:
         self._enough_until = math.inf

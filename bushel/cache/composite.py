@@ -18,7 +18,7 @@ class Composite(LayerKind):
         self._kind_of = kind_of
 
     def parts(self, layer: Layer) -> list[tuple[LayerKind, Layer]]:
-        return [part for kind, it in self._each(layer) for part in kind.parts(it)]
+        return [inner for kind, part in self._each(layer) for inner in kind.parts(part)]
 
     def _each(self, layer: Layer) -> list[tuple[LayerKind, Layer]]:
         return [(self._kind_of(part), part) for part in layer.caches]
@@ -52,7 +52,7 @@ class Composite(LayerKind):
             yield from kind.arrays(part)
 
     def size(self, single: Layer, position: int) -> list[Piece]:
-        return [it for kind, part in self._each(single) for it in kind.size(part, position)]
+        return [piece for kind, part in self._each(single) for piece in kind.size(part, position)]
 
     def check(self, layer: Layer, positions: Sequence[int]) -> None:
         for kind, part in self._each(layer):

@@ -111,8 +111,8 @@ class Quantized(LayerKind):
 
     def leave(self, batch: Layer, keep: Sequence[int], positions: Sequence[int]) -> None:
         rows, unused = mx.array(list(keep)), batch._idx - max(positions)
-        batch.keys = _each(lambda it: it[rows, :, unused:], batch.keys)
-        batch.values = _each(lambda it: it[rows, :, unused:], batch.values)
+        batch.keys = _each(lambda array: array[rows, :, unused:], batch.keys)
+        batch.values = _each(lambda array: array[rows, :, unused:], batch.values)
         batch._place(max(positions), positions)
 
     def single(self, batch: Layer, row: int, position: int, fresh: Layer) -> Layer:

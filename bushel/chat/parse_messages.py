@@ -88,7 +88,7 @@ class ParsedMessages:
         self.referred: set[str] = set()
         self._functions = dict(_functions(tools))
         self._media = media
-        self.turns = [self._turn(f"messages[{at}]", it) for at, it in enumerate(messages)]
+        self.turns = [self._turn(f"messages[{at}]", message) for at, message in enumerate(messages)]
 
     def _turn(self, where: str, message: Any) -> Turn:
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
@@ -98,7 +98,7 @@ class ParsedMessages:
         turn["content"] = self._content(f"{where}.content", turn["role"], turn.get("content"))
         if turn["role"] == "assistant":
             thoughts = [turn.pop(key) for key in _THOUGHTS if key in turn]
-            if thought := next((it for it in thoughts if it and isinstance(it, str)), ""):
+            if thought := next((text for text in thoughts if text and isinstance(text, str)), ""):
                 turn["reasoning_content"] = thought
             calls = self._calls(where, turn)
             if calls and isinstance(turn["content"], str) and not turn["content"].strip():
@@ -113,7 +113,7 @@ class ParsedMessages:
             return content or ""
         if not isinstance(content, Sequence) or not content:
             raise wrong(where, "must be text or a list of parts.")
-        parts = [self._part(f"{where}[{at}]", role, it) for at, it in enumerate(content)]
+        parts = [self._part(f"{where}[{at}]", role, part) for at, part in enumerate(content)]
         return collapsed(parts)
 
     def _part(self, where: str, role: str, part: Any) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class ParsedMessages:
             calls = [{"function": called}]
         if not isinstance(calls, Sequence) or isinstance(calls, str):
             raise wrong(f"{where}.tool_calls", "must be a list of calls.")
-        return [self._call(f"{where}.tool_calls[{at}]", it) for at, it in enumerate(calls)]
+        return [self._call(f"{where}.tool_calls[{at}]", call) for at, call in enumerate(calls)]
 
     def _call(self, where: str, call: Any) -> dict[str, Any]:
         function = call.get("function") if isinstance(call, Mapping) else None
@@ -195,6 +195,8 @@ def joined(one: Any, two: Any) -> Any:
         return one or two
     if isinstance(one, str) and isinstance(two, str):
         return one + BETWEEN + two
-    left, right = ([text_part(it)] if isinstance(it, str) else it for it in (one, two))
+    left, right = (
+        [text_part(content)] if isinstance(content, str) else content for content in (one, two)
+    )
     seam = left[-1]["type"] == right[0]["type"] == "text"
     return [*left, *([text_part(BETWEEN)] if seam else ()), *right]

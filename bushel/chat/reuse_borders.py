@@ -148,7 +148,7 @@ class BorderFinder:
         start, index, name = self._anchor(same)
         later = self._host.tokenizer.split.finditer(other, start + len(name))
         # What follows a control token has no say in what comes before it.
-        end = next((it.end() for it in later if it.end() > same), len(other))
+        end = next((match.end() for match in later if match.end() > same), len(other))
         tail = other[start:end]
         if start:
             encode = self._host.tokenizer.encode_marked
@@ -221,21 +221,21 @@ def find_borders(
     if not call.is_open:
         return Borders(system)
     nexts = [finder.kept(call.next_round()), finder.kept(call.next_question())]
-    kept = [it for it in nexts if it is not None]
+    kept = [beginning for beginning in nexts if beginning is not None]
     if not kept:
         rest = finder.kept(call.unanswered())
         return Borders(system, history=border(rest.tokens) if rest else 0, reply=False)
-    furthest = max(it.tokens for it in kept)
-    near = [it.tokens for it in kept if furthest - it.tokens < _NEAR]
-    far = [it.tokens for it in kept if furthest - it.tokens >= _NEAR]
+    furthest = max(beginning.tokens for beginning in kept)
+    near = [beginning.tokens for beginning in kept if furthest - beginning.tokens < _NEAR]
+    far = [beginning.tokens for beginning in kept if furthest - beginning.tokens >= _NEAR]
     return Borders(
         system,
         user=border(min(far, default=0)),
         history=border(min(near)),
-        reply=any(it.whole for it in kept),
+        reply=any(beginning.whole for beginning in kept),
     )
 
 
 def _outside(tokens: int, media: Sequence[Media]) -> int:
     """No prompt parts from another inside an image: it is the same one, or another."""
-    return next((it.start for it in media if it.start < tokens < it.end), tokens)
+    return next((image.start for image in media if image.start < tokens < image.end), tokens)

@@ -155,7 +155,9 @@ def read_checkpoint(model: str, *, trust_remote_code: bool = False) -> Checkpoin
 
 def fingerprint(path: Path) -> str:
     """Tells checkpoints apart without reading their weights: by config, and by sizes and times."""
-    files = sorted(it for it in path.iterdir() if it.suffix in (".safetensors", ".npz", ".json"))
+    files = sorted(
+        file for file in path.iterdir() if file.suffix in (".safetensors", ".npz", ".json")
+    )
     stamps = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     config = path / "config.json"
     text = config.read_text() if config.exists() else ""

@@ -86,7 +86,7 @@ class GenerationDefaults:
     def over(self, other: GenerationDefaults) -> GenerationDefaults:
         """These, and the other's where they are silent."""
         own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(other, **{name: it for name, it in own.items() if it is not None})
+        return replace(other, **{name: value for name, value in own.items() if value is not None})
 
     @classmethod
     def from_config(cls, config: Mapping[str, object]) -> GenerationDefaults:

@@ -300,7 +300,7 @@ def pack(tensors: Mapping[str, Any]) -> tuple[dict[str, Any], list[memoryview]]:
         if isinstance(value, np.generic):
             return value.item()
         if isinstance(value, list | tuple):
-            return [plain(it) for it in value]
+            return [plain(item) for item in value]
         return value
 
     return {key: plain(value) for key, value in tensors.items()}, tail
@@ -315,7 +315,7 @@ def unpack(tensors: Mapping[str, Any], tail: memoryview) -> dict[str, Any]:
             piece = tail[placed.start : placed.start + placed.size]
             return np.frombuffer(piece, dtype=np.dtype(placed.dtype)).reshape(placed.shape)
         if isinstance(value, list):
-            return [whole(it) for it in value]
+            return [whole(item) for item in value]
         return value
 
     return {key: whole(value) for key, value in tensors.items()}

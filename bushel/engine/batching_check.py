@@ -128,7 +128,7 @@ def _alone(model: Model, prompt: Prompt) -> tuple[list[int], list[mx.array]]:
 def _lengths(model: Model) -> list[int]:
     """In no order; one crosses the end of a sliding window as it decodes, if one is near."""
     short, middle, long = _LENGTHS
-    window = max((it for it in windows(model.make_state()) if it <= _WIDEST), default=0)
+    window = max((width for width in windows(model.make_state()) if width <= _WIDEST), default=0)
     if window > 2:
         middle, long = window - 2, max(long, window + _STEPS)
     longest = (model.context or long + _STEPS) - _STEPS

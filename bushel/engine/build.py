@@ -20,8 +20,8 @@ from bushel.core.options import EngineOptions, Order, disk_room
 from bushel.engine import footprint
 from bushel.engine.batching_check import require_kv_bits, single_because
 from bushel.engine.engine import Engine
+from bushel.engine.plan import Policy
 from bushel.engine.sampling.draw import derived_seed
-from bushel.engine.scheduler import Policy
 from bushel.models import Model, load
 from bushel.models.known_families import cuts_matter
 

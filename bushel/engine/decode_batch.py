@@ -44,7 +44,7 @@ class Step(NamedTuple):
 
     def read(self) -> list[tuple[Sequence, tuple[int, ...], tuple[TokenLogprob, ...]]]:
         """What it added to each row, with log-probabilities where they were asked for."""
-        tokens, logprobs = self.sampled.read([it.decoding for it in self.sequences])
+        tokens, logprobs = self.sampled.read([sequence.decoding for sequence in self.sequences])
         return [
             (sequence, (token,), () if logprob is None else (logprob,))
             for sequence, token, logprob in zip(self.sequences, tokens, logprobs, strict=True)
@@ -131,7 +131,11 @@ class DecodeBatch:
         """Rows that have ended or need no further step."""
         rows = enumerate(self.sequences)
         done = Phase.DONE
-        return [(row, it) for row, it in rows if it.phase is done or it.launched >= it.limit]
+        return [
+            (row, sequence)
+            for row, sequence in rows
+            if sequence.phase is done or sequence.launched >= sequence.limit
+        ]
 
     @property
     def constraints(self) -> list[ConstrainedRow | None]:

@@ -22,10 +22,11 @@ from bushel.engine.admission import Admission
 from bushel.engine.constraints.constraint import too_slow
 from bushel.engine.constraints.mask_thread import MaskThread
 from bushel.engine.decode_batch import LATE, DecodeBatch, Step
+from bushel.engine.plan import Arrivals, Chunk, Plan, Policy, Work
 from bushel.engine.prefill import BackgroundChunks, Prefill, PrefilledRow
 from bushel.engine.recovery import Recovery, run_alone
 from bushel.engine.request_queue import RequestQueue
-from bushel.engine.scheduler import Arrivals, Chunk, Plan, Policy, Work, schedule
+from bushel.engine.scheduler import schedule
 from bushel.engine.sequence import Phase, Sequence
 from bushel.engine.status import describe_cache, describe_memory, describe_request
 from bushel.engine.step_costs import Stopwatch

@@ -13,8 +13,8 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator
 
 from bushel.core.footprint import Memory
+from bushel.engine.plan import Costs, PendingPrompt, Row, Served, State
 from bushel.engine.prefill import Prefill, PrefilledRow
-from bushel.engine.scheduler import Costs, PendingPrompt, Row, Served, State
 from bushel.engine.sequence import Phase, Sequence
 from bushel.models import Model
 
@@ -135,24 +135,24 @@ class RequestQueue:
 
     def forget(self, sequences: Collection[Sequence]) -> None:
         """They are not here any more, whatever was."""
-        for id in [id for id, it in self.ready.items() if it.sequence in sequences]:
+        for id in [id for id, row in self.ready.items() if row.sequence in sequences]:
             del self.ready[id]
         for jobs in (self.waiting, self.prefilling):
-            for id in [id for id, it in jobs.items() if it.sequences[0] in sequences]:
+            for id in [id for id, job in jobs.items() if job.sequences[0] in sequences]:
                 del jobs[id]
 
     def drop_done(self) -> None:
         for jobs in (self.waiting, self.prefilling):
-            for id in [id for id, it in jobs.items() if all(one.done for one in it.sequences)]:
+            for id in [id for id, job in jobs.items() if all(one.done for one in job.sequences)]:
                 jobs.pop(id).leave()
-        for id in [id for id, it in self.ready.items() if it.sequence.done]:
+        for id in [id for id, row in self.ready.items() if row.sequence.done]:
             del self.ready[id]
 
     def forget_served(self, running: Iterable[Sequence]) -> None:
         """Owners and requests that are gone."""
         if len(self._groups) < _MANY:
             return
-        rows = [it.row for it in (*self.sequences(), *running)]
+        rows = [sequence.row for sequence in (*self.sequences(), *running)]
         owners, groups = {row.owner for row in rows}, {row.group for row in rows}
         self._owners = {name: at for name, at in self._owners.items() if name in owners}
         self._groups = {name: at for name, at in self._groups.items() if name in groups}

@@ -24,7 +24,7 @@ from bushel.core import (
     TokenLogprob,
 )
 from bushel.engine.constraints.constraint import ConstrainedRow
-from bushel.engine.scheduler import Row
+from bushel.engine.plan import Row
 from bushel.text.detokenizer import Decode, OutputProcessor
 
 _NOWHERE = Row(-1)

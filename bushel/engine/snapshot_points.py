@@ -55,12 +55,12 @@ def plan_snapshot_points(
         elif possible(position):
             cuts.append(SnapshotPoint(position, sort))
     taken = [restored, last, *(cut.position for cut in cuts)]
-    if possible(fork) and all(abs(fork - it) >= FAR for it in taken):
+    if possible(fork) and all(abs(fork - other) >= FAR for other in taken):
         cuts.append(SnapshotPoint(fork, "fork"))
         taken.append(fork)
     for position in range(every, last, every) if every > 0 else ():
-        if possible(position) and all(abs(position - it) >= FAR for it in taken):
+        if possible(position) and all(abs(position - other) >= FAR for other in taken):
             cuts.append(SnapshotPoint(position, "grid"))
     if last > 0:
         cuts.append(SnapshotPoint(last, "prompt"))
-    return tuple(sorted(cuts, key=lambda it: it.position))
+    return tuple(sorted(cuts, key=lambda cut: cut.position))

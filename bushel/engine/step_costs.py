@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bushel.engine.scheduler import Costs
+from bushel.engine.plan import Costs
 
 _WEIGHT = 0.3  # of the newest decode step
 _MEMORY = 0.8  # of a step of prompts, with every later one

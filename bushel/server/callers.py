@@ -67,7 +67,7 @@ def _digests(keys: Sequence[str]) -> list[bytes]:
 
 def _among(sent: bytes, known: Sequence[bytes]) -> bool:
     digest = hashlib.sha256(sent).digest()
-    matches = [hmac.compare_digest(digest, it) for it in known]
+    matches = [hmac.compare_digest(digest, other) for other in known]
     return any(matches)
 
 

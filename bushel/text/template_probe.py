@@ -79,11 +79,11 @@ UNKNOWN = Abilities(
 
 
 class TemplateProbe:
-    """Asks one template. `found` is what is known so far; questions build on one another."""
+    """Asks one template. `abilities` is what is known so far; questions build on one another."""
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
-        self.found = Abilities()
+        self.abilities = Abilities()
         self.tools: list[Any] | None = None
         self.options: dict[str, Any] = {}
 
@@ -97,13 +97,13 @@ class TemplateProbe:
         self._find_switches()
         self._find_thoughts()
         self._find_text_with_calls()
-        return self.found
+        return self.abilities
 
     # -- asking ----------------------------------------------------------------------------
 
     def render(self, *turns: Turn, tools: Any = None, **options: Any) -> str:
         """Empty if the template raises."""
-        given = tools if tools is not None else [] if self.found.needs_tools else None
+        given = tools if tools is not None else [] if self.abilities.needs_tools else None
         try:
             return self.tokenizer.render(turns, tools=given, **{**self.options, **options})
         except RequestError:
@@ -121,7 +121,7 @@ class TemplateProbe:
         return str(content[0]["text"] if isinstance(content, list) else content)
 
     def _say(self, role: str, text: str, **more: Any) -> Turn:
-        return {"role": role, "content": [_text(text)] if self.found.as_parts else text, **more}
+        return {"role": role, "content": [_text(text)] if self.abilities.as_parts else text, **more}
 
     def system(self, text: str = _SYSTEM) -> Turn:
         return self._say("system", text)
@@ -134,7 +134,7 @@ class TemplateProbe:
 
     def calling(self, *values: str, text: str | None = "", **more: Any) -> Turn:
         """An assistant that calls the tool once for each value."""
-        as_text = self.found.calls == "text"
+        as_text = self.abilities.calls == "text"
         calls = [
             {
                 "id": id,
@@ -144,15 +144,15 @@ class TemplateProbe:
                     "arguments": f'{{"{_ABOUT}": "{value}"}}' if as_text else {_ABOUT: value},
                 },
             }
-            for id, value in zip(_IDS[self.found.ids], values, strict=False)
+            for id, value in zip(_IDS[self.abilities.ids], values, strict=False)
         ]
         if text == "":
-            text = self.found.silence
+            text = self.abilities.silence
         turn = {**self.reply(text or ""), "tool_calls": calls, **more}
         return turn if text is not None else {**turn, "content": None}
 
     def result(self, text: str = _RESULT, at: int = 0) -> Turn:
-        id = _IDS[self.found.ids][at]
+        id = _IDS[self.abilities.ids][at]
         return self._say("tool", text, tool_call_id=id, name=_NAME)
 
     # -- questions -------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class TemplateProbe:
         """What the simplest conversation must look like."""
         for as_parts in (False, True):
             for needs_tools in (False, True):
-                self.found = Abilities(as_parts=as_parts, needs_tools=needs_tools)
+                self.abilities = Abilities(as_parts=as_parts, needs_tools=needs_tools)
                 if self.takes(self.user()):
                     return True
         return False
@@ -181,8 +181,8 @@ class TemplateProbe:
                 if "q7tool" in text and _ASKED in text:
                     self.tools = [shown]
                     any_schema = self._takes_any_schema(turns, function, form)
-                    self.found = replace(
-                        self.found, tools=form, below_system=below, any_schema=any_schema
+                    self.abilities = replace(
+                        self.abilities, tools=form, below_system=below, any_schema=any_schema
                     )
                     return
 
@@ -190,7 +190,7 @@ class TemplateProbe:
         self, turns: Sequence[Turn], function: Mapping[str, Any], form: ToolsForm
     ) -> bool:
         functions = [{**function, "parameters": _LOOSE}, {"name": "q7bare"}]
-        nested = [{"type": "function", "function": it} for it in functions]
+        nested = [{"type": "function", "function": loose} for loose in functions]
         return "q7bare" in self.render(*turns, tools=nested if form == "nested" else functions)
 
     def _find_messages(self) -> None:
@@ -198,8 +198,8 @@ class TemplateProbe:
         asked, again = self.user(), self.user(_AGAIN)
         reply, more = self.reply(), self.reply(_MORE)
         takes = self.takes
-        self.found = replace(
-            self.found,
+        self.abilities = replace(
+            self.abilities,
             system=takes(system, asked) and takes(system, asked, reply, again),
             alone=takes(system),
             middle=takes(system, asked, reply, later, again)
@@ -216,7 +216,7 @@ class TemplateProbe:
         if known is None:
             self._find_orphans()
             return
-        self.found = known
+        self.abilities = known
         asked, again, result = self.user(), self.user(_AGAIN), self.result()
         call, later = self.calling(_VALUE), self.system(_LATER)
 
@@ -224,8 +224,8 @@ class TemplateProbe:
             return self.takes(*turns, words=words, tools=self.tools)
 
         both = self.calling(_VALUE, _SECOND), result, self.result(_OTHER, 1)
-        self.found = replace(
-            self.found,
+        self.abilities = replace(
+            self.abilities,
             results=True,
             parallel=takes(asked, *both, words=(_ASKED, _VALUE, _SECOND, _RESULT, _OTHER)),
             orphans=takes(asked, _nameless(result), words=(_ASKED, _RESULT)),
@@ -237,50 +237,52 @@ class TemplateProbe:
         # Where a system message cannot follow results, none is taken anywhere.
         behind = takes(asked, call, result, later, words=(*words, _LATER))
         before = takes(self.system(), asked, call, result, words=(_SYSTEM, *words))
-        self.found = replace(
-            self.found,
+        self.abilities = replace(
+            self.abilities,
             calls_need_tools=not untold and self.takes(asked, call, result, words=words, tools=[]),
-            system=self.found.system and before,
-            middle=self.found.middle and behind,
+            system=self.abilities.system and before,
+            middle=self.abilities.middle and behind,
         )
 
     def _find_text_with_calls(self) -> None:
         """Where a text goes that comes with calls, also after thoughts."""
-        if not self.found.calls:
+        if not self.abilities.calls:
             return
-        key = self.found.thoughts
+        key = self.abilities.thoughts
         thought = {key: _THOUGHT} if key in _THOUGHTS else {}
         words = (_ASKED, _REPLY, _VALUE, _RESULT)
         asked, result = self.user(), self.result()
         spoken = self.calling(_VALUE, text=_REPLY, **thought)
         if self.takes(asked, spoken, result, words=words, tools=self.tools):
-            self.found = replace(self.found, text_with_calls="beside")
+            self.abilities = replace(self.abilities, text_with_calls="beside")
             return
         split = asked, self.reply(**thought), self.calling(_VALUE), result
         end = self.reply(_MORE), self.user(_AGAIN)
         if self.takes(*split, *end, words=(*words, _MORE, _AGAIN), tools=self.tools):
             kept = _THOUGHT in self.render(*split, tools=self.tools)
-            self.found = replace(self.found, text_with_calls="before", thoughts_with_text=kept)
+            self.abilities = replace(
+                self.abilities, text_with_calls="before", thoughts_with_text=kept
+            )
 
     def _find_orphans(self) -> None:
         """Of a template that has no place for calls."""
         turns = self.user(), _nameless(self.result()), self.user(_AGAIN)
         taken = self.takes(*turns[:2], tools=self.tools)
         behind = taken and self.takes(*turns, tools=self.tools)
-        self.found = replace(self.found, results=taken, orphans=taken, after_results=behind)
+        self.abilities = replace(self.abilities, results=taken, orphans=taken, after_results=behind)
 
     def _with_call_form(self, words: Sequence[str]) -> Abilities | None:
         """With how calls must be written; None if they cannot be."""
-        before = self.found
+        before = self.abilities
         try:
             for calls in _ARGUMENTS:
                 for ids in _ID_FORMS:
                     for silence in ("", None):
-                        self.found = replace(before, calls=calls, ids=ids, silence=silence)
+                        self.abilities = replace(before, calls=calls, ids=ids, silence=silence)
                         if text := self._called(words):
                             return self._improved(text, words)
         finally:
-            self.found = before
+            self.abilities = before
         return None
 
     def _called(self, words: Sequence[str]) -> str:
@@ -290,20 +292,20 @@ class TemplateProbe:
         behind = text[text.find(_ASKED) :]
         named = _NAME in behind[: behind.find(_VALUE)]
         # Python's own form of an object, or of nothing, or a text inside a text.
-        wrong = any(it in behind for it in (f"{{'{_ABOUT}'", "None", f'\\"{_ABOUT}'))
+        wrong = any(trace in behind for trace in (f"{{'{_ABOUT}'", "None", f'\\"{_ABOUT}'))
         good = named and not wrong and self.takes(*turns, words=words, tools=self.tools)
         return text if good else ""
 
     def _improved(self, text: str, words: Sequence[str]) -> Abilities:
         """Of the forms that are taken, those that leave no trace of their own."""
-        form = self.found
+        form = self.abilities
         if form.ids == "any" and _INDEXED[0] in text and _FIRST in text:
             form = replace(form, ids="numbered")  # made for calls, and not for results
         if form.silence == "":
-            self.found = replace(form, silence=None)
+            self.abilities = replace(form, silence=None)
             other = self._called(words)
             form = replace(form, silence=None if other and len(other) < len(text) else "")
-        self.found = replace(form, calls="text")
+        self.abilities = replace(form, calls="text")
         return replace(form, text_arguments=bool(self._called(words)))
 
     def _find_images(self) -> None:
@@ -313,11 +315,11 @@ class TemplateProbe:
         if not mark:
             return
         images = {"user"}
-        if self.found.calls:
+        if self.abilities.calls:
             result = {**self.result(), "content": parts}
             text = self.render(self.user(), self.calling(_VALUE), result, tools=self.tools)
             images |= {"tool"} if mark in self._between(text) else set()
-        self.found = replace(self.found, images=frozenset(images))
+        self.abilities = replace(self.abilities, images=frozenset(images))
 
     def _between(self, text: str) -> str:
         """Empty also where the parts were printed instead of shown."""
@@ -329,19 +331,22 @@ class TemplateProbe:
         options = self.tokenizer.options
         for switch in _SWITCHES:
             if switch.name in options and self._turns(switch):
-                self.found = replace(self.found, switch=switch)
+                self.abilities = replace(self.abilities, switch=switch)
                 self.options = {switch.name: switch.on}
                 break
         for name in _EFFORTS:
             if name in options and (effort := self._effort(name)):
-                self.found = replace(self.found, effort=effort)
+                self.abilities = replace(self.abilities, effort=effort)
                 break
         budget = next((name for name in _BUDGETS if name in options), "")
-        self.found = replace(self.found, budget=budget)
+        self.abilities = replace(self.abilities, budget=budget)
 
     def _turns(self, switch: Switch) -> bool:
         """Whether it makes a difference."""
-        on, off = (self.render(self.user(), **{switch.name: it}) for it in (switch.on, switch.off))
+        on, off = (
+            self.render(self.user(), **{switch.name: setting})
+            for setting in (switch.on, switch.off)
+        )
         return bool(on and off) and on != off
 
     def _effort(self, name: str) -> Effort | None:
@@ -356,19 +361,19 @@ class TemplateProbe:
         """Under the options that let the model think, if there are any."""
         for key in _THOUGHTS:
             if self._recalls({key: _THOUGHT}):
-                self.found = replace(self.found, thoughts=key)
+                self.abilities = replace(self.abilities, thoughts=key)
                 self._find_forgetting(key)
                 return
         tagged = f"<think>\n{_THOUGHT}\n</think>\n\n{_REPLY}"
         text = self.render(self.user(), self.reply(tagged), self.user(_AGAIN))
         if _REPLY in text and _THOUGHT not in text:
-            self.found = replace(self.found, thoughts="content")
+            self.abilities = replace(self.abilities, thoughts="content")
             return
         parts = [{"type": "thinking", "thinking": _THOUGHT}, _text(_REPLY)]
         turn = {"role": "assistant", "content": parts}
         text = self.render(self.user(), turn, self.user(_AGAIN))
         if _THOUGHT in self._before(text) and "type" not in self._before(text):
-            self.found = replace(self.found, thoughts="part")
+            self.abilities = replace(self.abilities, thoughts="part")
 
     def _before(self, text: str) -> str:
         return text[text.find(_ASKED) : max(text.find(_REPLY), 0)]
@@ -376,7 +381,7 @@ class TemplateProbe:
     def _recalls(self, thought: dict[str, str]) -> bool:
         conversations: list[tuple[Turn, ...]] = [(self.user(), self.reply(**thought))]
         conversations.append((*conversations[0], self.user(_AGAIN)))
-        if self.found.calls:
+        if self.abilities.calls:
             call = self.calling(_VALUE, **thought)
             conversations.insert(0, (self.user(), call, self.result()))
         return any(
@@ -385,16 +390,16 @@ class TemplateProbe:
         )
 
     def _find_forgetting(self, key: str) -> None:
-        if self.found.calls:
+        if self.abilities.calls:
             turns = self.user(), self.calling(_VALUE, **{key: _THOUGHT}), self.result()
             kept = _THOUGHT in self.render(*turns, tools=self.tools)
             asked = self.render(*turns, self.user(_AGAIN), tools=self.tools)
             forgets = kept and _THOUGHT not in asked
-            self.found = replace(self.found, forgets=forgets)
+            self.abilities = replace(self.abilities, forgets=forgets)
 
 
 def _nameless(turn: Turn) -> Turn:
-    return {key: it for key, it in turn.items() if key != "name"}
+    return {key: value for key, value in turn.items() if key != "name"}
 
 
 def _text(text: str) -> dict[str, str]:

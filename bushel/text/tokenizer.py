@@ -41,12 +41,12 @@ class Tokenizer:
         added = getattr(hf, "added_tokens_decoder", {})
         # all_special_ids holds the named ones alone (eos, bos, …).
         self._specials = frozenset(
-            [*hf.all_special_ids, *(token for token, it in added.items() if it.special)]
+            [*hf.all_special_ids, *(token for token, entry in added.items() if entry.special)]
         )
         names = {str(added[token]): token for token in self._specials if token in added}
         # Of one character, a token is a piece of text that someone declared special.
         self.controls = {name: token for name, token in names.items() if len(name) > 1}
-        escaped = [re.escape(it) for it in _longest_first(self.controls)]
+        escaped = [re.escape(name) for name in _longest_first(self.controls)]
         # What stands between two of them is tokenized as a text of its own.
         self.split = re.compile("|".join(escaped) or _NEVER)
         # Without any vocabulary file transformers may make an empty tokenizer of the class.

@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bushel.core.footprint import Memory
-from bushel.engine.scheduler import Costs, PendingPrompt, Plan, Policy, Row, Served, State, schedule
+from bushel.engine.plan import Costs, PendingPrompt, Plan, Policy, Row, Served, State
+from bushel.engine.scheduler import schedule
 
 Schedule = Callable[[State, Policy], Plan]
 _MOST_STEPS = 10_000

@@ -15,7 +15,7 @@ from bushel.cache.prefix import DiskFetch
 from bushel.cache.prefix.disk import Disk
 from bushel.engine.constraints import constraint
 from bushel.engine.engine import Engine
-from bushel.engine.scheduler import Arrivals, Plan
+from bushel.engine.plan import Arrivals, Plan
 from bushel.llm import Handle
 from bushel.text.grammar_compiler import Grammars
 from tests.families import checkpoint_dir

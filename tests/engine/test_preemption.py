@@ -12,8 +12,8 @@ from bushel.cache.batch_state import BatchState, Snapshot
 from bushel.core import Prepared, Request
 from bushel.engine.build import rows_of
 from bushel.engine.engine import Engine
+from bushel.engine.plan import Plan
 from bushel.engine.sampling.sampler import Sampled
-from bushel.engine.scheduler import Plan
 from tests.engine.constrained_requests import Pair, shaped, talk, thinking, together
 from tests.engine.mixed_requests import innocent
 from tests.families import checkpoint_dir

@@ -15,9 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bushel.core import footprint
-from bushel.engine import scheduler as module
+from bushel.engine import plan as nouns
+from bushel.engine import scheduler, slot_sharing
 from bushel.engine.engine import _GO_ON
-from bushel.engine.scheduler import Chunk, Costs, PendingPrompt, Plan, Policy, Row, State, schedule
+from bushel.engine.plan import Chunk, Costs, PendingPrompt, Plan, Policy, Row, State
+from bushel.engine.scheduler import schedule
 
 from .scheduler_simulation import OVERHEAD, Arrival, Schedule, Trace, simulate
 
@@ -283,32 +285,47 @@ def test_control_the_simulation_notices_a_prompt_that_never_runs() -> None:
 
 # -- a pure function -----------------------------------------------------------------------
 
+PLANNING = (nouns, slot_sharing, scheduler)  # each needs those before it
 ALONE = """
-import importlib.util, sys
-for name in ("mlx", "numpy", "bushel"):
+import importlib.util, sys, types
+for name in ("mlx", "numpy"):
     sys.modules[name] = None
-spec = importlib.util.spec_from_file_location("alone", sys.argv[1])
-module = sys.modules["alone"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-row = module.Row(7)
-print(module.schedule(module.State(0.0, (), (row,)), module.Policy()).join[0])
+for name in ("bushel", "bushel.engine"):  # packages without a file
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = []
+for name, path in zip(sys.argv[1::2], sys.argv[2::2]):
+    spec = importlib.util.spec_from_file_location(name, path)
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
+from bushel.engine.plan import Policy, Row, State
+from bushel.engine.scheduler import schedule
+print(schedule(State(0.0, (), (Row(7),)), Policy()).join[0])
 """
 
 
+def alone(*parts: ModuleType) -> subprocess.CompletedProcess[str]:
+    files = [text for part in parts for text in (part.__name__, str(part.__file__))]
+    command = [sys.executable, "-I", "-c", ALONE, *files]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
 def test_planning_needs_neither_mlx_nor_the_rest_of_bushel() -> None:
-    command = [sys.executable, "-I", "-c", ALONE, str(module.__file__)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = alone(*PLANNING)
     assert done.stdout.strip() == "7", done.stderr
 
 
-@pytest.mark.parametrize("part", [module, footprint])
+def test_control_what_planning_needs_besides_is_missed() -> None:
+    assert "No module named 'bushel.engine.slot_sharing'" in alone(nouns, scheduler).stderr
+
+
+@pytest.mark.parametrize("part", [*PLANNING, footprint])
 def test_planning_reads_no_clock_and_rolls_no_dice(part: ModuleType) -> None:
     tree = ast.parse(Path(str(part.__file__)).read_text())
     plain = {
         name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
     }
     origins = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    ours = {"bushel.core.footprint", "bushel.core.options"}
+    ours = {"bushel.core.footprint", "bushel.core.options", *(part.__name__ for part in PLANNING)}
     plain_data = {"collections", "collections.abc", "dataclasses", "heapq", "typing"}
     allowed = {"__future__", *plain_data, *ours}
     assert plain | origins <= allowed

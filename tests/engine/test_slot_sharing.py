@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bushel.core.footprint import Footprint, Memory, Piece
-from bushel.engine.scheduler import Costs, PendingPrompt, Plan, Policy, Row, Served, State, schedule
+from bushel.engine.plan import Costs, PendingPrompt, Plan, Policy, Row, Served, State
+from bushel.engine.scheduler import schedule
 
 from .scheduler_simulation import OVERHEAD, Arrival, Schedule, Trace, simulate
 from .test_scheduler import measured, policies

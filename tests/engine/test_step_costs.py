@@ -2,7 +2,8 @@
 
 import pytest
 
-from bushel.engine.scheduler import Costs, PendingPrompt, Policy, Row, State, schedule
+from bushel.engine.plan import Costs, PendingPrompt, Policy, Row, State
+from bushel.engine.scheduler import schedule
 from bushel.engine.step_costs import Stopwatch
 
 RUNNING = (Row(1),)

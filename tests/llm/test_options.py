@@ -11,7 +11,7 @@ from bushel import LLM, BushelError, SamplingParams
 from bushel.core.options import EngineOptions
 from bushel.core.params import GenerationDefaults, resolve
 from bushel.core.reuse import MISSES
-from bushel.engine.scheduler import Policy
+from bushel.engine.plan import Policy
 from tests.families import checkpoint_dir
 
 

@@ -9,7 +9,8 @@ import pytest
 from bushel import LLM, ModelError, SamplingParams
 from bushel.core.footprint import Memory
 from bushel.engine.footprint import footprint
-from bushel.engine.scheduler import PendingPrompt, Policy, State, schedule
+from bushel.engine.plan import PendingPrompt, Policy, State
+from bushel.engine.scheduler import schedule
 from tests.families import checkpoint_dir
 from tests.llm.request_builders import ids, prompt
 

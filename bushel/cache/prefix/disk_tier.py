@@ -87,8 +87,8 @@ class DiskTier:
 
     def write(self, root: str, node: Node) -> None:
         """A node, and whatever before it is not on disk yet."""
-        for it in node.line():
-            if it.file is None and not self._write_edge(root, it):
+        for ancestor in node.line():
+            if ancestor.file is None and not self._write_edge(root, ancestor):
                 return
         if (
             node.snapshot_file is None
@@ -168,8 +168,8 @@ class DiskTier:
     def _rest(self, node: Node, reading: PendingRead) -> PrefixSnapshot | None:
         if reading.arrays is None:
             return None
-        found = {name: to_device(array) for name, array in reading.arrays.items()}
-        rest = self._sample.like(found, digest_of(_key_to(node)), node.end)
+        arrays = {name: to_device(array) for name, array in reading.arrays.items()}
+        rest = self._sample.like(arrays, digest_of(_key_to(node)), node.end)
         if rest is None or reading.start != node.end:
             self._reject(reading.name, "its arrays are not those of this model")
             return None
@@ -212,4 +212,4 @@ def _require(ok: bool, what: str) -> None:
 
 def _key_to(node: Node) -> Key:
     """All tokens up to a node's end."""
-    return np.concatenate([it.key for it in node.line()])
+    return np.concatenate([ancestor.key for ancestor in node.line()])

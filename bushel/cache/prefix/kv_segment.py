@@ -92,7 +92,7 @@ class SegmentLayout:
 
     def cut(self, state: Sequence[Layer], row: int, key: Key, start: int, end: int) -> KVSegment:
         """Tokens [start, end) of a row that has run those of `key`: owned, not evaluated."""
-        found = [
+        by_part = [
             kind.stored(layer, len(key)) if kind.appends else ((), 0)
             for kind, layer in parts_of(state)
         ]
@@ -100,7 +100,7 @@ class SegmentLayout:
         for group in self.groups:
             pieces = []
             for slot in group.slots:
-                stored, first = found[slot.part]
+                stored, first = by_part[slot.part]
                 pieces.append(stored[slot.at][row : row + 1, :, first + start : first + end])
             whole = mx.concatenate(pieces) if len(pieces) > 1 else owned(pieces[0])
             assert whole is not None
@@ -117,21 +117,24 @@ class SegmentLayout:
         position = len(key)
         self._check_joined(segments, key)
         room = -(-length // STEP) * STEP - position
-        found: list[dict[int, mx.array]] = [{} for _ in range(self.parts)]
+        by_part: list[dict[int, mx.array]] = [{} for _ in range(self.parts)]
         for at, group in enumerate(self.groups):
             pieces = [segment.group(at) for segment in segments]
             shape = (1, group.heads, room, group.width)
             for member, slot in enumerate(group.slots):
-                own = [group.decode([it[member : member + 1] for it in piece]) for piece in pieces]
-                extra = sum(it.shape[2] for it in own) - position
+                own = [
+                    group.decode([array[member : member + 1] for array in piece])
+                    for piece in pieces
+                ]
+                extra = sum(array.shape[2] for array in own) - position
                 if extra > 0:
                     own[-1] = own[-1][:, :, : own[-1].shape[2] - extra]
                 if room > 0:
                     own.append(mx.zeros(shape, group.dtype))
                 whole = mx.concatenate(own, axis=2) if len(own) > 1 else owned(own[0])
                 assert whole is not None
-                found[slot.part][slot.at] = whole
-        for (kind, layer), arrays in zip(parts_of(fresh), found, strict=True):
+                by_part[slot.part][slot.at] = whole
+        for (kind, layer), arrays in zip(parts_of(fresh), by_part, strict=True):
             if kind.appends:
                 kind.assemble([arrays[at] for at in sorted(arrays)], position, layer)
 
@@ -205,7 +208,7 @@ class KVSegment:
     def between(self, start: int, end: int) -> KVSegment:
         """Of its own tokens, those from `start` to `end`."""
         cut = (owned(array[:, :, start:end]) for array in self.arrays)
-        arrays = tuple(it for it in cut if it is not None)
+        arrays = tuple(array for array in cut if array is not None)
         return KVSegment(self.layout, arrays, self.start + start, self.key[start:end].copy())
 
 

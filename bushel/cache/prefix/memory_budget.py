@@ -49,7 +49,9 @@ class Recency(Generic[T]):
         if item in self._ticks and self._may_go(item):
             heapq.heappush(self._heap, (self._ticks[item], next(self._order), item))
             if len(self._heap) > _STALE * (len(self._ticks) + 16):
-                self._heap = [it for it in self._heap if self._ticks.get(it[2]) == it[0]]
+                self._heap = [
+                    entry for entry in self._heap if self._ticks.get(entry[2]) == entry[0]
+                ]
                 heapq.heapify(self._heap)
 
     def remove(self, item: T) -> None:
@@ -79,9 +81,9 @@ class MemoryBudget:
         self, evict: Callable[[Any], None], may_go: Callable[[Any], bool] = _always
     ) -> Recency[Any]:
         """A sort of things; `evict` must `give` back what the thing took."""
-        found: Recency[Any] = Recency(evict, may_go)
-        self._queues.append(found)
-        return found
+        queue: Recency[Any] = Recency(evict, may_go)
+        self._queues.append(queue)
+        return queue
 
     def tick(self) -> int:
         return next(self._ticks)
@@ -116,10 +118,10 @@ class MemoryBudget:
             raise IntegrityError(f"{held} bytes kept, {self.bytes} counted, of {self.limit}")
 
     def _evict_one(self) -> bool:
-        oldest = [(found, queue) for queue in self._queues if (found := queue.oldest())]
+        oldest = [(entry, queue) for queue in self._queues if (entry := queue.oldest())]
         if not oldest:
             return False
-        (_, item), queue = min(oldest, key=lambda it: it[0][0])
+        (_, item), queue = min(oldest, key=lambda pair: pair[0][0])
         queue.evict(item)
         self.evicted += 1
         return True

@@ -64,12 +64,12 @@ class Node:
 
     def line(self) -> list[Node]:
         """Nodes from below the root down to this one."""
-        found: list[Node] = []
+        nodes: list[Node] = []
         node: Node | None = self
         while node is not None and node.parent is not None:
-            found.append(node)
+            nodes.append(node)
             node = node.parent
-        return found[::-1]
+        return nodes[::-1]
 
     def below(self) -> Iterator[Node]:
         """This one and all that stand on it."""

@@ -91,7 +91,7 @@ class PrefixCache:
         self._tree = RadixTree(self.budget, self.needs_snapshots)
         self._shelf = ImageFeatures(self.budget)
         rest = self._rest(sample, 0, False, np.zeros(1, np.int64))
-        form = f"{self._layout} {[(name, it.dtype) for name, it in rest.named().items()]}"
+        form = f"{self._layout} {[(name, array.dtype) for name, array in rest.named().items()]}"
         self._tier = (
             DiskTier(disk(form), self._tree, self._layout, rest) if disk is not None else None
         )
@@ -293,17 +293,17 @@ class PrefixCache:
             mx.synchronize()
 
     def _rest(self, state: Sequence[Layer], row: int, batch: bool, key: Key) -> PrefixSnapshot:
-        found: list[LayerSnapshot | None] = []
+        snapshots: list[LayerSnapshot | None] = []
         position = len(key)
         for (kind, layer), (_, fresh) in zip(
             parts_of(state), parts_of(self._make_state()), strict=True
         ):
             if kind.appends:
-                found.append(None)
+                snapshots.append(None)
             else:
                 single = kind.single(layer, row, position, fresh) if batch else layer
-                found.append(kind.snapshot(single, position))
-        return PrefixSnapshot(digest_of(key), tuple(found))
+                snapshots.append(kind.snapshot(single, position))
+        return PrefixSnapshot(digest_of(key), tuple(snapshots))
 
     # -- looking after it --------------------------------------------------------------------
 

@@ -97,10 +97,10 @@ class RadixTree:
         """
         walk = self.walk(root, key)
         with self._standing_on((self._root(root), *walk.nodes)) as stays:
-            found = self._insert(walk, root, key, make, node_there, generated)
-            if found is not None:
-                stays.add(found)
-        return found
+            node = self._insert(walk, root, key, make, node_there, generated)
+            if node is not None:
+                stays.add(node)
+        return node
 
     def _insert(
         self,
@@ -147,10 +147,10 @@ class RadixTree:
 
     def _make_room(self, size: int, buffers: int) -> bool:
         """Lets nothing go in vain: all but what is pinned could."""
-        budget, pinned = self._budget, [it.edge for it in self._pinned if it.edge is not None]
-        if sum(it.nbytes for it in pinned) + size > budget.limit:
+        budget, pinned = self._budget, [node.edge for node in self._pinned if node.edge is not None]
+        if sum(edge.nbytes for edge in pinned) + size > budget.limit:
             return False
-        if sum(it.buffers for it in pinned) + buffers > budget.buffer_limit:
+        if sum(edge.buffers for edge in pinned) + buffers > budget.buffer_limit:
             return False
         return budget.make_room(size, buffers)
 
@@ -192,7 +192,7 @@ class RadixTree:
         not in memory (any more).
         """
         line = node.line()
-        if not self.has(node) or any(it.edge is None for it in line[:-1]):
+        if not self.has(node) or any(ancestor.edge is None for ancestor in line[:-1]):
             return False
         with self._standing_on(line) as stays:
             stays.add(node)
@@ -268,9 +268,9 @@ class RadixTree:
     def touch(self, node: Node) -> None:
         """All up to here was used."""
         tick = self._budget.tick()
-        for it in node.line():
-            if it.edge is not None:
-                self._edges.touch(it, tick)
+        for ancestor in node.line():
+            if ancestor.edge is not None:
+                self._edges.touch(ancestor, tick)
         if node.snapshot is not None:
             self._snapshots.touch(node, tick)
 
@@ -347,7 +347,7 @@ class RadixTree:
                     node.sorts = frozenset()
             if node.file is not None and node.file.name in gone:
                 node.file = None
-        for node in [it for it in self.nodes() if not it.somewhere]:
+        for node in [candidate for candidate in self.nodes() if not candidate.somewhere]:
             self._forget(node)
 
     def _forget(self, node: Node) -> None:
@@ -355,9 +355,13 @@ class RadixTree:
         parent = node.parent
         assert parent is not None
         names = set[str]()
-        for it in node.below():
-            names.update(name for name in (it.file and it.file.name, it.snapshot_file) if name)
-            it.file = it.snapshot_file = None
+        for descendant in node.below():
+            names.update(
+                name
+                for name in (descendant.file and descendant.file.name, descendant.snapshot_file)
+                if name
+            )
+            descendant.file = descendant.snapshot_file = None
         if parent.file is not None:  # of a file that was split, the first part is still needed
             names.discard(parent.file.name)
         if parent.children.get(int(node.key[0])) is node:
@@ -375,8 +379,8 @@ class RadixTree:
         parent = node.parent
         assert parent is not None
         parent.loaded -= node.edge is not None
-        for it in node.below():
-            self._empty(it)
+        for descendant in node.below():
+            self._empty(descendant)
         self._forget(node)
         self._edges.offer(parent)
         self._unload_idle(parent)
@@ -417,8 +421,8 @@ class RadixTree:
         if walk.matched == last.end:
             return last
         with self._standing_on(walk.nodes):
-            found = self._split(last, walk.matched - last.start)
-        return found if found is not None and found.somewhere else None
+            node = self._split(last, walk.matched - last.start)
+        return node if node is not None and node.somewhere else None
 
     # -- looking after it --------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ import ipaddress
 
 # IANA's registries of special addresses, without the few that belong to the whole internet.
 _SPECIAL_V4 = tuple(
-    ipaddress.IPv4Network(it)
-    for it in (
+    ipaddress.IPv4Network(block)
+    for block in (
         "0.0.0.0/8",  # this network
         "10.0.0.0/8",
         "100.64.0.0/10",  # shared by the customers of a carrier, and by overlay networks
@@ -32,8 +32,8 @@ _SPECIAL_V4 = tuple(
 # addresses are all outside.
 _UNICAST_V6 = ipaddress.IPv6Network("2000::/3")
 _SPECIAL_V6 = tuple(
-    ipaddress.IPv6Network(it)
-    for it in (
+    ipaddress.IPv6Network(block)
+    for block in (
         "2001::/23",  # protocols, among them Teredo, which holds an IPv4 address
         "2001:db8::/32",
         "2002::/16",  # 6to4, which holds an IPv4 address

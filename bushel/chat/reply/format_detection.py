@@ -79,8 +79,8 @@ def _is_whole(name: str) -> bool:
 
 def _thinking_format(template: str, model_type: str) -> str:
     formats = THINKING_FORMATS.values()
-    shown = (it.name for it in formats if it.matches(template))
-    typical = (it.name for it in formats if model_type in it.model_types)
+    shown = (candidate.name for candidate in formats if candidate.matches(template))
+    typical = (candidate.name for candidate in formats if model_type in candidate.model_types)
     return next(shown, "") or next(typical, "")
 
 
@@ -90,7 +90,9 @@ def _tool_format(shown: str, template: str, model_type: str) -> str:
         for format in formats:
             if format.detect.matches(text):
                 return format.name
-    typical = (it.name for it in formats if model_type in it.detect.model_types)
+    typical = (
+        candidate.name for candidate in formats if model_type in candidate.detect.model_types
+    )
     return next(typical, GENERIC.name)
 
 

@@ -91,7 +91,7 @@ def bound(schema: Any, param: str, where: str) -> None:
         if depth > MOST_DEPTH or parts > MOST_PARTS:
             what = f"nested deeper than {MOST_DEPTH} levels" if depth > MOST_DEPTH else "too large"
             raise too_complex(f"{where} is {what}", param)
-        left += [(it, depth + 1) for it in below]
+        left += [(child, depth + 1) for child in below]
     if len(json.dumps(schema)) > MOST_BYTES:
         raise too_complex(f"{where} has more than {MOST_BYTES} bytes", param)
 
@@ -155,14 +155,14 @@ class _Walk:
         if not isinstance(value, list | tuple):
             raise self._refused(where, "must be a list of schemas")
         pairs = enumerate(value)
-        return [self.schema(it, f"{where}[{at}]", open=open) for at, it in pairs]
+        return [self.schema(item, f"{where}[{at}]", open=open) for at, item in pairs]
 
     def _map(self, value: Any, where: str) -> Schema:
         if not isinstance(value, Mapping):
             raise self._refused(where, "must be an object whose values are schemas")
         if len(value) > MOST_PROPERTIES:
             raise too_complex(f"{where} has more than {MOST_PROPERTIES} members", self._param)
-        return {str(key): self.schema(it, f"{where}.{key}") for key, it in value.items()}
+        return {str(key): self.schema(member, f"{where}.{key}") for key, member in value.items()}
 
     def _plain(self, key: str, value: Any, where: str, kept: Schema) -> None:
         if key == "format" and value not in _FORMATS:
@@ -224,10 +224,12 @@ def _refers(value: Any) -> bool:
 def _moved(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {
-            key: f"#/$defs/all{it[1:]}" if key == "$ref" and isinstance(it, str) else _moved(it)
-            for key, it in value.items()
+            key: f"#/$defs/all{member[1:]}"
+            if key == "$ref" and isinstance(member, str)
+            else _moved(member)
+            for key, member in value.items()
         }
-    return [_moved(it) for it in value] if isinstance(value, list) else value
+    return [_moved(item) for item in value] if isinstance(value, list) else value
 
 
 def resolved(schema: Any, root: Schema) -> Any:

@@ -120,7 +120,7 @@ class Lark:
 
 def without(text: str, never: Sequence[str]) -> str:
     """A terminal's body: texts that match and hold none of these."""
-    spelled = "|".join(sorted({escaped(it) for it in never}))
+    spelled = "|".join(sorted({escaped(forbidden) for forbidden in never}))
     return f"{text} & ~/{ANY}({spelled}){ANY}/" if never else text
 
 

@@ -43,6 +43,8 @@ def inlined(turns: Sequence[Mapping[str, Any]], inline: InlineCalls) -> list[dic
     for turn in turns:
         made = dict(turn)
         if calls := made.pop("tool_calls", None):
-            made["content"] = "\n".join(it for it in (made["content"], inline.write(calls)) if it)
+            made["content"] = "\n".join(
+                text for text in (made["content"], inline.write(calls)) if text
+            )
         written.append(made)
     return written

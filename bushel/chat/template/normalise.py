@@ -140,5 +140,5 @@ def _both(one: Turn, two: Turn) -> Turn:
     made = {**two, **one, "content": joined(one["content"], two["content"])}
     if "tool_calls" in made:
         made["tool_calls"] = [*one.get("tool_calls", ()), *two.get("tool_calls", ())]
-    thoughts = [it["reasoning_content"] for it in (one, two) if "reasoning_content" in it]
+    thoughts = [turn["reasoning_content"] for turn in (one, two) if "reasoning_content" in turn]
     return {**made, "reasoning_content": BETWEEN.join(thoughts)} if thoughts else made

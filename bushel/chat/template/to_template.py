@@ -52,7 +52,7 @@ def nine(id: str) -> str:
 
 
 def written(turn: Turn, can: Abilities, ids: Ids) -> Turn:
-    made = {key: it for key, it in turn.items() if key not in (FOLDED, MATCHED)}
+    made = {key: value for key, value in turn.items() if key not in (FOLDED, MATCHED)}
     if calls := turn.get("tool_calls"):
         made["tool_calls"] = [_call(at, call, can, ids) for at, call in enumerate(calls)]
         if turn["content"] == "":

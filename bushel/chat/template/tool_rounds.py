@@ -108,8 +108,8 @@ def _silent(at: int, call: Mapping[str, Any]) -> Turn:
 def _rounds(turn: Turn, results: Sequence[Turn], can: Abilities) -> Iterable[Turn]:
     calls = turn["tool_calls"]
     if turn["content"] and can.text_with_calls == "before":
-        thoughts = {key: it for key, it in turn.items() if key == "reasoning_content"}
-        spoken = {key: it for key, it in turn.items() if key not in ("tool_calls", *thoughts)}
+        thoughts = {key: value for key, value in turn.items() if key == "reasoning_content"}
+        spoken = {key: value for key, value in turn.items() if key not in ("tool_calls", *thoughts)}
         yield {**spoken, **thoughts} if can.thoughts_with_text else spoken
         turn = {"role": "assistant", "content": "", "tool_calls": calls}
         turn |= {} if can.thoughts_with_text else thoughts
@@ -138,7 +138,9 @@ def with_results(turns: Sequence[Turn], can: Abilities) -> list[Turn]:
                 shown += [part for part in content if isinstance(part, Picture)]
                 texts = [part for part in content if not isinstance(part, Picture)]
                 turn = {**turn, "content": collapsed(texts)}
-            if MATCHED in turn or (can.orphans and any(it["role"] == "user" for it in written)):
+            if MATCHED in turn or (
+                can.orphans and any(earlier["role"] == "user" for earlier in written)
+            ):
                 written.append(turn)
             else:
                 _follow(written, {"role": "user", "content": turn["content"], FOLDED: True}, can)

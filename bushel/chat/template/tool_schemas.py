@@ -26,7 +26,7 @@ def _complete(schema: Any) -> dict[str, Any]:
         made.setdefault("additionalProperties", {})
         properties = made.get("properties")
         named = properties.items() if isinstance(properties, Mapping) else ()
-        made["properties"] = {name: _complete(it) for name, it in named}
+        made["properties"] = {name: _complete(inner) for name, inner in named}
     if made["type"] == "array":
         made["items"] = _complete(made.get("items"))
     return made
@@ -41,7 +41,7 @@ def _type(schema: Mapping[str, Any]) -> str:
         for option in options if isinstance(options, list) else ():
             kinds = [*kinds, _type(option)] if isinstance(option, Mapping) else kinds
     values = schema.get("enum", [schema["const"]] if "const" in schema else [])
-    kinds = [*kinds, *(_KINDS.get(type(it)) for it in values if isinstance(values, list))]
+    kinds = [*kinds, *(_KINDS.get(type(value)) for value in values if isinstance(values, list))]
     kinds += ["object"] * ("properties" in schema) + ["array"] * ("items" in schema)
     # One that may also be null is of the other type.
     return next((kind for kind in kinds if isinstance(kind, str) and kind != "null"), "string")

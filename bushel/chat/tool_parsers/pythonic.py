@@ -48,7 +48,9 @@ def _write(calls: Sequence[WrittenCall]) -> str:
 def _literal(value: Any) -> str:
     """In Python, with texts between double quotes."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_text(key)}: {_literal(it)}" for key, it in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{_text(key)}: {_literal(item)}" for key, item in value.items()) + "}"
+        )
     if isinstance(value, list):
         return "[" + ", ".join(map(_literal, value)) + "]"
     return _text(value) if isinstance(value, str) else repr(value)

@@ -191,11 +191,13 @@ class Masker:
 
         A row that fails is named with its error, and has no mask.
         """
-        held = [(at, it) for at, it in enumerate(constraints) if it is not None]
+        held = [
+            (at, constraint) for at, constraint in enumerate(constraints) if constraint is not None
+        ]
         if not held:
             return None, []
         words = np.full((len(held) + 1, len(self._valid)), 0xFFFFFFFF, np.uint32)
-        done = self._together([it for _, it in held], words)
+        done = self._together([constraint for _, constraint in held], words)
         slots, failed = [len(held)] * len(constraints), Failures()
         for slot, (at, row) in enumerate(held):
             try:

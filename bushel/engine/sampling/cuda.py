@@ -191,8 +191,8 @@ class KernelChooser:
         tokens, self._places, *marked = call(inputs=arrays)
         if marked:
             self._marks = marked[0]
-        found: mx.array = tokens
-        return found
+        drawn: mx.array = tokens
+        return drawn
 
     def _call(self, dtype: mx.Dtype, held: bool, biased: bool) -> Callable[..., list[mx.array]]:
         """The kernel with what stays the same from step to step."""

@@ -62,7 +62,7 @@ def route(row: Decoding) -> Route:
 def tries_for(row: Decoding) -> int:
     """Draws of a row on its way through `wide`, of which hardly ever (1.5e-5) all miss."""
     miss = (1 - LEAST_NUCLEUS) ** TRIES
-    return next(it for it in range(1, TRIES + 1) if max(1 - row.top_p, 0) ** it <= miss)
+    return next(tries for tries in range(1, TRIES + 1) if max(1 - row.top_p, 0) ** tries <= miss)
 
 
 def _padded(x: mx.array, size: int) -> mx.array:

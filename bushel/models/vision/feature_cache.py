@@ -105,7 +105,7 @@ class FeatureCache:
         self, prepared: Prepared, start: int, features: Features | None
     ) -> dict[int, Record] | None:
         """Of all images that are needed; None if the tower has to see the whole prompt."""
-        needed = [at for at, it in enumerate(prepared.media) if it.end > start]
+        needed = [at for at, image in enumerate(prepared.media) if image.end > start]
         if not needed:
             return {}
         places, (parts, keys) = self._places(prepared), self._parts(prepared)
@@ -131,8 +131,8 @@ class FeatureCache:
     def _places(self, prepared: Prepared) -> list[Places]:
         spans = self._encoder.spans(prepared)
         return [
-            [at for low, high in runs_inside(it, spans) for at in range(low, high)]
-            for it in prepared.media
+            [at for low, high in runs_inside(image, spans) for at in range(low, high)]
+            for image in prepared.media
         ]
 
     def _parts(self, prepared: Prepared) -> tuple[Parts, list[str]]:
@@ -143,7 +143,7 @@ class FeatureCache:
             packed = self._encoder.packs(prepared) and cut >= _PACKED
             if not packed and (not cut or self._cut.get(_kind(prepared)) != cut):
                 return [], joint_keys(media)
-        return parts, [key_of(it, part) for it, part in zip(media, parts, strict=True)]
+        return parts, [key_of(image, part) for image, part in zip(media, parts, strict=True)]
 
     def _encode(self, prepared: Prepared, at: int, tensors: Mapping[str, Any]) -> Record:
         low, high = prepared.media[at].start, prepared.media[at].end

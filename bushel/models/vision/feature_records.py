@@ -88,7 +88,7 @@ def key_of(media: Media, tensors: Mapping[str, Any]) -> str:
 
 def joint_keys(media: Sequence[Media]) -> list[str]:
     """Of images that were encoded together, and may have looked at one another."""
-    digests = [it.digest for it in media]
+    digests = [image.digest for image in media]
     return [_hash([*digests, str(at)]) for at in range(len(media))]
 
 
@@ -99,7 +99,7 @@ def difference(one: Prompt, other: Prompt, within: float = _EQUAL) -> str:
             return name
     if one.extras.keys() != other.extras.keys():
         return ", ".join(sorted(one.extras.keys() ^ other.extras.keys()))
-    pairs = ((key, it, other.extras[key]) for key, it in one.extras.items())
+    pairs = ((key, value, other.extras[key]) for key, value in one.extras.items())
     return next((key for key, left, right in pairs if not _same(left, right, within)), "")
 
 
@@ -107,10 +107,10 @@ def distance(one: Record, other: Record) -> float:
     """How far apart two records are, of the norm; the furthest of their arrays counts."""
     if one.keys() != other.keys() or any(one[key].shape != other[key].shape for key in one):
         return math.inf
-    pairs = [[it[key].astype(mx.float32) for it in (one, other)] for key in one]
+    pairs = [[record[key].astype(mx.float32) for record in (one, other)] for key in one]
     norm = mx.linalg.norm
     far = [norm(left - right) / mx.maximum(norm(left), 1e-9) for left, right in pairs]
-    return max(float(it) for it in far)
+    return max(float(ratio) for ratio in far)
 
 
 def _same(one: Any, other: Any, within: float) -> bool:
@@ -118,9 +118,9 @@ def _same(one: Any, other: Any, within: float) -> bool:
     if isinstance(one, mx.array) and isinstance(other, mx.array):
         if one.shape != other.shape or one.dtype != other.dtype:
             return False
-        left, right = (it.astype(mx.float32) for it in (one, other))
+        left, right = (array.astype(mx.float32) for array in (one, other))
         return not one.size or bool(mx.abs(left - right).max() <= within * mx.abs(left).max())
-    if isinstance(one, list | tuple) and any(isinstance(it, mx.array) for it in one):
+    if isinstance(one, list | tuple) and any(isinstance(item, mx.array) for item in one):
         pairs = zip(one, other, strict=False)
         return len(one) == len(other) and all(_same(*pair, within) for pair in pairs)
     return bool(one == other)

@@ -84,7 +84,7 @@ def _by_grid(tensors: Mapping[str, Any], total: int, count: int) -> list[int]:
     each = int(patches.sum()) // total
     if each * total != patches.sum() or (patches % each).any():
         return []
-    return [int(it) for it in patches // each]
+    return [int(number) for number in patches // each]
 
 
 def _dealt(runs: Sequence[Span], counts: Sequence[int]) -> list[Span] | None:
@@ -131,9 +131,9 @@ def _written(owner: Any) -> Mapping[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _plain(it) for key, it in value.items()}
+        return {str(key): _plain(member) for key, member in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(it) for it in value]
+        return [_plain(item) for item in value]
     if isinstance(value, np.ndarray | np.generic):
         return _plain(value.tolist())
     # Others show their place in memory.

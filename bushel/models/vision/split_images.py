@@ -29,7 +29,7 @@ def tensors_of_each(
     media = prepared.media
     if len(media) == 1:
         return [dict(prepared.tensors)], frozenset()
-    own = [runs_inside(it, spans) for it in media]
+    own = [runs_inside(image, spans) for image in media]
     counts = [
         (1,) * len(media),
         tuple(map(len, own)),
@@ -38,11 +38,11 @@ def tensors_of_each(
     cut: dict[str, list[Any]] = {}
     for key, value in prepared.tensors.items():
         if key in BY_COLUMN:
-            pieces: list[Any] = [value[:, it.start : it.end] for it in media]
+            pieces: list[Any] = [value[:, image.start : image.end] for image in media]
         elif key == "image_bound":
             pieces = [
-                [np.array(runs).reshape(-1, 2) - it.start]
-                for it, runs in zip(media, own, strict=True)
+                [np.array(runs).reshape(-1, 2) - image.start]
+                for image, runs in zip(media, own, strict=True)
             ]
         else:
             pieces = _divided(value, counts)
@@ -63,7 +63,7 @@ def _divided(value: Any, counts: Sequence[Counts]) -> list[Any]:
     if len(value) != 1:
         return []
     inner = _divided(value[0], counts)
-    return [it[None] if isinstance(value, np.ndarray) else [it] for it in inner]
+    return [piece[None] if isinstance(value, np.ndarray) else [piece] for piece in inner]
 
 
 def _shares(total: int, counts: Sequence[Counts]) -> Counts:

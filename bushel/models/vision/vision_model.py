@@ -93,7 +93,9 @@ class VisionModel(Model):
         return embedded
 
     def _blank(self, prepared: Prepared) -> dict[str, Any]:
-        kept = {key: it for key, it in prepared.tensors.items() if not key.startswith("pixel")}
+        kept = {
+            key: tensor for key, tensor in prepared.tensors.items() if not key.startswith("pixel")
+        }
         row = self._ask(mx.array([prepared.ids[:1]]), None, {})[EMBEDS]
         count = sum(high - low for low, high in self.spans(prepared))
         nothing = mx.zeros((1, count, row.shape[-1]), row.dtype)
@@ -106,7 +108,9 @@ class VisionModel(Model):
     def assemble(self, prepared: Prepared, embedded: Embedded) -> Prompt:
         """The prompt just looked at; nothing of it stays on the model."""
         ids = mx.array([prepared.ids])
-        tensors = {key: _to_device(it) for key, it in prepared.tensors.items() if _stays(key)}
+        tensors = {
+            key: _to_device(tensor) for key, tensor in prepared.tensors.items() if _stays(key)
+        }
         positions, delta = self._positions.capture(ids, embedded, tensors, prepared.has_media)
         if any(key in embedded for key in _UNSERVED) or embedded[EMBEDS].shape[1] != ids.size:
             raise RequestError(f"Images are not served yet for {self.name}.", code="unsupported")

@@ -50,7 +50,7 @@ def conversation_of(body: Mapping[str, Any]) -> Conversation:
 
 
 def _last_of_user(messages: list[Any]) -> int:
-    places = [at for at, it in enumerate(messages) if _object(it).get("role") == "user"]
+    places = [at for at, message in enumerate(messages) if _object(message).get("role") == "user"]
     return places[-1] if places else -1
 
 
@@ -133,7 +133,7 @@ def _of_assistant(where: str, content: Any) -> Turn:
         else:
             parts += parts_of(here, kind, block)
     turn: Turn = {"role": "assistant", "content": joined(parts)}
-    if thought := "\n".join(it for it in thoughts if it):
+    if thought := "\n".join(passage for passage in thoughts if passage):
         turn["reasoning_content"] = thought
     if calls:
         turn["tool_calls"] = calls

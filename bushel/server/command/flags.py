@@ -376,11 +376,11 @@ def take_model(arguments: argparse.Namespace, rest: list[str]) -> list[str]:
 def _words(given: Mapping[str, Any], dest: str, flag: str) -> tuple[str, ...]:
     """Of a flag that takes several; it would have taken MODEL for one of them, too."""
     lists = given.get(dest, ())
-    if "engine.model" not in given and any(len(it) > 1 for it in lists):
+    if "engine.model" not in given and any(len(words) > 1 for words in lists):
         raise BushelError(
             f"{flag} took every word after it ({' '.join(lists[-1])}); put MODEL before it."
         )
-    return tuple(word for it in lists for word in it)
+    return tuple(word for words in lists for word in words)
 
 
 def is_loopback(host: str) -> bool:
@@ -434,7 +434,7 @@ def _cache(engine: Mapping[str, Any], quantized: bool) -> dict[str, Any]:
 def _build(given: Mapping[str, Any], environment: Mapping[str, str]) -> ServerOptions:
     def part(name: str) -> dict[str, Any]:
         prefix = f"{name}."
-        return {key[len(prefix) :]: it for key, it in given.items() if key.startswith(prefix)}
+        return {key[len(prefix) :]: value for key, value in given.items() if key.startswith(prefix)}
 
     engine = {"model": TINY, **_cache(part("engine"), "quantized" in given)}
     if not engine["model"]:

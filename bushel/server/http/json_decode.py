@@ -104,7 +104,9 @@ def _decoded(data: bytes | memoryview, depth: int, limits: Limits) -> Any:
         raise _too_deep(limits)
     if data[0] == ord("{"):
         members = _members.decode(data)
-        return {key: _decoded(memoryview(it), depth - 1, limits) for key, it in members.items()}
+        return {
+            key: _decoded(memoryview(member), depth - 1, limits) for key, member in members.items()
+        }
     if data[0] == ord("["):
         return _list(data, depth, limits)
     if data[0] != ord('"'):
@@ -115,8 +117,10 @@ def _decoded(data: bytes | memoryview, depth: int, limits: Limits) -> Any:
 def _list(data: bytes | memoryview, depth: int, limits: Limits) -> list[Any]:
     data = bytes(data)
     inside = data[1:-1].strip(_SPACE)
-    if any(it in inside for it in (b'"', b"[", b"{")):
-        return [_decoded(memoryview(it), depth - 1, limits) for it in _elements.decode(data)]
+    if any(opening in inside for opening in (b'"', b"[", b"{")):
+        return [
+            _decoded(memoryview(element), depth - 1, limits) for element in _elements.decode(data)
+        ]
     # Nothing but numbers: cut at commas, without an object for each.
     if data[-1] != ord("]") or inside.endswith(b","):
         raise _malformed("a list in it is not complete")
@@ -160,12 +164,12 @@ def _check_values(value: Any, depth: int, limits: Limits) -> None:
     level: list[Any] = [[value]]
     for _ in range(depth + 1):
         inside = [
-            it for outer in level for it in (outer.values() if type(outer) is dict else outer)
+            inner for outer in level for inner in (outer.values() if type(outer) is dict else outer)
         ]
-        whole = [it for it in inside if type(it) is int]
+        whole = [inner for inner in inside if type(inner) is int]
         if whole and (min(whole) < _LEAST or max(whole) > _MOST):
             raise _malformed("it holds an integer of more than 64 bits")
-        level = [it for it in inside if type(it) is dict or type(it) is list]
+        level = [inner for inner in inside if type(inner) is dict or type(inner) is list]
         if not level:
             return
     raise _too_deep(limits)

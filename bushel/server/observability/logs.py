@@ -44,7 +44,9 @@ def one_line(text: str, most: int | None = None) -> str:
         text = text[:most] + "…"
     if text.isprintable():
         return text
-    shown = (it if it.isprintable() else it.encode("unicode_escape").decode() for it in text)
+    shown = (
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
     return "".join(shown)
 
 
@@ -210,7 +212,10 @@ def _ending(record: Record) -> str:
     if not record.choices:
         return "counted"
     counts = Counter(record.finish_reasons)
-    return " ".join(it if n == 1 else f"{n}x{it}" for it, n in counts.items()) or "unfinished"
+    return (
+        " ".join(reason if n == 1 else f"{n}x{reason}" for reason, n in counts.items())
+        or "unfinished"
+    )
 
 
 def _cached(record: Record) -> str:
@@ -260,9 +265,9 @@ class _Shortened:
             return f"… ({len(memoryview(value))} bytes)"
         if isinstance(value, Mapping):
             items = itertools.islice(value.items(), self._left + 1)
-            return {str(key)[:_SHOWN_STRING]: self.of(it) for key, it in items}
+            return {str(key)[:_SHOWN_STRING]: self.of(member) for key, member in items}
         if isinstance(value, Sequence) and not isinstance(value, bytes):
-            return [self.of(it) for it in itertools.islice(value, self._left + 1)]
+            return [self.of(item) for item in itertools.islice(value, self._left + 1)]
         return value
 
 
@@ -286,14 +291,14 @@ def address(host: str, port: int) -> str:
 
 
 def _model_line(options: ServerOptions, names: Sequence[str], context: int | None) -> str:
-    said = [f"Model: {names[0]}"]
+    parts = [f"Model: {names[0]}"]
     if options.engine.model not in names:
-        said.append(f"from {options.engine.model}")
+        parts.append(f"from {options.engine.model}")
     if len(names) > 1:
-        said.append(f"also as {', '.join(names[1:])}")
+        parts.append(f"also as {', '.join(names[1:])}")
     if context is not None:
-        said.append(f"context {context} tokens")
-    return ", ".join(said)
+        parts.append(f"context {context} tokens")
+    return ", ".join(parts)
 
 
 def _lane_line(options: ServerOptions, status: EngineStatus) -> str:
@@ -321,16 +326,16 @@ def _memory_line(memory: MemoryStatus) -> str:
 def _cache_line(options: ServerOptions, cache: CacheStatus) -> str:
     if not cache.on or cache.limit_bytes is UNSET:
         return f"Cache: off, because {cache.why or 'nothing is known of it'}"
-    said = [f"Cache: up to {_gb(cache.limit_bytes)} of that for what prompts have in common"]
+    parts = [f"Cache: up to {_gb(cache.limit_bytes)} of that for what prompts have in common"]
     engine = options.engine
     if engine.cache_kv_bits is not None:
-        said.append(f"in {engine.cache_kv_bits} bits")
+        parts.append(f"in {engine.cache_kv_bits} bits")
     if engine.cache_dir is not None:
         limit = "" if engine.cache_disk is None else f"up to {_gb(engine.cache_disk)} "
-        said.append(f"{limit}in {engine.cache_dir}")
+        parts.append(f"{limit}in {engine.cache_dir}")
         if cache.disk and cache.disk.off:
-            said[-1] += f" (off: {cache.disk.off})"
-    return ", ".join(said)
+            parts[-1] += f" (off: {cache.disk.off})"
+    return ", ".join(parts)
 
 
 def banner(

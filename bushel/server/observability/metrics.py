@@ -47,7 +47,7 @@ _TOKEN = (
     *(10.0, 20.0, 40.0, 80.0),
 )
 # vLLM ends this series at the model's context.
-_TOKENS = tuple(float(it * 10**power) for power in range(6) for it in (1, 2, 5))
+_TOKENS = tuple(float(digit * 10**power) for power in range(6) for digit in (1, 2, 5))
 
 _REASONS = ("stop", "length", "abort", "error")
 _RESTARTS = ("died", "hung")

@@ -119,7 +119,7 @@ class PrefixMetrics(Collector):
         cache = as_json(self._cache)
         yield self._gauge("bushel:prefix_cache_limit_bytes", "Room for it.", cache, "limit_bytes")
         yield self._gauge("bushel:prefix_cache_tokens", "Tokens in memory.", cache, "tokens")
-        kinds = [it for it in _KINDS if it[1] in cache]
+        kinds = [kind for kind in _KINDS if kind[1] in cache]
         yield self._gauges(
             "bushel:prefix_cache_entries",
             "Things in memory, by kind.",

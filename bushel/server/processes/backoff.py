@@ -22,7 +22,7 @@ class Outage:
 def worst(*outages: Outage | None) -> Outage | None:
     """Of several at once: a hopeless one, or the first."""
     present = [outage for outage in outages if outage is not None]
-    return max(present, key=lambda it: it.hopeless, default=None)
+    return max(present, key=lambda outage: outage.hopeless, default=None)
 
 
 class Backoff:

@@ -73,7 +73,7 @@ def _asked(body: ResponsesRequest, model: str) -> dict[str, Any]:
         "service_tier": "default",
         "store": body.kept,
         "temperature": body.temperature,
-        "text": {**text, **{key: it for key, it in (fields["text"] or {}).items() if it}},
+        "text": {**text, **{key: value for key, value in (fields["text"] or {}).items() if value}},
         "tool_choice": body.tool_choice or "auto",
         "tools": body.tools or [],
         "top_logprobs": body.top_logprobs or 0,

@@ -32,7 +32,9 @@ def new_id(kind: str) -> str:
 def references(given: Any) -> list[str]:
     """The ids that a body's `input` refers to, as often as it does."""
     listed = given if isinstance(given, list) and len(given) <= MOST_ITEMS else []
-    ids = [it.get("id") for it in listed if isinstance(it, dict) and _kind(it) == _REFERENCE]
+    ids = [
+        item.get("id") for item in listed if isinstance(item, dict) and _kind(item) == _REFERENCE
+    ]
     return [name for name in ids if isinstance(name, str)]
 
 

@@ -136,7 +136,7 @@ async def _aside(work: Callable[[], T], size: int) -> T:
 def _check_size(service: Service, kept: Sequence[EncodedItem]) -> None:
     """What is only named, and may be named often, counts like what is sent."""
     most = service.options.limits.body_bytes
-    if sum(len(it.json) for it in kept) > most:
+    if sum(len(item.json) for item in kept) > most:
         raise ApiError(
             413,
             f"The items that the request refers to are larger than {most} bytes in all.",

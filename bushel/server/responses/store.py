@@ -68,7 +68,7 @@ class Kept:
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
-        items = sum(len(it.json) + len(it.id) + _OVERHEAD for it in self.conversation)
+        items = sum(len(item.json) + len(item.id) + _OVERHEAD for item in self.conversation)
         object.__setattr__(self, "size", len(self.payload) + items)
 
     @property
@@ -78,7 +78,7 @@ class Kept:
     @cached_property
     def named(self) -> dict[str, EncodedItem]:
         """Of what it added, the first item of each id."""
-        return {it.id: it for it in reversed(self.added)}
+        return {item.id: item for item in reversed(self.added)}
 
     @property
     def added(self) -> tuple[EncodedItem, ...]:
@@ -136,7 +136,9 @@ class Store:
 
     def owner(self, name: str) -> str | None:
         """Whose response that is; for an operator, who sees everyone's."""
-        return next((owner for owner, it in self._owners.items() if name in it.names), None)
+        return next(
+            (owner for owner, entries in self._owners.items() if name in entries.names), None
+        )
 
     def item(self, owner: str, salt: str, name: str) -> Item | None:
         encoded_item = self.find(owner, salt, name)
@@ -187,7 +189,7 @@ class Store:
         assert self.bytes <= self._bounds.bytes
         assert len(self._kept) <= self._bounds.entries
         assert set(self._origins.values()) <= self._kept.keys()
-        owned = {(owner, name) for owner, it in self._owners.items() for name in it.names}
+        owned = {(owner, name) for owner, entries in self._owners.items() for name in entries.names}
         assert owned == self._kept.keys()
         assert all(entries.names for entries in self._owners.values())
         assert self.bytes == sum(entries.bytes for entries in self._owners.values())

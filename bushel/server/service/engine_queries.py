@@ -29,16 +29,16 @@ class EngineQueries:
 
     async def status(self) -> EngineStatus:
         """TimeoutError if it is too busy to answer."""
-        self._status.append(found := asyncio.get_running_loop().create_future())
+        self._status.append(answer := asyncio.get_running_loop().create_future())
         self._send(AskStatus())
-        return await asyncio.wait_for(found, _STATUS_SECONDS)
+        return await asyncio.wait_for(answer, _STATUS_SECONDS)
 
     async def clear(self) -> EngineStatus:
         """The status behind it."""
-        self._clear.append(found := asyncio.get_running_loop().create_future())
+        self._clear.append(answer := asyncio.get_running_loop().create_future())
         self._send(ClearCache())
         try:
-            return await asyncio.wait_for(found, _CLEAR_SECONDS)
+            return await asyncio.wait_for(answer, _CLEAR_SECONDS)
         except TimeoutError:
             raise errors.unavailable("it is busy, and clears its cache when it is not") from None
 

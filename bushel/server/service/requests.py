@@ -52,9 +52,11 @@ class Requests:
             raise ApiError(503, "The server is shutting down.", code="shutting_down", retry_after=5)
         if (outage := self._outage()) is not None and outage.hopeless:
             raise errors.unavailable(outage.reason)
-        waiting = [it for it in self._records.values() if it.phase in ("preparing", "queued")]
+        waiting = [
+            other for other in self._records.values() if other.phase in ("preparing", "queued")
+        ]
         free = self._options.limits.queue - len(waiting)
-        own = sum(it.owner == record.owner for it in waiting)
+        own = sum(other.owner == record.owner for other in waiting)
         # An owner among several leaves as much of the queue free as it takes.
         if free <= 0 or (len(self._options.keys) > 1 and own >= free):
             raise errors.too_many(len(waiting))
@@ -94,7 +96,11 @@ class Requests:
         now = time.monotonic()
         seen = [record for record in self._records.values() if caller.sees(record.owner)]
         return {
-            "requests": [it.report(now, rows.get(it.id)) for it in seen],
+            "requests": [record.report(now, rows.get(record.id)) for record in seen],
             "others": len(self._records) - len(seen),
-            "recent": [it.summary(now) for it in reversed(self._recent) if caller.sees(it.owner)],
+            "recent": [
+                record.summary(now)
+                for record in reversed(self._recent)
+                if caller.sees(record.owner)
+            ],
         }

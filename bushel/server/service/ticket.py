@@ -196,9 +196,9 @@ class Ticket:
         whole = first
         if len(events) > 1:
             whole = first._replace(
-                token_ids=_chained(it.token_ids for it in events),
-                logprobs=_chained(it.logprobs for it in events),
-                prompt_logprobs=_chained(it.prompt_logprobs for it in events),
+                token_ids=_chained(each.token_ids for each in events),
+                logprobs=_chained(each.logprobs for each in events),
+                prompt_logprobs=_chained(each.prompt_logprobs for each in events),
                 finish_reason=last.finish_reason,
                 hidden_state=last.hidden_state,
             )

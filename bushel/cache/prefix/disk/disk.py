@@ -238,8 +238,8 @@ class Disk:
         while self._index.nbytes > self._limit:  # which may be lower than it was
             (slot,) = self._index.drop(self._index.oldest())
             self._discard(f"{slot.name}.safetensors", "limit", "the limit is reached")
-        kept = (it for it, _ in stamped if self._index.get(it.name) is not None)
-        return sorted(kept, key=lambda it: it.start)
+        kept = (survivor for survivor, _ in stamped if self._index.get(survivor.name) is not None)
+        return sorted(kept, key=lambda survivor: survivor.start)
 
     def _discard(self, file: str, cause: str, why: str) -> None:
         self._removed[cause] += 1
@@ -256,14 +256,14 @@ class Disk:
             return "parent"
         if self._threads.queued_bytes > self._queue_bytes:
             return "busy"
-        path = sum(it.nbytes for it in above.path()) if above is not None else 0
+        path = sum(file.nbytes for file in above.path()) if above is not None else 0
         return "limit" if path + draft.nbytes + self._stuck > self._limit else ""
 
     def _drop(self, slot: IndexedFile, cause: str) -> None:
-        for it in self._index.drop(slot):
-            self._gone[it.name] = None
+        for file in self._index.drop(slot):
+            self._gone[file.name] = None
             self._removed[cause] += 1
-            self._threads.unlink(it.name, it.nbytes)
+            self._threads.unlink(file.name, file.nbytes)
 
     def _settle(self) -> None:
         """Take in the news. A file that fell out of the index meanwhile is none."""

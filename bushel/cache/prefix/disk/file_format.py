@@ -160,7 +160,7 @@ def draft_file(
     arrays: Mapping[str, HostArray],
 ) -> FileDraft:
     # Wide elements first, so that every tensor is aligned.
-    named = sorted(arrays.items(), key=lambda it: -_element(it[1]))
+    named = sorted(arrays.items(), key=lambda item: -_element(item[1]))
     packed = key_bytes(key)
     meta = _Meta(_ZEROS, _ZEROS, str(VERSION), namespace, kind, parent or "", str(start), note)
     header: dict[str, _Meta | _TensorEntry] = {"__metadata__": meta}
@@ -176,9 +176,9 @@ def draft_file(
         header[_OURS + name] = _TensorEntry(_DTYPES[array.dtype][0], array.shape, spot)
         pieces.append(piece)
         at += piece.nbytes
-    said = msgspec.json.encode(header)
-    said += b" " * (-len(said) % 8)
-    return FileDraft(_SIZE.pack(len(said)) + said, packed, tuple(pieces), dict(arrays))
+    encoded = msgspec.json.encode(header)
+    encoded += b" " * (-len(encoded) % 8)
+    return FileDraft(_SIZE.pack(len(encoded)) + encoded, packed, tuple(pieces), dict(arrays))
 
 
 def _element(array: HostArray) -> int:

@@ -59,10 +59,10 @@ class Index:
     def names(self) -> list[str]:
         return list(self._slots)
 
-    def load(self, found: Iterable[tuple[Entry, int]]) -> Iterator[Entry]:
+    def load(self, stamped: Iterable[tuple[Entry, int]]) -> Iterator[Entry]:
         """Take in what a scan found with its stamps; yields what stands on nothing."""
         slots = []
-        for entry, stamp in sorted(found, key=lambda it: it[0].start):
+        for entry, stamp in sorted(stamped, key=lambda pair: pair[0].start):
             parent = self.get(entry.parent)
             if entry.parent is not None and (parent is None or not parent.carries(entry.start)):
                 yield entry
@@ -76,7 +76,7 @@ class Index:
         for slot in reversed(slots):  # a kill can lose the stamps of those above
             if slot.parent is not None:
                 slot.parent.stamp = max(slot.parent.stamp, slot.stamp + 1)
-        for slot in sorted(slots, key=lambda it: it.stamp):
+        for slot in sorted(slots, key=lambda file: file.stamp):
             self._slots.move_to_end(slot.name)
             self._clock = max(self._clock, slot.stamp)
 
@@ -91,11 +91,11 @@ class Index:
         """Names with their new stamps, upwards."""
         touched = []
         self._clock = max(self._clock, time.time_ns())
-        for it in slot.path():
+        for file in slot.path():
             self._clock += 1
-            it.stamp = self._clock
-            self._slots.move_to_end(it.name)
-            touched.append((it.name, it.stamp))
+            file.stamp = self._clock
+            self._slots.move_to_end(file.name)
+            touched.append((file.name, file.stamp))
         return touched
 
     def oldest(self) -> IndexedFile:
@@ -104,14 +104,14 @@ class Index:
     def drop(self, slot: IndexedFile) -> list[IndexedFile]:
         """It and everything below; what stands on something comes before it."""
         dropped = [slot]
-        for it in dropped:  # grows
-            dropped.extend(it.below)
+        for file in dropped:  # grows
+            dropped.extend(file.below)
         if slot.parent is not None:
             slot.parent.below.discard(slot)
-        for it in dropped:
-            del self._slots[it.name]
-            self.nbytes -= it.nbytes
-            it.draft = None
+        for file in dropped:
+            del self._slots[file.name]
+            self.nbytes -= file.nbytes
+            file.draft = None
         return dropped[::-1]
 
     def forget_drafts(self) -> None:
@@ -123,7 +123,7 @@ class Index:
         for name, slot in self._slots.items():
             _require(slot.name == name, f"{name} is filed under another name")
             _require(slot.below <= seen, f"{name} was used before what stands on it")
-            _require(all(it.parent is slot for it in slot.below), f"{name} has lost a child")
+            _require(all(child.parent is slot for child in slot.below), f"{name} has lost a child")
             if slot.parent is None:
                 _require(slot.start == 0, f"{name} starts at {slot.start} on nothing")
             else:
@@ -132,7 +132,7 @@ class Index:
                 _require(slot.parent.carries(slot.start), f"{name} is outside its parent")
                 _require(slot.stamp < slot.parent.stamp, f"{name} is newer than its parent")
             seen.add(slot)
-        _require(self.nbytes == sum(it.nbytes for it in seen), "the bytes do not add up")
+        _require(self.nbytes == sum(file.nbytes for file in seen), "the bytes do not add up")
 
 
 def _require(ok: bool, what: str) -> None:

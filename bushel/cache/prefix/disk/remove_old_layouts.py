@@ -31,7 +31,7 @@ def remove_older(cache: Path) -> Iterator[Path]:
 
 def _folders(path: Path) -> list[Path]:
     with suppress(OSError):
-        return [it for it in path.iterdir() if it.is_dir() and not it.is_symlink()]
+        return [folder for folder in path.iterdir() if folder.is_dir() and not folder.is_symlink()]
     return []
 
 

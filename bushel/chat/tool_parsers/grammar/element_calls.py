@@ -69,7 +69,7 @@ def _words(lark: Lark, schema: Any, tags: Tags, besides: str) -> str:
     """A string as it is, and what closes it; also other values that a schema lists."""
     values = listed(schema)
     if values is not None:
-        texts = [it if isinstance(it, str) else json.dumps(it) for it in values]
+        texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
         maybe = "?" if "" in texts else ""
         return (
             f"({' | '.join(quoted(text) for text in texts if text)}){maybe} {lark.mark(tags.close)}"

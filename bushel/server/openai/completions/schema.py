@@ -24,7 +24,7 @@ def _ids(value: Any) -> list[int] | None:
     if not isinstance(value, list) or not value:
         return None
     if float in set(map(type, value)):
-        value = [whole(it) for it in value]
+        value = [whole(number) for number in value]
     good = set(map(type, value)) == {int} and min(value) >= 0 and max(value) <= LARGEST_ID
     return value if good else None
 

@@ -60,7 +60,7 @@ class _Whole(msgspec.Struct):
         return {
             "index": index,
             "text": "".join(self.texts),
-            "logprobs": {name: it.list() for name, it in self.logprobs.items()} or None,
+            "logprobs": {name: values.list() for name, values in self.logprobs.items()} or None,
             "finish_reason": self.finish_reason,
         }
 

@@ -1,0 +1,269 @@
+"""Who gets a slot and who yields one: shared between owners, then between their requests.
+
+Next is whose owner holds the fewest, then whose request (`group`) does; among equals, who was
+served longest ago, then the order of the policy (B67). Whose request holds none and has waited
+for start_wait takes one from an owner with at least two more, or from a request of its own owner
+with more than a quarter of all. The row that yields has run for start_wait, so that nobody
+yields often; it keeps its state, unless memory is what is lacking. Then the youngest yields,
+and never the oldest of its owner's that hold state: that one runs to its end.
+
+Memory is promised with a slot, for prompt and reply at their longest. Who does not fit lets others
+pass until he is `oldest`; from then on nobody takes memory before him, but rows whose request has
+no other, since they hold some that only they can give back.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from bushel.engine.plan import BEFORE, PendingPrompt, Policy, Row, State
+
+Claim = Row | PendingPrompt  # of a slot: a row without one, or a job that waits
+
+
+@dataclass
+class Slots:
+    """Who has a slot, and who gets one, while a plan is made."""
+
+    state: State
+    policy: Policy
+    owners: Counter[str] = field(default_factory=Counter)  # slots that they hold
+    groups: Counter[str] = field(default_factory=Counter)
+    admitted: list[PendingPrompt] = field(default_factory=list)
+    joining: list[Row] = field(default_factory=list)
+    preempted: list[Claim] = field(default_factory=list)
+    dropped: list[Claim] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        state = self.state
+        with_slot = [row for row in state.ready if row.slot]
+        self.holders: list[Claim] = [*state.running, *state.prefilling]
+        self.free = self.policy.max_batch - len(self.holders) - len(with_slot)
+        self.memory = state.memory
+        self.claims: list[Claim] = [row for row in state.ready if not row.slot]
+        self.claims += state.waiting
+        if self.claims:
+            held = (*self.holders, *with_slot)
+            self.owners.update(holder.owner for holder in held)
+            self.groups.update(holder.group for holder in held)
+
+    def hand_out(self) -> None:
+        """Give away the free slots."""
+        if self.free <= 0 or not self.claims:
+            return
+        given = set[int]()
+        behind = False  # someone old who does not fit
+        for claim in self._in_turn(self.claims):
+            if self._may_pass(claim, behind) and self._fits(claim):
+                self._give(claim)
+                given.add(claim.id)
+                if self.free <= 0:
+                    break
+            else:
+                behind = behind or self._is_old(claim)
+        self.claims = [waiter for waiter in self.claims if waiter.id not in given]
+
+    def take_back(self) -> None:
+        """Make way for those who hold nothing and have waited for too long."""
+        late = self.state.now - self.policy.start_wait
+        urgent = [waiter for waiter in self.claims if _waits_since(waiter) <= late]
+        urgent = [waiter for waiter in urgent if not self.groups[waiter.group]]
+        if not self._contested({waiter.owner for waiter in urgent}):
+            return
+        hopeless, behind = set[str](), False
+        for claim in self._in_turn(urgent):
+            if claim.owner in hopeless or self.groups[claim.group]:
+                continue
+            if self._may_pass(claim, behind) and self._make_way(claim):
+                self._give(claim)
+            else:
+                hopeless.add(claim.owner)
+                behind = behind or self._is_old(claim)
+
+    def _may_pass(self, claim: Claim, behind: bool) -> bool:
+        """Whether it may take memory although someone old, who does not fit, comes before it."""
+        alone = isinstance(claim, Row) and not self.groups[claim.group]
+        return alone or not behind or not _need(claim)
+
+    def _is_old(self, claim: Claim) -> bool:
+        return self.state.now - _waits_since(claim) >= self.policy.oldest
+
+    def _contested(self, owners: set[str]) -> bool:
+        """Whether any of them may take from someone; most times nobody may."""
+        if not owners or not self.owners:
+            return False
+        least = min(self.owners[owner] for owner in owners)
+        uneven = max(self.owners.values()) >= least + 2 and len(owners | set(self.owners)) > 1
+        idle = self.memory is not None and bool(self._idle())
+        return uneven or idle or max(self.groups.values()) >= self.policy.share
+
+    def _in_turn(self, claims: Sequence[Claim]) -> Iterator[Claim]:
+        """Who is next, and next; a slot given meanwhile counts."""
+        owners, groups = {waiter.owner for waiter in claims}, {waiter.group for waiter in claims}
+        if len(owners) == 1 and len(groups) == len(claims):
+            yield from sorted(claims, key=self._place)  # no slot given changes their places
+            return
+        queues: dict[str, dict[str, deque[Claim]]] = defaultdict(lambda: defaultdict(deque))
+        for claim in sorted(claims, key=self._rank):
+            queues[claim.owner][claim.group].append(claim)
+
+        def place(owner: str, group: str) -> _Place:
+            return self._place(queues[owner][group][0])
+
+        def turn(owner: str) -> _Place:
+            rank = heaps[owner][0][2]
+            return self.owners[owner], self.state.served.owners.get(owner, BEFORE), rank, owner
+
+        heaps = {
+            owner: [place(owner, name) for name in by_group] for owner, by_group in queues.items()
+        }
+        for heap in heaps.values():
+            heapq.heapify(heap)
+        turns = [turn(owner) for owner in queues]
+        heapq.heapify(turns)
+        while turns:
+            owner = heapq.heappop(turns)[3]
+            group = heapq.heappop(heaps[owner])[3]
+            yield queues[owner][group].popleft()
+            if queues[owner][group]:
+                heapq.heappush(heaps[owner], place(owner, group))
+            if heaps[owner]:
+                heapq.heappush(turns, turn(owner))
+
+    def _place(self, claim: Claim) -> _Place:
+        """Among its owner's."""
+        group = claim.group
+        served = self.state.served.groups.get(group, BEFORE)
+        return self.groups[group], served, self._rank(claim), group
+
+    def _rank(self, claim: Claim) -> _Rank:
+        if self.policy.order == "arrival":
+            return False, 0, claim.order, claim.id
+        old = self._is_old(claim)
+        remaining = claim.remaining if isinstance(claim, PendingPrompt) and not old else 0
+        return not old, remaining, claim.order, claim.id
+
+    def _fits(self, claim: Claim) -> bool:
+        if self.memory is None or not _need(claim):
+            return True
+        chunk = min(self.policy.least_chunk, self.policy.prefill_chunk)
+        return self.memory.with_rows(_need(claim), claim.length).fits(chunk)
+
+    def _give(self, claim: Claim) -> None:
+        self._count(claim, 1)
+        if self.memory is not None and _need(claim):
+            self.memory = self.memory.with_rows(_need(claim), claim.length)
+        if isinstance(claim, PendingPrompt):
+            self.admitted.append(claim)
+        else:
+            self.joining.append(claim)
+
+    def _make_way(self, claim: Claim) -> bool:
+        """Take a slot, and memory if need be; nothing at all if that would not do."""
+        counts = len(self.preempted), len(self.dropped), self.memory
+        done = self.free > 0 or self._preempt(claim)
+        while done and not self._fits(claim):
+            done = self._drop(claim, counts[0]) or self._preempt(claim)
+        if not done:
+            for victim in self.preempted[counts[0] :]:
+                self._count(victim, 1)
+            del self.preempted[counts[0] :], self.dropped[counts[1] :]
+            self.memory = counts[2]
+        return done
+
+    def _preempt(self, claim: Claim) -> bool:
+        """Of whoever holds most, the youngest of those who yielded least.
+
+        Where memory lacks, whoever yields loses its state. If they took turns at that, nobody
+        would come further than the last time.
+        """
+        late = self.state.now - self.policy.start_wait
+        able = [
+            holder
+            for holder in self.holders
+            if holder.since <= late
+            and holder not in self.preempted
+            and self._yields_to(holder, claim)
+        ]
+        key = self._holds_most
+        if not self._fits(claim):
+            able, key = self._droppable(able), self._youngest
+        if not able:
+            return False
+        victim = max(able, key=key)
+        self.preempted.append(victim)
+        self._count(victim, -1)
+        return True
+
+    def _yields_to(self, holder: Claim, claim: Claim) -> bool:
+        if holder.owner != claim.owner:
+            return self.owners[holder.owner] >= self.owners[claim.owner] + 2
+        return self.groups[holder.group] >= self.policy.share
+
+    def _holds_most(self, holder: Claim) -> tuple[int, ...]:
+        slots = self.owners[holder.owner], self.groups[holder.group]
+        return *slots, -holder.yields, holder.order, holder.id
+
+    def _youngest(self, holder: Claim) -> tuple[int, ...]:
+        """Of whoever holds most."""
+        return self.owners[holder.owner], self.groups[holder.group], holder.order, holder.id
+
+    def _droppable(self, holders: Iterable[Claim]) -> list[Claim]:
+        """All but the oldest that holds state, of each owner: it runs to its end."""
+        with_slot = (row for row in self.state.ready if row.slot)
+        holding = (*self.holders, *with_slot, *self._idle())
+        oldest: dict[str, tuple[int, int]] = {}
+        for holder in holding:
+            age = holder.order, holder.id
+            oldest[holder.owner] = min(oldest.get(holder.owner, age), age)
+        return [
+            candidate
+            for candidate in holders
+            if (candidate.order, candidate.id) != oldest[candidate.owner]
+        ]
+
+    def _drop(self, claim: Claim, own: int) -> bool:
+        """State of someone who does not run: now from `preempted[own:]`, or for longer."""
+        taken = (*self.joining, *self.admitted, *self.dropped, claim)
+        able = self._droppable(idle for idle in self._idle() if idle not in taken)
+        able = able or self._droppable(
+            holder for holder in self.preempted[own:] if holder not in taken
+        )
+        if not able or self.memory is None:
+            return False
+        victim = max(able, key=self._youngest)
+        self.dropped.append(victim)
+        self.memory = self.memory.without_rows(_held(victim))
+        return True
+
+    def _idle(self) -> list[Claim]:
+        """Who holds state without a slot."""
+        ready = [row for row in self.state.ready if row.state and not row.slot]
+        return [*ready, *(job for job in self.state.waiting if job.state)]
+
+    def _count(self, holder: Claim, change: int) -> None:
+        """It has a slot more, or less."""
+        self.free -= change
+        self.owners[holder.owner] += change
+        self.groups[holder.group] += change
+
+
+_Rank = tuple[bool, int, int, int]
+_Place = tuple[int, float, _Rank, str]
+
+
+def _waits_since(claim: Claim) -> float:
+    return claim.since if isinstance(claim, Row) else claim.last_served
+
+
+def _held(claim: Claim) -> int:
+    """Rows that its state takes: choices of one prompt share a copy until each has its own."""
+    return 1 if isinstance(claim, Row) else min(claim.rows, 2)
+
+
+def _need(claim: Claim) -> int:
+    """Rows to promise to it with a slot."""
+    return 0 if claim.state else _held(claim)
