@@ -195,12 +195,12 @@ def test_a_heavy_context_makes_chunks_smaller() -> None:
 # -- over time -----------------------------------------------------------------------------
 
 
-def test_three_thousand_requests_leave_nothing_behind() -> None:
+def test_two_thousand_requests_leave_nothing_behind() -> None:
     """Bytes and buffers after each five hundred are the same. B55."""
     with LLM(str(checkpoint_dir("lfm2")), max_batch=64) as llm:
         params = SamplingParams(max_tokens=2, temperature=0, ignore_eos=True)
         seen = []
-        for round_ in range(6):
+        for round_ in range(4):
             outs = llm.generate(
                 [{"prompt_token_ids": ids(2 + at % 7, round_)} for at in range(500)], params
             )
@@ -212,14 +212,14 @@ def test_three_thousand_requests_leave_nothing_behind() -> None:
     assert set(seen[1:]) == {seen[1]}, seen
 
 
-def test_replies_of_four_thousand_tokens_hold_only_their_state() -> None:
+def test_long_replies_hold_only_their_state() -> None:
     """Bytes grow by the keys and values of each step of 256, buffers not at all. B55."""
     with LLM(str(checkpoint_dir("lfm2"))) as llm:
-        params = SamplingParams(max_tokens=4000, temperature=0, ignore_eos=True)
+        params = SamplingParams(max_tokens=1500, temperature=0, ignore_eos=True)
         rows = [llm.submit(prompt(20, seed), params) for seed in range(2)]
         seen = []
         while not all(row.done for row in rows):
-            for _ in range(250):
+            for _ in range(100):
                 llm.step()
             mx.synchronize()
             memory = llm.status()["memory"]
