@@ -19,6 +19,7 @@ from bushel.chat.prompt import prepare, salt_of
 from bushel.core import (
     BushelError,
     Choice,
+    DeviceFault,
     Event,
     Output,
     Request,
@@ -33,6 +34,7 @@ from bushel.core.params import choices, resolve
 from bushel.core.status import as_json
 from bushel.engine.build import build, rows_of
 from bushel.engine.engine import Engine
+from bushel.models.device import device_fault
 from bushel.text.detokenizer import OutputProcessor
 
 
@@ -168,6 +170,8 @@ class LLM:
         except RequestError as error:
             return self._refused(request_id, str(error))
         except Exception as error:  # whatever a template or an image provokes is that request's
+            if (fault := device_fault(error)) is not None:
+                engine.start_over(fault)
             return self._refused(request_id, f"{type(error).__name__}: {error}")
         handle = self._handle(engine, ready, params)
         try:
@@ -180,7 +184,12 @@ class LLM:
     def step(self) -> None:
         """One turn of the engine; does nothing when idle."""
         engine = self._own_engine()
-        self._deliver(engine.step())
+        try:
+            events = engine.step()
+        except DeviceFault as fault:
+            engine.start_over(fault)
+            events = engine.take_events()
+        self._deliver(events)
 
     def stream(
         self, request: Mapping[str, Any], params: SamplingParams | None = None
@@ -216,7 +225,7 @@ class LLM:
         if engine is not None:
             for handle in list(self._handles.values()):
                 engine.abort(handle.id)
-            self._deliver(engine.step())
+            self._deliver(engine.take_events())
             engine.close()
             mx.clear_cache()
 

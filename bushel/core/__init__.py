@@ -5,6 +5,7 @@ from bushel.core.delta import CallBegin, CallEnd, CallPart, Delta, TextDelta, Th
 from bushel.core.errors import (
     BushelError,
     ContextLengthError,
+    DeviceFault,
     IntegrityError,
     ModelError,
     RequestError,
@@ -27,6 +28,7 @@ __all__ = [
     "ContextLengthError",
     "Decoding",
     "Delta",
+    "DeviceFault",
     "Event",
     "FinishReason",
     "GenerationDefaults",

@@ -60,6 +60,10 @@ class ContextLengthError(RequestError):
         )
 
 
+class DeviceFault(BushelError):
+    """The device failed while it computed: nothing it has not finished before can be trusted."""
+
+
 class ThreadError(BushelError):
     """MLX state was touched from a thread that does not own it."""
 

@@ -1,7 +1,8 @@
 """The loop: schedule, run, emit. One thread owns it, and everything it holds.
 
 Faults stay with their row. A request whose preparation, prefill or text handling raises ends
-with an error. A whole batched step that raises is another matter: see `recovery`.
+with an error. A whole batched step that raises is another matter: see `recovery`. Of a fault of the
+device nobody knows what it spoilt: `step` raises it, and `start_over` computes everything again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import partial
 
 from bushel.cache import unbatchable
 from bushel.cache.prefix import PrefixCache, key_of
-from bushel.core import BushelError, Event, Request
+from bushel.core import BushelError, DeviceFault, Event, Request
 from bushel.core.footprint import Memory
 from bushel.core.status import CacheStatus, EngineStatus
 from bushel.core.wire import Started
@@ -30,8 +31,8 @@ from bushel.engine.scheduler import schedule
 from bushel.engine.sequence import Phase, Sequence
 from bushel.engine.status import describe_cache, describe_memory, describe_request
 from bushel.engine.step_costs import Stopwatch
-from bushel.models import Model
-from bushel.models.device import ON_CPU
+from bushel.models import Model, device
+from bushel.models.device import ON_CPU, device_fault, raise_device_fault
 from bushel.models.known_families import cuts_matter
 
 log = logging.getLogger(__name__)
@@ -71,10 +72,12 @@ class Engine:
         self._queue = RequestQueue(model, self._piece)
         self._batch = DecodeBatch(model)
         self.masks = MaskThread(model)
-        self._pending: Step | None = None
+        self._pending: Step | None = None  # launched, to be read in the next step
+        self._unread: Step | None = None  # being read in the present one
         self._chunks = BackgroundChunks()
         self._recovery = Recovery()
         self._stopwatch = Stopwatch(behind=not ON_CPU)
+        self._fault: DeviceFault | None = None  # that nobody has been told of
         self._events: list[Event] = []
         self._started: list[Started] = []
         self._someone_ended = False  # since `_drop_done` last looked
@@ -100,12 +103,27 @@ class Engine:
             if sequence.request.id == request_id:
                 self._events.append(sequence.end("abort"))
                 self._someone_ended = True
-        self._drop_done()
+        try:
+            self._drop_done()
+        except Exception as error:
+            self._fault = device_fault(error)  # the next step tells it
+            if self._fault is None:
+                raise
 
     def step(self) -> list[Event]:
-        """One turn of the loop; does nothing when idle."""
+        """One turn of the loop; does nothing when idle. DeviceFault: see `start_over`."""
         if self.idle:
             return self.take_events()
+        try:
+            self._step()
+        except Exception as error:
+            raise_device_fault(error)
+            raise
+        return self.take_events()
+
+    def _step(self) -> None:
+        if self._fault is not None:
+            raise self._fault
         arrivals = self._arrivals()
         self.take_in(arrivals)
         plan = self.decide()
@@ -116,11 +134,11 @@ class Engine:
             tokens=tokens,
             chunks=len(plan.chunks),
         )
-        return self.take_events()
 
     @property
     def idle(self) -> bool:
-        return not self._queue and not self._batch.sequences and self._pending is None
+        quiet = not self._queue and not self._batch.sequences and self._pending is None
+        return quiet and self._fault is None
 
     # -- schedule --------------------------------------------------------------------------
 
@@ -181,6 +199,7 @@ class Engine:
         self._admit(plan)
         self._join(plan)
         pending, self._pending = self._pending, None
+        self._unread = pending
         fault: Exception | None = None
         if plan.decode:
             fault = self._launch(pending, late=LATE and not plan.chunks)
@@ -203,6 +222,7 @@ class Engine:
             aside = [self._batch.put_aside(at) for at in keeping]
             self._batch.leave([sequence for _, sequence in yielding])
         except Exception as error:  # the batch may be half changed
+            raise_device_fault(error)
             self._rebuild(error, self._pending)
             return
         for ready in aside:
@@ -235,6 +255,7 @@ class Engine:
         try:
             self._batch.leave([sequence for _, sequence in ended])
         except Exception as error:  # the batch may be half changed
+            raise_device_fault(error)
             self._rebuild(error, self._pending)
 
     def _keep_reply(self, row: int, sequence: Sequence) -> None:
@@ -259,13 +280,15 @@ class Engine:
                 continue
             # A row without any state has to make some before it can share a batch.
             alone = ready.sequence.suspect or ready.position == 0
-            cleared = self._run_alone(ready) if alone else ready
-            if cleared is None:
-                continue
             try:
-                self._batch.join(cleared)
+                cleared = self._run_alone(ready) if alone else ready
+                if cleared is not None:
+                    self._batch.join(cleared)
             except Exception as error:  # the batch may be half changed
-                self._fail(cleared.sequence, error)
+                if device_fault(error) is not None:
+                    self._queue.put_back(ready, self._now)  # it is nowhere else
+                    raise
+                self._fail(ready.sequence, error)
                 self._rebuild(error, self._pending)
 
     def _launch(self, before: Step | None, *, late: bool) -> Exception | None:
@@ -277,6 +300,7 @@ class Engine:
         try:
             self._pending = self._advance(self._batch, before, late=late)
         except Exception as error:  # a batched step failed: see `_rebuild`
+            raise_device_fault(error)
             return error
         self.max_decode_batch = max(self.max_decode_batch, len(self._batch))
         self._recovery.step_started(len(self._batch))
@@ -313,6 +337,7 @@ class Engine:
             if job.remaining <= 0:
                 self._finish_prefill(chunk.job, job)
         except Exception as error:  # a prompt runs alone: its fault is its own
+            raise_device_fault(error)
             self._queue.prefilling.pop(chunk.job, None)
             for sequence in job.sequences:
                 self._fail(sequence, error)
@@ -340,9 +365,12 @@ class Engine:
             return
         try:
             results = step.read()
-        except Exception as error:  # the device failed while computing this step
+        except Exception as error:  # the step failed while it was computed
+            raise_device_fault(error)
+            self._unread = None
             self._rebuild(error, step)
             return
+        self._unread = None
         for sequence, tokens, logprobs in results:
             if sequence.phase is Phase.DONE:
                 continue
@@ -393,6 +421,25 @@ class Engine:
         for sequence in given_up:
             self._fail(sequence, error)
 
+    def start_over(self, fault: DeviceFault) -> None:
+        """After a fault of the device: nothing that it computed is kept, and all rows run again.
+
+        What was told of them before is right: to read a token is to hear of all faults before it.
+        """
+        log.error("%s All that it computed is thrown away.", fault)
+        device.settle()
+        running = dict.fromkeys((*self._batch.sequences, *self._left_batch()))
+        self._fault = self._pending = self._unread = None
+        self._batch, self._chunks = DecodeBatch(self.model), BackgroundChunks()
+        self.model.distrust()
+        if self.prefixes is not None:
+            self.prefixes.distrust()
+        rows = (*running, *self._queue.begun())
+        for sequence in self._recovery.device_failed(rows):
+            self._fail(sequence, fault)
+        self._queue.start_over([sequence for sequence in running if not sequence.done], self._now)
+        self._drop_done()
+
     def _run_alone(self, ready: PrefilledRow) -> PrefilledRow | None:
         """One decode step of a sequence by itself; None if that ends it."""
         sequence = ready.sequence
@@ -400,6 +447,7 @@ class Engine:
             ready, events = run_alone(ready, self.model, partial(self._advance, late=False))
             self._events.extend(events)
         except Exception as error:  # nobody else was there
+            raise_device_fault(error)
             self._fail(sequence, error)
         sequence.suspect = False
         if sequence.done:
@@ -409,13 +457,14 @@ class Engine:
     def _sequences(self) -> Iterable[Sequence]:
         yield from self._queue.sequences()
         yield from self._batch.sequences
-        if self._pending is not None:  # rows at their limit have left the batch already
-            held = set(self._batch.sequences)
-            yield from (
-                sequence
-                for sequence in self._pending.sequences
-                if sequence not in held and not sequence.done
-            )
+        yield from self._left_batch()
+
+    def _left_batch(self) -> Iterator[Sequence]:
+        """Rows at their limit, whose last tokens have not been read."""
+        steps = [step for step in (self._unread, self._pending) if step is not None]
+        held = set(self._batch.sequences) if steps else set()
+        rows = dict.fromkeys(sequence for step in steps for sequence in step.sequences)
+        yield from (sequence for sequence in rows if sequence not in held and not sequence.done)
 
     def _drop_done(self) -> None:
         if not self._someone_ended:

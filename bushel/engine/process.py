@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from bushel.core import BushelError, Event, Prepared, Request
+from bushel.core import BushelError, DeviceFault, Event, Prepared, Request
 from bushel.core.child_link import Link
 from bushel.core.status import EngineStatus
 from bushel.core.wire import (
@@ -52,6 +52,7 @@ _IDLE = 0.5  # seconds between looks at the status when nothing arrives
 # A step of a kind that has not been seen may have to compile its kernels first: minutes of it
 # were measured on CUDA.
 _FIRST_USE = 600.0
+_DEVICE_FAILED = 3  # exit code
 _FACTOR = 20  # times its predicted duration, before a step is called a hang
 
 
@@ -109,7 +110,12 @@ class Process:
 
     def _step(self) -> None:
         self._since = time.monotonic()
-        self._report(self._engine.step())
+        try:
+            events = self._engine.step()
+        except DeviceFault:
+            self._report(self._engine.take_events())  # what was read before it is right
+            raise
+        self._report(events)
         self._known.add(self._kind)
         self._since = None
         self._steps += 1
@@ -169,7 +175,12 @@ def main(descriptor: int) -> int:
     gc.freeze()  # what a loaded model consists of need not be looked at again
     process = Process(engine, link)
     link.send(Ready(process.status))
-    process.run()
+    try:
+        process.run()
+    except DeviceFault as fault:
+        log.error("%s Another engine takes over from this one.", fault)
+        logging.shutdown()
+        os._exit(_DEVICE_FAILED)  # nothing is asked of that device any more
     engine.close()  # what is kept on disk is written to its end
     return 0
 

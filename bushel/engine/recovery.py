@@ -19,6 +19,8 @@ from bushel.models import Model
 _JOINT_FAULTS = 2
 # Steps that fail with this sequence in them before it is ended, whoever is to blame.
 _MOST_FAULTS = 8
+# Faults of the device that a sequence outlives: each one has everybody start over.
+_MOST_DEVICE_FAULTS = 3
 
 
 class Recovery:
@@ -44,6 +46,13 @@ class Recovery:
             sequence.suspect, sequence.faults = True, sequence.faults + 1
         again = [sequence for sequence in rows if sequence.faults <= _MOST_FAULTS]
         return again, [sequence for sequence in rows if sequence.faults > _MOST_FAULTS]
+
+    def device_failed(self, sequences: Iterable[Sequence]) -> list[Sequence]:
+        """Of the rows that had begun, those that have been through it too often."""
+        rows = [sequence for sequence in sequences if not sequence.done]
+        for sequence in rows:
+            sequence.suspect, sequence.device_faults = True, sequence.device_faults + 1
+        return [sequence for sequence in rows if sequence.device_faults > _MOST_DEVICE_FAULTS]
 
 
 def run_alone(

@@ -80,7 +80,8 @@ class RequestQueue:
 
     def finish(self, id: int, now: float) -> list[PrefilledRow]:
         """A prompt has run: its first row has its slot, the others wait for theirs."""
-        rows = self.prefilling.pop(id).finish()
+        rows = self.prefilling[id].finish()
+        del self.prefilling[id]
         for at, ready in enumerate(rows):
             sequence, own = ready.sequence, at == 0
             sequence.row = sequence.row._replace(since=now, slot=own, state=own)
@@ -124,12 +125,25 @@ class RequestQueue:
             self.restart(ready.sequence, now, slot=False)
         elif (job := self.waiting.get(id)) is not None:
             job.leave()
-            again = Prefill(
-                self._model, job.sequences, job.order, job.last_served, piece=self._piece
-            )
-            again.prefixes, again.every = job.prefixes, job.every
-            again.rebuilt = job.rebuilt or job.prompt is not None
-            self.waiting[id] = again
+            self.waiting[id] = self._anew(job)
+
+    def start_over(self, running: Iterable[Sequence], now: float) -> None:
+        """Nobody's state can be trusted: not that of these rows, and not of any that is here."""
+        for jobs in (self.waiting, self.prefilling):
+            for id in [id for id, job in jobs.items() if job.prompt is not None]:
+                jobs[id] = self._anew(jobs[id])
+        ready, self.ready = self.ready, {}
+        for row in ready.values():
+            self.restart(row.sequence, now, slot=row.sequence.row.slot)
+        for sequence in running:
+            self.restart(sequence, now, slot=True)
+
+    def _anew(self, job: Prefill) -> Prefill:
+        """The same prompt from its beginning, without any state."""
+        again = Prefill(self._model, job.sequences, job.order, job.last_served, piece=self._piece)
+        again.admitted, again.prefixes, again.every = job.admitted, job.prefixes, job.every
+        again.rebuilt = job.rebuilt or job.prompt is not None
+        return again
 
     # -- leaving -----------------------------------------------------------------------------
 
@@ -163,6 +177,13 @@ class RequestQueue:
     def sequences(self) -> Iterator[Sequence]:
         for job in (*self.waiting.values(), *self.prefilling.values()):
             yield from job.sequences
+        yield from (ready.sequence for ready in self.ready.values())
+
+    def begun(self) -> Iterator[Sequence]:
+        """Those of which something has been computed."""
+        for job in (*self.waiting.values(), *self.prefilling.values()):
+            if job.prompt is not None:
+                yield from job.sequences
         yield from (ready.sequence for ready in self.ready.values())
 
     def lengths(self) -> Iterator[int]:

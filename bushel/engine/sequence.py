@@ -51,6 +51,7 @@ class Sequence:
     launched: int = 0  # generated, possibly still on the device
     suspect: bool = False  # was in a failed step: runs alone before it may join again
     faults: int = 0
+    device_faults: int = 0
     failed: bool = False
     prompt_told: bool = False  # the log-probabilities of its prompt, if they were asked for
     reuse: ReusePlan = field(default_factory=ReusePlan)  # of its prompt

@@ -125,6 +125,10 @@ class Model(ABC):
     def forward(self, tokens: mx.array, positions: Sequence[int], state: State) -> mx.array:
         """Run text tokens [B, n], row i from position positions[i] on; logits [B, n, V]."""
 
+    @abstractmethod
+    def distrust(self) -> None:
+        """The device failed: whatever was learned from what it computed is forgotten."""
+
     def forward_with_hidden(
         self, tokens: mx.array, positions: Sequence[int], state: State
     ) -> tuple[mx.array, mx.array]:

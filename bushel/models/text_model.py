@@ -38,5 +38,8 @@ class TextModel(Model):
     def forward(self, tokens: mx.array, positions: Sequence[int], state: State) -> mx.array:
         return self.network(tokens, cache=state)
 
+    def distrust(self) -> None:
+        pass  # nothing is learned here
+
     def close(self) -> None:
         self.network = None

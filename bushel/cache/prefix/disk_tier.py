@@ -86,7 +86,11 @@ class DiskTier:
     # -- keeping -----------------------------------------------------------------------------
 
     def write(self, root: str, node: Node) -> None:
-        """A node, and whatever before it is not on disk yet."""
+        """A node, and whatever before it is not on disk yet.
+
+        First everything is waited for: had the device failed at any of it, this would raise.
+        """
+        mx.synchronize()
         for ancestor in node.line():
             if ancestor.file is None and not self._write_edge(root, ancestor):
                 return

@@ -6,7 +6,8 @@
 
 The row goes on writing into its own state; nothing here is ever written to again. Owned by the
 thread that owns MLX. No call raises because of what it holds: a state that cannot be kept is
-not kept, and one that cannot be restored is dropped and computed again (B43).
+not kept, and one that cannot be restored is dropped and computed again (B43). What the device
+did not compute is another matter: nothing that is in memory is trusted then (`distrust`).
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from bushel.cache.prefix.snapshot import PrefixSnapshot
 from bushel.cache.prefix.token_key import Key, digest_of
 from bushel.core import IntegrityError
 from bushel.core.reuse import Hit, Miss
+from bushel.models.device import raise_device_fault
 
 log = logging.getLogger(__name__)
 
@@ -192,6 +194,7 @@ class PrefixCache:
         try:
             return self._restored(reuse, key[: reuse.position], length)
         except Exception as error:  # whatever is wrong with it, the tokens can be run
+            raise_device_fault(error)
             log.warning("what was kept of a prompt cannot be restored: %s", error)
             self.discard(reuse)
             return None
@@ -242,6 +245,7 @@ class PrefixCache:
         try:
             self._keep(root, key, state, sort, row, batch, generated)
         except Exception as error:  # the row itself is fine
+            raise_device_fault(error)
             log.warning("state cannot be kept for later prompts: %s", error)
 
     def _keep(
@@ -325,6 +329,12 @@ class PrefixCache:
         self._shelf.clear()
         if self._tier is not None:
             self._tier.clear()
+
+    def distrust(self) -> None:
+        """Forget all that is in memory. Files stay: they were written after a clean wait."""
+        limits = self.budget.limit, self.budget.buffer_limit
+        self.budget.shrink(0, 0)
+        self.budget.shrink(*limits)
 
     def close(self) -> None:
         """Free all memory; files stay."""

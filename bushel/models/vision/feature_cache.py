@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from bushel.core import Prepared, public_message
+from bushel.models.device import raise_device_fault
 from bushel.models.model import Features, Prompt
 from bushel.models.vision.feature_records import (
     Places,
@@ -95,6 +96,7 @@ class FeatureCache:
             records = self._records(prepared, start, features)
             return None if records is None else self._spliced(prepared, records)
         except Exception as error:  # what fails here may not fail there
+            raise_device_fault(error)
             log.warning(
                 "A prompt could not be put together from known images: %s", public_message(error)
             )
@@ -179,6 +181,7 @@ class FeatureCache:
         try:
             other = difference(prompt, self._spliced(prepared, records))
         except Exception as error:  # a library that cannot look without pixels says so in any way
+            raise_device_fault(error)
             self._encoder.forget()
             return f"A look without pixels fails: {public_message(error)}"
         return other and f"A look without pixels finds other {other}."
@@ -191,7 +194,8 @@ class FeatureCache:
                 alone = self._encode(prepared, at, part)
                 if distance(records[at], alone) > _rounding(alone):
                     return _NOT_CUT
-        except Exception:  # tensors that are cut wrongly fit nowhere
+        except Exception as error:  # tensors that are cut wrongly fit nowhere
+            raise_device_fault(error)
             self._encoder.forget()
             return _NOT_CUT
         return cut

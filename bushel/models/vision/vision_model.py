@@ -62,6 +62,10 @@ class VisionModel(Model):
             state[layer] = cross_attention.CrossMemory()
         return self._encoded(state)
 
+    def distrust(self) -> None:
+        self.forget()
+        self.recall = FeatureCache(self)
+
     def embed(self, prepared: Prepared, start: int = 0, features: Features | None = None) -> Prompt:
         if prepared.media and (start or features is not None):
             return self.recall.embed(prepared, start, features)
