@@ -1,4 +1,4 @@
-"""A device that fails late and tells the wrong one: no answer is wrong, then or later (B49)."""
+"""A device that fails late and tells the wrong one: no answer is wrong, then or later (B65)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def alike(outputs: list[Output], expected: list[Output]) -> None:
 def test_a_late_fault_spoils_no_answer_then_or_later(
     clean: tuple[str, list[Output]], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not of those who ran, not of those who come after, and not of another process. B49."""
+    """Not of those who ran, not of those who come after, and not of another process. B65."""
     family, expected = clean
     with opened(family, tmp_path) as llm:
         planted = LateFaults(place, [PLACES[place]], CLASSES[family], monkeypatch.setattr)

@@ -1,4 +1,4 @@
-"""A device that fails takes the engine with it, and leaves no wrong answer behind (B49, B52)."""
+"""A device that fails takes the engine with it, and leaves no wrong answer behind (B65)."""
 
 from __future__ import annotations
 
@@ -62,6 +62,7 @@ def ask_all(server: Server) -> list[tuple[int, Any]]:
 def test_nobody_is_answered_wrongly_then_or_later_or_by_another_server(
     tiny: Server, tmp_path: Path
 ) -> None:
+    """Whatever was being computed: a chunk, a step, a join, what is kept or written. B65."""
     right = [ask(tiny, sent) for sent in ASKED]
     with failing(tmp_path) as server:
         for _ in range(3 * len(FAULTS)):  # one engine may fail while it serves what another had
