@@ -1,8 +1,8 @@
 """A child's end of its socket to the front.
 
 A thread of its own reads, so that large tensors arrive while the main thread works; another one
-says every second that the process is alive. Any thread may send; if the front does not keep up
-with reading, senders wait. The front never waits in turn: its end does not block.
+says every second that the process is alive. Any thread may send, and does not wait for the front
+to read it (`outbox`). Nor does the front ever wait: its end does not block.
 
 The kernel closes the front's end when the front dies, also by kill -9, on Linux and macOS
 alike. The reading thread then ends the process, whatever the others are doing.
@@ -10,6 +10,7 @@ alike. The reading thread then ends the process, whatever the others are doing.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
@@ -20,10 +21,12 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
+from bushel.core.outbox import Outbox
 from bushel.core.wire import Assembler, LogLine, Pulse, WireMessage, encode
 
 _READ = 1 << 20
 _PULSE = 1.0  # seconds
+_FLUSH = 5.0
 M = TypeVar("M")
 
 
@@ -45,16 +48,19 @@ class Link(Generic[M]):
     def __init__(self, descriptor: int, messages: Any):
         self._socket = socket.socket(fileno=descriptor)
         self._assembler: Assembler[M] = Assembler(messages)
-        self._sending = threading.Lock()
+        self._outbox = Outbox(self._socket)
+        atexit.register(self.flush)
         self._arrived: queue.SimpleQueue[tuple[M, memoryview]] = queue.SimpleQueue()
         threading.Thread(target=self._read, name="link", daemon=True).start()
         threading.Thread(target=self._pulse, name="pulse", daemon=True).start()
         logging.basicConfig(handlers=[_ToFront(self)], format="%(message)s")
 
     def send(self, message: WireMessage, tail: Sequence[bytes | memoryview] = ()) -> None:
-        with self._sending:
-            for piece in encode(message, tail):
-                self._socket.sendall(piece)
+        self._outbox.send(encode(message, tail))
+
+    def flush(self) -> None:
+        """Before the process ends: what was sent is on its way."""
+        self._outbox.flush(_FLUSH)
 
     def wait(self) -> tuple[M, memoryview]:
         """The next message and its tail."""

@@ -179,7 +179,7 @@ def main(descriptor: int) -> int:
         process.run()
     except DeviceFault as fault:
         log.error("%s Another engine takes over from this one.", fault)
-        logging.shutdown()
+        link.flush()
         os._exit(_DEVICE_FAILED)  # nothing is asked of that device any more
     engine.close()  # what is kept on disk is written to its end
     return 0

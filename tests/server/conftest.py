@@ -64,10 +64,19 @@ def caller(_caller: Caller, tiny: Server) -> Caller:
 @pytest.fixture(scope="session")
 def short_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same model with so short a context that a test can reach its end."""
-    source = Path(str(bushel.__file__)).parent / "tiny"
-    path = Path(shutil.copytree(source, tmp_path_factory.mktemp("short") / "short"))
+    return _with_context(tmp_path_factory.mktemp("short") / "short", SHORT)
+
+
+@pytest.fixture(scope="session")
+def far_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model with so long a context that no text is refused before it is tokenized."""
+    return _with_context(tmp_path_factory.mktemp("far") / "far", 1 << 30)
+
+
+def _with_context(path: Path, tokens: int) -> Path:
+    shutil.copytree(Path(str(bushel.__file__)).parent / "tiny", path)
     config = json.loads((path / "config.json").read_text())
-    config["text_config"]["max_position_embeddings"] = SHORT
+    config["text_config"]["max_position_embeddings"] = tokens
     (path / "config.json").write_text(json.dumps(config))
     return path
 

@@ -118,13 +118,15 @@ def test_a_child_is_watched_though_a_thread_could_not_be_started_for_it(
     asyncio.run(asyncio.wait_for(work(), 20.0))
 
 
-def test_more_memory_than_a_worker_may_use_is_refused_and_the_next_one_served() -> None:
+def test_more_memory_than_a_worker_may_use_is_refused_and_the_next_one_served(
+    far_model: Path,
+) -> None:
     """A text that takes too much memory is a 400 of its own. B48."""
 
     async def work() -> None:
         gate = asyncio.Event()
         gate.set()
-        pool = Pool(Open("bushel:tiny", False, MediaRules(memory=16 << 20)), 1, 60.0, gate)
+        pool = Pool(Open(str(far_model), False, MediaRules(memory=16 << 20)), 1, 60.0, gate)
         running = asyncio.create_task(pool.run())
         with pytest.raises(ApiError) as refused:
             await pool.ask(Encode("1", "Tell me more. " * 400_000))

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from bushel.core import BushelError
+from bushel.core.outbox import widen
 from bushel.core.wire import Assembler, Pulse, WireMessage, encode
 from bushel.server.http.descriptors import reserve
 from bushel.server.observability.log_queue import ChildOutput
@@ -57,6 +58,8 @@ class Child(asyncio.Protocol, Generic[M]):
         child = cls(messages, on_message)
         with reserve.lent():
             ours, theirs = socket.socketpair()
+            widen(ours)
+            widen(theirs)
             try:
                 with theirs, _output(module) as output:
                     child._process = await asyncio.create_subprocess_exec(
