@@ -14,7 +14,7 @@ from bushel.core import Borders, Prepared, Request, SamplingParams
 from bushel.core.footprint import Memory
 from bushel.core.options import EngineOptions
 from bushel.core.params import resolve
-from bushel.engine import footprint
+from bushel.engine import device_memory, footprint
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
 from bushel.models import Model
@@ -32,8 +32,8 @@ def engine_on(
     gap: float = EngineOptions.token_gap,
 ) -> Engine:
     """memory: bytes for what is kept; None for half of what is free."""
-    limit = footprint.memory_limit() * 19 // 20
-    room = Memory(footprint.footprint(model), limit, footprint.buffer_limit())
+    limit = device_memory.memory_limit() * 19 // 20
+    room = Memory(footprint.footprint(model), limit, device_memory.buffer_limit())
     policy = Policy(max_batch=batch, prefill_chunk=chunk, token_gap=gap)
     prefixes = None
     if reuse:

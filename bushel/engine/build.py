@@ -17,7 +17,7 @@ from bushel.core import BushelError, Decoding
 from bushel.core.checkpoint import fingerprint
 from bushel.core.footprint import Memory
 from bushel.core.options import EngineOptions, Order, disk_room
-from bushel.engine import footprint
+from bushel.engine import device_memory, footprint
 from bushel.engine.batching_check import require_kv_bits, single_because
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
@@ -50,9 +50,9 @@ def build(options: EngineOptions, progress: Callable[[str], None] = _nothing) ->
         loaded.single = single_because(loaded)
     progress("measuring memory")
     limit = options.memory_limit
-    limit = footprint.memory_limit(options.beside) if limit is None else limit
+    limit = device_memory.memory_limit(options.beside) if limit is None else limit
     spare = limit // 20 if options.headroom is None else options.headroom
-    memory = Memory(footprint.footprint(loaded), limit - spare, footprint.buffer_limit())
+    memory = Memory(footprint.footprint(loaded), limit - spare, device_memory.buffer_limit())
     policy = Policy(
         max_batch=options.max_batch,
         prefill_chunk=options.prefill_chunk,
@@ -68,6 +68,7 @@ def build(options: EngineOptions, progress: Callable[[str], None] = _nothing) ->
         prefixes=prefixes,
         snapshot_every=options.snapshot_every,
         computes_whole=why,
+        claim=device_memory.claim(limit, memory.limit),
     )
 
 

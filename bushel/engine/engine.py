@@ -23,6 +23,7 @@ from bushel.engine.admission import Admission
 from bushel.engine.constraints.constraint import too_slow
 from bushel.engine.constraints.mask_thread import MaskThread
 from bushel.engine.decode_batch import LATE, DecodeBatch, Step
+from bushel.engine.device_memory import MemoryClaim, give_back
 from bushel.engine.plan import Arrivals, Chunk, Plan, Policy, Work
 from bushel.engine.prefill import BackgroundChunks, Prefill, PrefilledRow
 from bushel.engine.recovery import Recovery, run_alone
@@ -51,9 +52,11 @@ class Engine:
         prefixes: PrefixCache | None = None,
         snapshot_every: int = 0,
         computes_whole: str = "it is switched off",
+        claim: MemoryClaim | None = None,
     ):
         self.model = model
         self.policy = policy
+        self._claim = claim or MemoryClaim()
         self.prefixes = prefixes
         self.computes_whole = computes_whole  # why every prompt is, where no prefix is reused
         self.single_because = model.single or unbatchable(model.make_state())
@@ -509,6 +512,12 @@ class Engine:
             self.prefixes.clear()
         for job in self._queue.waiting.values():  # what is being read was cleared as well
             job.fetch = None
+        self.rest()
+
+    def rest(self) -> None:
+        """Nobody has asked for anything for a while: what was freed goes back to the system."""
+        if self.idle:
+            give_back()
 
     def check_integrity(self) -> None:
         self._batch.check_integrity()
@@ -525,3 +534,4 @@ class Engine:
         if self.prefixes is not None:
             self.prefixes.close()
         self.model.close()
+        self._claim.release()

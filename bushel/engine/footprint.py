@@ -7,14 +7,16 @@ import mlx.core as mx
 from bushel.cache import kind_of
 from bushel.core import Prepared
 from bushel.core.footprint import Footprint, alike
-from bushel.core.machine_memory import total_memory
+from bushel.engine.sampling.draw import TRIES
 from bushel.models import Model, Prompt, State
 from bushel.models.device import ON_CPU
 
 _CHUNK = 64  # tokens of a pass
 # Widths of a head for which MLX attends without writing the scores down, on a GPU.
 _FUSED = (64, 80, 96, 128)
-_METAL_BUFFERS = 499_000  # that a process may hold at once
+# Bytes: logits, the same in float32, as much again for penalties; and what a draw by top_p holds
+# against each other, in float32, for each of its tries.
+PER_LOGIT = 16 + 4 * TRIES
 
 
 def footprint(model: Model) -> Footprint:
@@ -37,8 +39,7 @@ def footprint(model: Model) -> Footprint:
         pieces=alike(pieces),
         per_token=per_token,
         per_score=per_score,
-        # Logits, the same in float32, and as much again for penalties and drawing.
-        per_row=16 * model.vocab,
+        per_row=PER_LOGIT * model.vocab,
     )
 
 
@@ -56,32 +57,5 @@ def _per_score(model: Model) -> int:
     """Bytes per pair of tokens that attend, with their mask; 0 where no kernel writes them."""
     if not ON_CPU:
         fused = model.head_dim in _FUSED and model.kv_bits is None
-        return 0 if fused else 2 * model.heads + 1
+        return 0 if fused else 4 * model.heads + 1
     return 4 * model.heads + 1
-
-
-def memory_limit(beside: int = 0) -> int:
-    """Bytes that MLX should stay under on this machine, on which others may take so many.
-
-    Half of a small machine is its own all the same: the others seldom take all they may.
-    """
-    limit = int(mx.get_memory_limit())
-    recommended = mx.device_info().get("max_recommended_working_set_size")
-    shared = mx.metal.is_available() or ON_CPU
-    if mx.metal.is_available() and recommended:
-        limit = int(recommended)
-    total = total_memory()
-    return min(limit, max(total // 2, total - beside)) if shared else limit
-
-
-def buffer_limit() -> int:
-    return _METAL_BUFFERS if mx.metal.is_available() else 1 << 62
-
-
-def in_use() -> dict[str, int]:
-    """Bytes that MLX holds, and has held at most."""
-    return {
-        "active_bytes": mx.get_active_memory(),
-        "peak_bytes": mx.get_peak_memory(),
-        "cache_bytes": mx.get_cache_memory(),
-    }

@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 
 _BEAT = 1.0  # seconds
 _IDLE = 0.5  # seconds between looks at the status when nothing arrives
+_REST = 10.0  # seconds without a request before freed memory is given back
 # A step of a kind that has not been seen may have to compile its kernels first: minutes of it
 # were measured on CUDA.
 _FIRST_USE = 600.0
@@ -69,7 +70,8 @@ class Process:
         """Until the front says stop."""
         threading.Thread(target=self._beat, name="beat", daemon=True).start()
         engine = self._engine
-        looked = time.monotonic()
+        looked = busy = time.monotonic()
+        rested = False
         while True:
             for message, tail in self._link.receive(_IDLE if engine.idle else 0):
                 if isinstance(message, Stop):
@@ -77,6 +79,10 @@ class Process:
                 self._take(message, tail)
             if not engine.idle:
                 self._step()
+                busy, rested = time.monotonic(), False
+            elif not rested and time.monotonic() - busy >= _REST:
+                engine.rest()
+                rested = True
             if (now := time.monotonic()) - looked >= _IDLE:
                 self.status, looked = self._look(), now
 

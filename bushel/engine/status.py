@@ -9,7 +9,7 @@ import msgspec
 from bushel.cache import BatchState
 from bushel.cache.prefix import PrefixCache
 from bushel.core.status import CacheStatus, MemoryStatus, RequestStatus
-from bushel.engine import footprint
+from bushel.engine import device_memory
 from bushel.engine.sequence import Sequence
 
 
@@ -33,7 +33,7 @@ def describe_request(sequence: Sequence, prefilled: int | None) -> RequestStatus
 
 def describe_memory(rows: BatchState, promised: Mapping[str, int]) -> MemoryStatus:
     return MemoryStatus(
-        **footprint.in_use(), state_bytes=rows.nbytes, state_buffers=rows.buffers, **promised
+        **device_memory.in_use(), state_bytes=rows.nbytes, state_buffers=rows.buffers, **promised
     )
 
 

@@ -53,21 +53,23 @@ def test_a_single_reply_never_waits_for_the_allocator_to_be_emptied(
 
 
 def test_no_traffic_empties_it_either(clears: Clears) -> None:
-    """Joins, leaves, aborts, refusals, reused prompts and a dropped prefix cache. B58."""
+    """Joins, leaves, aborts, refusals, reused prompts and a prefix cache that is cleared. B58."""
     with LLM(str(checkpoint_dir("qwen3_5_vl")), max_batch=4) as llm:
         clears.since()
         for _ in range(2):
             handles = [llm.submit(prompt(20 + at, at), greedy(4 + at)) for at in range(12)]
             for _ in range(6):
                 llm.step()
+            llm.clear_cache()
             handles[0].abort()
             handles[9].abort()
             while not all(handle.done for handle in handles):
                 llm.step()
             [refused] = llm.generate([chat({"type": "nothing"})], greedy(2))
             assert refused.finish_reason == "error"
-        llm.clear_cache()
         assert clears.since() == 0
+        llm.clear_cache()  # while nobody is there to wait
+        assert clears.since() == 1
 
 
 def test_a_model_that_does_not_load_gives_its_memory_back(
