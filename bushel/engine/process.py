@@ -44,6 +44,7 @@ from bushel.core.wire import (
 )
 from bushel.engine.build import build, rows_of
 from bushel.engine.engine import Engine
+from bushel.engine.sampling.first_use import compile_samplers
 
 log = logging.getLogger(__name__)
 
@@ -169,8 +170,14 @@ def main(descriptor: int) -> int:
     link: Link[ToEngine] = Link(descriptor, ToEngine)
     start, _ = link.wait()
     assert isinstance(start, Start)
+
+    def progress(text: str) -> None:
+        link.send(Progress(text))
+
     try:
-        engine = build(start.options, lambda text: link.send(Progress(text)))
+        engine = build(start.options, progress)
+        progress("trying every sampler once")
+        compile_samplers(engine.model, progress)
     except BushelError as error:
         link.send(Failed(str(error)))
         return 2

@@ -1,0 +1,76 @@
+"""Every way of choosing tokens, taken once before anybody waits for it.
+
+A device compiles a kernel when it is first used: seconds of it on a GPU, in the middle of the first
+reply that asks for such a sampler.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import mlx.core as mx
+
+from bushel.core import GenerationDefaults, SamplingParams
+from bushel.core.params import resolve
+from bushel.engine.sampling.chooser import Masks
+from bushel.engine.sampling.sampler import Sampler
+from bushel.models import Model
+
+log = logging.getLogger(__name__)
+
+SAMPLERS: Mapping[str, Mapping[str, Any]] = {
+    "greedy": {"temperature": 0.0},
+    "temperature": {},
+    "min_p": {"min_p": 0.05},
+    "top_p": {"top_p": 0.9},
+    "low top_p": {"top_p": 0.3},
+    "top_k": {"top_k": 20},
+    "top_k and top_p": {"top_k": 20, "top_p": 0.9},
+    "a large top_k": {"top_k": 5000},
+    "penalties": {"repetition_penalty": 1.1, "presence_penalty": 0.5, "frequency_penalty": 0.5},
+    "greedy with penalties": {"temperature": 0.0, "repetition_penalty": 1.1},
+    "logit_bias": {"logit_bias": {1: 1.0}},
+    "log-probabilities": {"temperature": 0.0, "logprobs": 5},
+}
+_STEPS = 2  # the first one may differ: nothing has been said yet
+_SLOW = 1.0  # seconds that are worth a word
+
+
+def compile_samplers(model: Model, progress: Callable[[str], None]) -> float:
+    """For one row, for two, and for a batch of all of them; returns the seconds it took."""
+    begun = time.perf_counter()
+    logits = model.forward(mx.array([[0]]), [0], model.make_state())[:, -1:]
+    mx.eval(logits)
+    alone = {name: [settings] for name, settings in SAMPLERS.items()}
+    pairs = {f"two rows of {name}": [settings] * 2 for name, settings in SAMPLERS.items()}
+    for name, rows in {**alone, **pairs, "all of them": [*SAMPLERS.values()]}.items():
+        start = time.perf_counter()
+        for held in (False, True):
+            choose(logits, rows, held=held)
+        if (seconds := time.perf_counter() - start) > _SLOW:
+            progress(f"compiled the sampler for {name} in {seconds:.1f} s")
+    seconds = time.perf_counter() - begun
+    log.info("%d samplers were tried before their first use, in %.1f s", len(SAMPLERS), seconds)
+    return seconds
+
+
+def choose(logits: mx.array, rows: list[Mapping[str, Any]], *, held: bool = False) -> None:
+    """A few steps of rows with these settings, all with these logits. held: to a grammar."""
+    vocab = logits.shape[-1]
+    sampler = Sampler(vocab)
+    for at, settings in enumerate(rows):
+        params = SamplingParams(**{"temperature": 0.8, **settings}, max_tokens=_STEPS, seed=at)
+        decoding = resolve(params, GenerationDefaults(), vocab=vocab, end_ids=frozenset())
+        sampler.join(decoding, [0], [])
+    count, masks = len(rows), None
+    if held:
+        everything = mx.full((2, -(-vocab // 32)), 0xFFFFFFFF, dtype=mx.uint32)
+        masks = Masks(mx.zeros(count, dtype=mx.int32), everything)
+    logits, inputs = mx.repeat(logits, count, axis=0), mx.zeros((count, 1), dtype=mx.uint32)
+    for step in range(_STEPS):
+        sampled = sampler.sample(logits, inputs, [step] * count, [step + 1] * count, masks)
+        inputs = sampled.tokens
+        mx.eval(sampled.arrays())
