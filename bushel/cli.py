@@ -7,6 +7,7 @@ are wrong, told in one line.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -78,8 +79,10 @@ def _serve(arguments: argparse.Namespace) -> int:
     logs.setup(options)
     for note in notes:
         logs.log.warning("%s", note)
+    gc.disable()  # what an import makes stays: a tenth of this one looked for garbage in it
     from bushel.server.run import serve
 
+    gc.enable()
     return serve(options)
 
 

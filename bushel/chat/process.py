@@ -9,6 +9,7 @@ Started by the front as `python -m bushel.chat.process DESCRIPTOR`, that of its 
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import resource
 import signal
@@ -113,6 +114,7 @@ def main(descriptor: int) -> int:
     except BushelError as error:
         link.send(Failed(str(error)))
         return 2
+    gc.freeze()  # what a tokenizer consists of need not be looked at again
     _bound_memory(first.rules.memory)
     link.send(Opened(model_info))
     while True:

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
-import numpy as np
 
 from bushel.core.constraint import Constraint
 from bushel.core.errors import BushelError, RequestError
@@ -286,6 +285,8 @@ class _WireTensor(msgspec.Struct, frozen=True, tag="tensor"):
 
 def pack(tensors: Mapping[str, Any]) -> tuple[dict[str, Any], list[memoryview]]:
     """Tensors as plain values, and the bytes of their arrays for the tail."""
+    import numpy as np  # a tenth of the front's start, which only hands arrays on
+
     tail: list[memoryview] = []
     at = 0
 
@@ -308,6 +309,7 @@ def pack(tensors: Mapping[str, Any]) -> tuple[dict[str, Any], list[memoryview]]:
 
 def unpack(tensors: Mapping[str, Any], tail: memoryview) -> dict[str, Any]:
     """What `pack` was given. The arrays are views of the tail."""
+    import numpy as np
 
     def whole(value: Any) -> Any:
         if isinstance(value, dict):

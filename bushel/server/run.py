@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -87,6 +88,7 @@ async def _serve(
 ) -> int:
     service = Service(options, names, Metrics(names.main))
     server = make_server(create_app(Services(service)), options)
+    gc.freeze()  # no pause of the event loop is for looking through what stays
     running = asyncio.create_task(service.run())
     serving = asyncio.create_task(server.serve(sockets=[]))
     while not server.started and not serving.done():

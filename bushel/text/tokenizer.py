@@ -20,7 +20,7 @@ from bushel.text.time_limit import time_limit
 BREAK = "\u200b"  # a space of no width: takes a control string apart without showing
 _NEVER = "(?!)"  # matches nothing
 # For the conversations that a template is tried with at load, all together. Real ones take 0.1 s.
-_TRIAL_SECONDS = 5.0
+_TRIAL_SECONDS = 2.0
 _PROBE = "7f3a"  # stands for an assistant's reply when the template is asked how it ends a turn
 
 # Names that templates use and that are not for a request to set: what it says elsewhere, and

@@ -49,6 +49,13 @@ def tiny(_tiny: Server) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
+def stalled() -> Iterator[Server]:
+    """A server for what may keep its event loop busy: it tells the longest stall of its life."""
+    with serving(*FEW) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def _caller(_tiny: Server) -> Iterator[Caller]:
     caller = Caller(_tiny.url)
     yield caller

@@ -23,7 +23,7 @@ from bushel.server.processes.backoff import Backoff, Outage, worst
 from bushel.server.processes.child import Child, cannot_spawn
 from bushel.server.processes.pool import Pool
 
-LONG = 6.0  # seconds
+LONG = 3.0  # seconds
 
 
 async def lived(module: str, work: Callable[[Child[FromWorker]], Awaitable[None]]) -> None:
@@ -50,6 +50,8 @@ def test_a_busy_child_is_not_frozen_and_a_stopped_one_is(
     """One that computes without a word, holding the interpreter's lock; then the same, stopped,
     and the front busy meanwhile, which proves nothing."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(child_module, "_LOOK", 0.5)
+    monkeypatch.setattr(child_module, "_QUIET", 1.0)
     silent = "import re; re.match('(a*)*$', 'a' * 64 + 'b')"  # C code that does not let go
     (tmp_path / "silent.py").write_text(silent)
 
@@ -58,7 +60,7 @@ def test_a_busy_child_is_not_frozen_and_a_stopped_one_is(
         os.kill(child.pid, signal.SIGSTOP)
         time.sleep(LONG)  # the front itself does not run
         assert child.frozen < LONG / 2
-        assert await most_frozen(child, 3.0) >= 3.0
+        assert await most_frozen(child, LONG / 2) >= LONG / 2
 
     asyncio.run(lived("silent", work))
 

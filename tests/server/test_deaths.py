@@ -26,7 +26,7 @@ FAULTS = 4  # of one order; the more deaths in a row, the longer a server waits
 ENGINE = ("starting", "loading", "measuring", "ready", "step")
 WORKER = ("opening", "ready", "busy")
 RISING = {"starting", "loading", "measuring", "opening"}
-LONG = {"prompt": "a", "max_tokens": 400, "ignore_eos": True}
+LONG = {"prompt": "a", "max_tokens": 200, "ignore_eos": True}
 SOON = 20.0  # seconds in which a stage is met, or the fault comes at whatever stage there is
 SECONDS = 0.4  # that a child is stopped, if it is to go on
 
@@ -67,7 +67,7 @@ class Load:
                 response = http.post("/v1/completions", json=LONG)
                 error = response.json().get("error") or {}
                 self.answers.append((response.status_code, str(error.get("code", ""))))
-                self._ended.wait(0.05)
+                self._ended.wait(0.2)
 
     def end(self) -> list[Answer]:
         self._ended.set()
@@ -101,6 +101,7 @@ def strike(server: Server, fault: Fault) -> bool:
         _hit(next(iter(there)), "kill")
     wanted = {fault.stage, "step", "busy"} if fault.stage == "ready" else {fault.stage}
     while not wanted & set(there.values()) and time.monotonic() < end:
+        time.sleep(0.02)
         there = stages(server, fault.who)
     met = [pid for pid, stage in there.items() if stage in wanted]
     for pid in (met or list(there))[:1]:

@@ -83,7 +83,6 @@ def test_a_low_limit_is_raised_and_everyone_served() -> None:
     with serving(*FEW, first="ulimit -S -n 256; ulimit -H -n 1024") as server:
         server.status()
         assert set(asyncio.run(streams(server))) == {"served"}
-        idle_then_killed(server)
 
 
 def test_where_the_limit_cannot_be_raised_some_are_told_to_come_back() -> None:

@@ -102,9 +102,10 @@ class Reader:
                 self.begun.set()
 
 
-def test_sigterm_lets_running_replies_finish_and_takes_no_new_ones() -> None:
-    with serving(*FEW) as server:
-        reader = Reader(server, 200)
+def test_sigterm_lets_running_replies_finish_and_a_second_one_ends_them() -> None:
+    """New ones are not taken meanwhile. (One that outlasts the drain: `test_recovery`.)"""
+    with serving(*FEW, "--drain-seconds", "600") as server:
+        short, endless = Reader(server, 200), Reader(server, 20_000)
         kin = children(server.process.pid)
         server.process.send_signal(signal.SIGTERM)
         until(lambda: server.health() == 503, "it says that it is ending")
@@ -112,25 +113,9 @@ def test_sigterm_lets_running_replies_finish_and_takes_no_new_ones() -> None:
         counted = server.http.post("/tokenize", json={"prompt": "a"})
         for told in (refused, counted):
             assert (told.status_code, told.json()["error"]["code"]) == (503, "shutting_down")
-        assert server.process.wait(PATIENCE) == 0
-        assert reader.join()[-1] == "data: [DONE]"
-        assert not any(map(alive, kin))
-
-
-def test_a_reply_that_outlasts_the_drain_is_told() -> None:
-    with serving(*FEW, "--drain-seconds", "0.5") as server:
-        reader = Reader(server, 20_000)
-        assert server.stop() == 0
-        last = json.loads(reader.join()[-1].removeprefix("data: "))
-        assert last["error"]["code"] == "shutting_down"
-
-
-def test_a_second_signal_ends_it_at_once() -> None:
-    with serving(*FEW, "--drain-seconds", "600") as server:
-        Reader(server, 20_000)
-        kin = children(server.process.pid)
-        server.process.send_signal(signal.SIGTERM)
-        until(lambda: server.health() == 503, "the drain began")
+        assert short.join()[-1] == "data: [DONE]"
+        assert server.process.poll() is None
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(PATIENCE) != 0
+        assert "data: [DONE]" not in endless.join()
         until(lambda: not any(map(alive, kin)), "all children ended")

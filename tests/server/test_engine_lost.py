@@ -7,8 +7,8 @@ import json
 import os
 import re
 import signal
-import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -23,13 +23,6 @@ QUEUED = 6
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     with serving(*FEW, "--max-num-seqs", str(STREAMS), "--hang-seconds", "5") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def other() -> Iterator[Server]:
-    """The more engines a server has lost lately, the longer it waits with the next one."""
-    with serving(*FEW) as server:
         yield server
 
 
@@ -52,84 +45,90 @@ async def stream(client: httpx.AsyncClient, begun: asyncio.Semaphore) -> list[di
     return found
 
 
-async def lose(server: Server, end: Any) -> tuple[list[list[dict[str, Any]]], list[Any], set[int]]:
-    """Run streams and queue more requests, end the engine; what each of them got."""
+@dataclass
+class Lost:
+    """What everyone got."""
+
+    streams: list[list[dict[str, Any]]]
+    whole: httpx.Response  # of a reply that was not streamed
+    queued: list[httpx.Response]
+    cleared: httpx.Response  # of someone who asked for that when the engine was as good as dead
+    healths: set[int]
+
+
+async def lose(server: Server, number: signal.Signals) -> Lost:
+    """Run as many replies as there are rows and queue more requests, then end the engine."""
     limits = httpx.Limits(max_connections=200)
     async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE, limits=limits) as client:
+
+        async def status() -> dict[str, Any]:
+            return dict((await client.get("/v1/status")).json())
+
+        def asked(tokens: int, **more: Any) -> asyncio.Task[httpx.Response]:
+            sent = body(tokens, **more)
+            return asyncio.create_task(client.post("/v1/chat/completions", json=sent))
+
+        whole = asked(20_000, ignore_eos=True)
+        while not any(request["completion_tokens"] for request in (await status())["requests"]):
+            await asyncio.sleep(0.05)
         begun = asyncio.Semaphore(0)
-        streams = [asyncio.create_task(stream(client, begun)) for _ in range(STREAMS)]
+        streams = [asyncio.create_task(stream(client, begun)) for _ in range(STREAMS - 1)]
         for _ in streams:
             await begun.acquire()
-        queued = [
-            asyncio.create_task(client.post("/v1/chat/completions", json=body(8)))
-            for _ in range(QUEUED)
-        ]
-        while (await client.get("/v1/status")).json()["waiting"] < QUEUED:
+        queued = [asked(8) for _ in range(QUEUED)]
+        while (await status())["waiting"] < QUEUED:
             await asyncio.sleep(0.05)
-        before = (await client.get("/v1/status")).json()["engine"]["pid"]
-        end(before)
+        before = (await status())["engine"]["pid"]
+        os.kill(before, number)
+        clearing = asyncio.create_task(client.delete("/v1/cache"))
         seen = set()
         while (code := (await client.get("/health")).status_code) != 200 or 503 not in seen:
             seen.add(code)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.05)
         assert not alive(before)
-        return await asyncio.gather(*streams), await asyncio.gather(*queued), seen | {200}
+        ended = await asyncio.gather(*streams), await whole, await asyncio.gather(*queued)
+        return Lost(*ended, await clearing, seen | {200})
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGSTOP])
 def test_running_replies_are_told_and_waiting_ones_are_served(
     server: Server, number: signal.Signals
 ) -> None:
-    """kill -9, and a hang."""
+    """After an abort from below Python, and a hang. (kill -9: `test_deaths`.)"""
     restarts = server.status()["engine"]["restarts"]
     kin = len(children(server.process.pid))
-    streams, queued, healths = asyncio.run(lose(server, lambda pid: os.kill(pid, number)))
-    for events in streams:
+    lost = asyncio.run(lose(server, number))
+    for events in lost.streams:
         assert events[-1]["error"]["code"] == "engine_restarted"
         assert sum("error" in event for event in events) == 1
         assert not any("done" in event for event in events)
         assert all(not it["finish_reason"] for e in events for it in e.get("choices", ()))
+    assert lost.whole.status_code == 503
+    assert int(lost.whole.headers["retry-after"]) >= 1
+    assert lost.whole.json()["error"]["code"] == "engine_restarted"
     expected = server.http.post("/v1/chat/completions", json=body(8)).json()
-    for response in queued:
+    for response in lost.queued:
         assert response.status_code == 200, response.text
         assert response.json()["choices"] == expected["choices"]
-    assert healths == {200, 503}
+    assert lost.healths == {200, 503}
     status = server.status()
     assert status["engine"]["restarts"] == restarts + 1
     assert (status["running"], status["waiting"], status["requests"]) == (0, 0, [])
     assert len(children(server.process.pid)) == kin
     told = server.http.get("/metrics").text
     assert set(re.findall(r'engine_restarts_total{.*reason="(.*?)"}', told)) == {"died", "hung"}
+    assert lost.cleared.status_code == 503
+    noticed = ["engine_unavailable"] if number == signal.SIGABRT else []  # before it was asked
+    assert lost.cleared.json()["error"]["code"] in ("engine_restarted", *noticed)
+    assert server.http.delete("/v1/cache").json()["on"]
 
 
-def test_a_reply_that_is_not_streamed_gets_a_503_to_retry(server: Server) -> None:
-    """After an abort from below Python."""
-
-    async def lost() -> httpx.Response:
-        async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
-            sent = body(20_000, ignore_eos=True)
-            asked = asyncio.create_task(client.post("/v1/chat/completions", json=sent))
-            while True:
-                status = (await client.get("/v1/status")).json()
-                if any(request["completion_tokens"] for request in status["requests"]):
-                    break
-                await asyncio.sleep(0.05)
-            os.kill(status["engine"]["pid"], signal.SIGABRT)
-            return await asked
-
-    response = asyncio.run(lost())
-    assert response.status_code == 503
-    assert int(response.headers["retry-after"]) >= 1
-    assert response.json()["error"]["code"] == "engine_restarted"
-    until(lambda: server.health() == 200, "a new engine")
-
-
-def test_a_request_that_was_there_when_two_engines_died_is_given_up(other: Server) -> None:
-    """It may be the cause: it must not take down one engine after the other."""
+def test_a_request_that_was_there_when_two_engines_died_is_given_up(server: Server) -> None:
+    """It may be the cause: it must not take down one engine after the server."""
     prompt = "word " * 30_000  # prefills long enough to be there twice
 
     async def poison() -> httpx.Response:
-        async with httpx.AsyncClient(base_url=other.url, timeout=PATIENCE) as client:
+        async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
             sent = {"prompt": prompt, "max_tokens": 1}
             asked = asyncio.create_task(client.post("/v1/completions", json=sent))
             killed: set[int] = set()
@@ -147,32 +146,14 @@ def test_a_request_that_was_there_when_two_engines_died_is_given_up(other: Serve
     response = asyncio.run(poison())
     assert response.status_code == 503
     assert response.json()["error"]["code"] == "engine_restarted"
-    until(lambda: other.health() == 200, "a new engine")
-    assert other.http.post("/v1/chat/completions", json=body(4)).status_code == 200
+    until(lambda: server.health() == 200, "a new engine")
+    assert server.http.post("/v1/chat/completions", json=body(4)).status_code == 200
 
 
-def test_without_an_engine_there_is_no_word_of_its_cache(other: Server) -> None:
-    pid, answers = other.status()["engine"]["pid"], list[httpx.Response]()
-    os.kill(pid, signal.SIGSTOP)
-    asked = threading.Thread(target=lambda: answers.append(other.http.delete("/v1/cache")))
-    asked.start()
-    asked.join(0.5)
-    os.kill(pid, signal.SIGKILL)
-    asked.join()
-    assert answers[0].status_code == 503
-    assert answers[0].json()["error"]["code"] == "engine_restarted"
-    for method in ("GET", "DELETE"):
-        refused = other.http.request(method, "/v1/cache")
-        assert refused.status_code == 503
-        assert refused.json()["error"]["code"] == "engine_unavailable"
-    until(lambda: other.health() == 200, "a new engine")
-    assert other.http.delete("/v1/cache").json()["on"]
-
-
-def test_children_end_when_the_front_is_killed(other: Server) -> None:
-    """On Linux and macOS alike: they notice that their socket closed. `other` ends with this."""
-    kin = children(other.process.pid)
+def test_children_end_when_the_front_is_killed(server: Server) -> None:
+    """On Linux and macOS alike: they notice that their socket closed. `server` ends with this."""
+    kin = children(server.process.pid)
     assert len(kin) >= 2
-    other.process.kill()
-    other.process.wait()
+    server.process.kill()
+    server.process.wait()
     until(lambda: not any(map(alive, kin)), "all children ended")

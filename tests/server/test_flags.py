@@ -458,19 +458,12 @@ def test_control_a_second_definition_of_an_engine_option_is_seen(
 
 # -- the front -------------------------------------------------------------------------------------
 
-FRONT = (
-    "command.flags",
-    "command.other_servers_flags",
-    "service.names",
-    "observability.logs",
-    "observability.metrics",
-)
 LOADED = "import sys; print(*(it for it in ('mlx', 'mlx_lm', 'mlx_vlm') if it in sys.modules))"
 
 
-@pytest.mark.parametrize("module", [*(f"bushel.server.{name}" for name in FRONT), "bushel.cli"])
-def test_the_front_does_not_load_mlx(module: str) -> None:
-    line = [sys.executable, "-c", f"import {module}; {LOADED}"]
+def test_the_front_does_not_load_mlx() -> None:
+    """Nothing that `bushel serve` imports does."""
+    line = [sys.executable, "-c", f"import bushel.cli, bushel.server.run; {LOADED}"]
     done = subprocess.run(line, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 

@@ -7,24 +7,17 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 import uvloop
 
 from bushel.server.observability.loop_probe import Longest, LoopProbe
 from tests.server.expensive_bodies import bodies
-from tests.server.server_process import FEW, Server, serving, until
+from tests.server.server_process import Server, until
 from tests.server.test_metrics import samples
 
 CPU, WALL = 0.2, 1.0  # seconds that the loop may be away
 STALL = "bushel:event_loop_stall_seconds{clock=%s,window=start}"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving(*FEW) as server:
-        yield server
 
 
 def away(server: Server) -> tuple[float, float]:
@@ -62,15 +55,15 @@ class Share:
             self._took += time.monotonic() - began
 
 
-def test_no_body_keeps_the_event_loop_from_everyone_else(server: Server) -> None:
+def test_no_body_keeps_the_event_loop_from_everyone_else(stalled: Server) -> None:
     """Each is answered, by a refusal or not, and the loop is never away for long. B48, B67."""
     long: dict[str, str] = {}
-    cpu, wall = away(server)
+    cpu, wall = away(stalled)
     for name, (path, content) in bodies():
         with Share() as share:
-            reply = server.http.post(path, content=content)
+            reply = stalled.http.post(path, content=content)
         assert reply.status_code in (200, 400, 404, 413), f"{name}: {reply.text[:300]}"
-        before, (cpu, wall) = (cpu, wall), away(server)
+        before, (cpu, wall) = (cpu, wall), away(stalled)
         most = WALL * share.factor
         print(f"{name}: {cpu:.3f} s of CPU, {wall:.3f} s by the clock, of {most:.1f}")
         if (cpu > CPU and cpu > before[0]) or (wall > most and wall > before[1]):
@@ -81,13 +74,13 @@ def test_no_body_keeps_the_event_loop_from_everyone_else(server: Server) -> None
 # -- controls ----------------------------------------------------------------------------------
 
 
-def test_a_front_that_stands_still_is_seen_by_the_clock_and_not_as_work(server: Server) -> None:
-    before, _ = away(server)
-    os.kill(server.process.pid, signal.SIGSTOP)
+def test_a_front_that_stands_still_is_seen_by_the_clock_and_not_as_work(stalled: Server) -> None:
+    before, _ = away(stalled)
+    os.kill(stalled.process.pid, signal.SIGSTOP)
     time.sleep(0.6)
-    os.kill(server.process.pid, signal.SIGCONT)
-    until(lambda: away(server)[1] > 0.4, "the probe has seen it")
-    assert away(server)[0] < before + CPU
+    os.kill(stalled.process.pid, signal.SIGCONT)
+    until(lambda: away(stalled)[1] > 0.4, "the probe has seen it")
+    assert away(stalled)[0] < before + CPU
 
 
 def test_work_on_the_loop_is_seen_as_work_and_told_with_its_place(

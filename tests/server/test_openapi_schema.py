@@ -32,7 +32,7 @@ CHECKS: list[Any] = [
 ]
 MODES = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)
 # Of each operation and mode. Many more take no thought but minutes: BUSHEL_TEST_EXAMPLES=1000.
-EXAMPLES = int(os.environ.get("BUSHEL_TEST_EXAMPLES", "5"))
+EXAMPLES = int(os.environ.get("BUSHEL_TEST_EXAMPLES", "3"))
 
 
 def shortened(body: Any) -> Any:

@@ -63,7 +63,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(model: Path) -> Iterator[Server]:
-    options = ("--hang-seconds", "6", "--workers", "2", "--drain-seconds", "1")
+    options = ("--hang-seconds", "4", "--workers", "2", "--drain-seconds", "1")
     with serving(*options, model=str(model)) as server:
         until(lambda: len(workers(server, "ready")) == 2, "both workers are up")
         yield server

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -21,8 +21,9 @@ from bushel.server.service.job import GenerationJob
 from bushel.server.service.multi_ticket import MultiTicket
 from bushel.server.service.ticket import SLICE_TOKENS, Live, Ticket
 from tests.server.hostile_requests import CHAT
+from tests.server.leaving_clients import settled
 from tests.server.scripted_service import Service, ask, options, said
-from tests.server.server_process import FEW, PATIENCE, Server, serving, until
+from tests.server.server_process import PATIENCE, Server, until
 from tests.server.test_hostile_loop import CPU, away
 
 CHOICES, TOKENS, LIKELY = 16, 400, 20
@@ -33,62 +34,47 @@ ASKED: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    """One of its own: it tells the longest stall of its life."""
-    with serving(*FEW) as server:
-        yield server
-
-
-def newest(server: Server) -> str | None:
-    """The request that ended last; a server remembers only so many."""
-    recent = server.status()["recent"]
-    return str(recent[0]["id"]) if recent else None
-
-
 def late_read(server: Server, body: dict[str, Any]) -> bytes:
     """All of a reply that nobody read until it was complete."""
     content = json.dumps(body).encode()
     head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     head += f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
-    before = newest(server)
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.settimeout(PATIENCE)
         connection.connect(("127.0.0.1", server.port))
         connection.sendall(head.encode() + content)
-        until(lambda: newest(server) != before, "the reply is complete")
+        until(lambda: server.status()["running"], "it runs")
+        settled(server)  # it is complete
         got = bytearray()
         while data := connection.recv(1 << 20):
             got += data
     return bytes(got)
 
 
-def test_what_a_slow_reader_left_is_folded_without_keeping_others_waiting(server: Server) -> None:
-    """Nothing of it is lost either. B67."""
-    got = late_read(server, {**ASKED, "stream": True})
+def test_large_replies_read_late_or_in_one_piece_keep_nobody_waiting(stalled: Server) -> None:
+    """Nothing of what a slow reader left is lost either. B67."""
+    with ThreadPoolExecutor() as threads:
+        whole = threads.submit(stalled.http.post, CHAT, json=ASKED)
+        got = late_read(stalled, {**ASKED, "stream": True})
     assert b"data: [DONE]" in got
     assert got.count(b'"top_logprobs"') == CHOICES * TOKENS
-    assert away(server)[0] < CPU
+    choices = whole.result().json()["choices"]
+    assert [len(choice["logprobs"]["content"]) for choice in choices] == [TOKENS] * CHOICES
+    assert len(choices[0]["logprobs"]["content"][0]["top_logprobs"]) == LIKELY
+    assert away(stalled)[0] < CPU
 
 
-def test_a_large_reply_in_one_piece_keeps_nobody_waiting(server: Server) -> None:
-    reply = server.http.post(CHAT, json=ASKED).json()
-    assert [len(choice["logprobs"]["content"]) for choice in reply["choices"]] == [TOKENS] * CHOICES
-    assert len(reply["choices"][0]["logprobs"]["content"][0]["top_logprobs"]) == LIKELY
-    assert away(server)[0] < CPU
-
-
-def test_the_log_probabilities_of_a_long_prompt_keep_nobody_waiting(server: Server) -> None:
+def test_the_log_probabilities_of_a_long_prompt_keep_nobody_waiting(stalled: Server) -> None:
     """They come in slices, and add up to all of the prompt."""
-    prompt = [at % 200 for at in range(6000)]
+    prompt = [at % 200 for at in range(3000)]
     asked = {"prompt": prompt, "echo": True, "logprobs": LIKELY, "max_tokens": 1}
-    reply = server.http.post("/v1/completions", json=asked).json()
+    reply = stalled.http.post("/v1/completions", json=asked).json()
     found = reply["choices"][0]["logprobs"]
     assert len(found["tokens"]) == len(found["text_offset"]) == len(prompt) + 1
     assert found["token_logprobs"][0] is None
     assert all(logprob is not None for logprob in found["token_logprobs"][1:])
-    assert away(server)[0] < CPU
+    assert away(stalled)[0] < CPU
 
 
 # -- bounds of a reply -------------------------------------------------------------------------

@@ -97,10 +97,10 @@ def server() -> Iterator[Server]:
 def test_a_front_that_was_stopped_does_not_blame_its_engine(server: Server) -> None:
     pid = server.status()["engine"]["pid"]
     os.kill(server.process.pid, signal.SIGSTOP)
-    time.sleep(7)
+    time.sleep(5.5)
     os.kill(server.process.pid, signal.SIGCONT)
     until(lambda: server.health() == 200, "it is back")
-    time.sleep(2)
+    time.sleep(1)
     assert server.status()["engine"]["pid"] == pid
 
 
