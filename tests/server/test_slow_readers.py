@@ -67,7 +67,7 @@ def test_large_replies_read_late_or_in_one_piece_keep_nobody_waiting(stalled: Se
 
 def test_the_log_probabilities_of_a_long_prompt_keep_nobody_waiting(stalled: Server) -> None:
     """They come in slices, and add up to all of the prompt."""
-    prompt = [at % 200 for at in range(3000)]
+    prompt = [at % 200 for at in range(6000)]
     asked = {"prompt": prompt, "echo": True, "logprobs": LIKELY, "max_tokens": 1}
     reply = stalled.http.post("/v1/completions", json=asked).json()
     found = reply["choices"][0]["logprobs"]
