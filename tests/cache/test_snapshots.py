@@ -1,6 +1,7 @@
-"""A row's state can be copied, put back and moved between batches, for every family.
+"""A row's state can be copied, put back and moved between batches, for every kind of state.
 
-Everything runs through `bushel.models.Model`, without an engine.
+Everything runs through `bushel.models.Model`, without an engine. BUSHEL_TEST_FAMILIES=all tries
+more families.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from bushel.models.model import State
 
 from ..families import checkpoint_dir
 from ..families.checkpoint import CORPUS, FIRST_SPECIAL, VOCAB
+from ..families.family import EVERY
 from ..families.images import LARGE, SMALL, picture
 from ..families.text import CORE, TEXT, WINDOW
 from ..families.vision import VISION
@@ -32,7 +34,16 @@ SHORT, LONG, OTHER = (
 )
 
 
-@pytest.fixture(scope="module", params=(*CORE, "qwen3_5_vl", "gemma3_vl", "mllama"))
+# One of every kind of state, and of every company it keeps.
+SOME = (
+    *("llama", "llama_sliding", "qwen3_5", "gemma4_text", "mamba2", "falcon_h1"),
+    *("recurrent_gemma", "deepseek_v3"),
+)
+
+
+@pytest.fixture(
+    scope="module", params=(*(CORE if EVERY else SOME), "qwen3_5_vl", "gemma3_vl", "mllama")
+)
 def model(request: pytest.FixtureRequest) -> Iterator[Model]:
     model = load(str(checkpoint_dir(request.param)))
     yield model

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bushel import LLM, SamplingParams
+from bushel import LLM, Output, SamplingParams
 from bushel.engine.decode_batch import DecodeBatch, Step
 from bushel.text import grammar_compiler as grammars
 from tests.engine.constrained_requests import (
@@ -57,15 +57,21 @@ def company() -> list[Pair]:
     pairs: list[Pair] = []
     for at, params in enumerate(ROUTES.values()):
         pairs.append((shaped(f"Person {at}?"), replace(params, seed=at)))
-        pairs.append((talk(f"Tell me of {at}."), replace(params, seed=100 + at, max_tokens=30)))
-    pairs.append((thinking("Why?", 6), replace(WILD, seed=7, max_tokens=40)))
+        pairs.append((talk(f"Tell me of {at}."), replace(params, seed=100 + at, max_tokens=20)))
+    pairs.append((thinking("Why?", 6), replace(WILD, seed=7, max_tokens=24)))
     return pairs
 
 
-def test_a_row_says_the_same_alone_and_in_company(llm: LLM) -> None:
+@pytest.fixture(scope="module")
+def apart(_llm: LLM) -> list[Output]:
+    """What each of the company says alone."""
+    return alone(_llm, company())
+
+
+def test_a_row_says_the_same_alone_and_in_company(llm: LLM, apart: list[Output]) -> None:
     """Tokens and log-probabilities, of constrained rows and of free ones beside them."""
     pairs = company()
-    for (_, params), one, other in zip(pairs, alone(llm, pairs), together(llm, pairs), strict=True):
+    for (_, params), one, other in zip(pairs, apart, together(llm, pairs), strict=True):
         assert one.error is None, params
         assert one.token_ids == other.token_ids, params
         for mine, theirs in zip(one.logprobs or (), other.logprobs or (), strict=True):
@@ -74,7 +80,7 @@ def test_a_row_says_the_same_alone_and_in_company(llm: LLM) -> None:
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_every_sampler_stays_within_the_schema(llm: LLM, route: str) -> None:
-    pairs = [(shaped(f"Who is {seed}?"), replace(ROUTES[route], seed=seed)) for seed in range(4)]
+    pairs = [(shaped(f"Who is {seed}?"), replace(ROUTES[route], seed=seed)) for seed in range(2)]
     for out in together(llm, pairs):
         valid(out)
 
@@ -135,7 +141,7 @@ def test_every_choice_of_a_request_is_held(llm: LLM) -> None:
 def test_thoughts_beyond_their_budget_are_closed(llm: LLM) -> None:
     """The row goes on behind them, and has spent no more on them than it was given."""
     tokenizer = llm._own_engine().model.tokenizer
-    (out,) = llm.generate(thinking("Why?", 6), replace(WILD, seed=11, max_tokens=60))
+    (out,) = llm.generate(thinking("Why?", 6), replace(WILD, seed=11, max_tokens=30))
     closing = tokenizer.encode("\n</think>\n\n", add_special_tokens=False)
     assert out.token_ids[6 : 6 + len(closing)] == closing
     assert len(out.token_ids) > 6 + len(closing)
@@ -143,7 +149,7 @@ def test_thoughts_beyond_their_budget_are_closed(llm: LLM) -> None:
 
 def test_thoughts_within_their_budget_are_left_alone(llm: LLM) -> None:
     """The control."""
-    params = replace(WILD, seed=11, max_tokens=60)
+    params = replace(WILD, seed=11, max_tokens=30)
     free, held = llm.generate([thinking("Why?", 6), thinking("Why?", 5000)], params)
     (never,) = llm.generate({**talk("Why?"), "thinking": {"enabled": True}}, params)
     assert held.token_ids == never.token_ids != free.token_ids
@@ -167,9 +173,9 @@ def test_a_known_prompt_gives_the_same_guided_reply(llm: LLM) -> None:
     assert said(first) == said(again)
 
 
-def test_an_aborted_row_leaves_the_others_as_they_are(llm: LLM) -> None:
+def test_an_aborted_row_leaves_the_others_as_they_are(llm: LLM, apart: list[Output]) -> None:
     pairs = company()[:6]
-    expected = [out.token_ids for out in alone(llm, pairs)]
+    expected = [out.token_ids for out in apart[:6]]
     handles = [llm.submit(*pair) for pair in pairs]
     for _ in range(6):
         llm.step()
@@ -182,17 +188,22 @@ def test_an_aborted_row_leaves_the_others_as_they_are(llm: LLM) -> None:
     assert found[:2] + found[3:] == expected[:2] + expected[3:]
 
 
+SOME = [(it, replace(params, max_tokens=22)) for it, params in (*company()[:4], company()[-1])]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(_llm: LLM) -> list[list[int]]:
+    return [out.token_ids for out in alone(_llm, SOME)]
+
+
 @pytest.mark.parametrize("where", ["forward", "tokens_for_masks", "choose", "read"])
 def test_rows_that_start_again_after_a_fault_go_on_within_their_grammar(
-    llm: LLM, monkeypatch: pytest.MonkeyPatch, where: str
+    llm: LLM, undisturbed: list[list[int]], monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """Batched steps fail here and there in the replies.
 
     With "read", guides have taken tokens that the engine never got, and have to go back. B49.
     """
-    some = [*company()[:4], company()[-1]]
-    pairs = [(request, replace(params, max_tokens=22)) for request, params in some]
-    expected = [out.token_ids for out in alone(llm, pairs)]
     owner = Step if where in ("tokens_for_masks", "read") else DecodeBatch
     original, calls = getattr(owner, where), iter(range(10**6))
 
@@ -202,18 +213,18 @@ def test_rows_that_start_again_after_a_fault_go_on_within_their_grammar(
         return original(self, *args, **kwargs)
 
     monkeypatch.setattr(owner, where, planted)
-    assert [out.token_ids for out in together(llm, pairs)] == expected
+    assert [out.token_ids for out in together(llm, SOME)] == undisturbed
     assert next(calls) > 17
 
 
-def test_a_grammar_that_becomes_too_complex_fails_alone(llm: LLM) -> None:
+def test_a_grammar_that_becomes_too_complex_fails_alone(llm: LLM, apart: list[Output]) -> None:
     """It compiles, and grows with every letter beyond what a row may cost. B48."""
     many = '((("a"{1,1000}){1,1000}){1,1000}){1,1000}'
     hostile = {**talk("x"), "shape": {"lark": f"start: {many}"}}
     pairs = [*company()[:4], (hostile, replace(WILD, seed=1, ignore_eos=True))]
     *others, bad = together(llm, pairs)
     assert "cannot be held" in (bad.error or "")
-    assert [out.token_ids for out in others] == [out.token_ids for out in alone(llm, pairs[:4])]
+    assert [out.token_ids for out in others] == [out.token_ids for out in apart[:4]]
 
 
 def test_a_grammar_that_does_not_compile_is_refused_alone(llm: LLM) -> None:

@@ -55,33 +55,29 @@ def served(llm: LLM, pairs: list[Pair]) -> list[Output]:
     return outs
 
 
+def compare(llm: LLM, pairs: list[Pair], least: int) -> None:
+    """Replies that make way, with their state kept and dropped, and those that do not."""
+    clean = served(llm, pairs)
+    for drop in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            yielded = making_way(patch, drop=drop)
+            outs = served(llm, pairs)
+        assert len(yielded) > least
+        for out, expected in zip(outs, clean, strict=True):
+            assert_same(out, expected)
+
+
 @pytest.mark.parametrize("name", FAMILIES)
-def test_replies_that_make_way_are_the_same_as_those_that_do_not(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replies_that_make_way_are_the_same_as_those_that_do_not(name: str) -> None:
     """With their state kept, and rebuilt from their tokens; there are fewer slots than rows."""
     with LLM(str(checkpoint_dir(name)), max_batch=4, prefill_chunk=32) as llm:
-        clean = served(llm, SETTINGS)
-        for drop in (False, True):
-            with monkeypatch.context() as patch:
-                yielded = making_way(patch, drop=drop)
-                outs = served(llm, SETTINGS)
-            assert len(yielded) > 10
-            for out, expected in zip(outs, clean, strict=True):
-                assert_same(out, expected)
+        compare(llm, SETTINGS, 10)
         assert llm.status()["preemptions"] > 20
 
 
-@pytest.mark.parametrize("drop", [False, True], ids=["kept", "dropped"])
-def test_replies_about_pictures_that_make_way_are_the_same(
-    drop: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replies_about_pictures_that_make_way_are_the_same() -> None:
     with LLM(str(checkpoint_dir("qwen3_5_vl")), prefill_chunk=32) as llm:
-        clean = served(llm, innocent())
-        yielded = making_way(monkeypatch, drop=drop)
-        for out, expected in zip(served(llm, innocent()), clean, strict=True):
-            assert_same(out, expected)
-        assert len(yielded) > 5
+        compare(llm, innocent(), 5)
 
 
 GUIDED: list[Pair] = [
@@ -92,16 +88,9 @@ GUIDED: list[Pair] = [
 ]
 
 
-@pytest.mark.parametrize("drop", [False, True], ids=["kept", "dropped"])
-def test_replies_held_to_a_schema_that_make_way_are_the_same(
-    drop: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replies_held_to_a_schema_that_make_way_are_the_same() -> None:
     with LLM("bushel:tiny") as llm:
-        clean = served(llm, GUIDED)
-        yielded = making_way(monkeypatch, drop=drop)
-        for out, expected in zip(served(llm, GUIDED), clean, strict=True):
-            assert_same(out, expected)
-        assert len(yielded) > 10
+        compare(llm, GUIDED, 10)
 
 
 def test_a_reply_that_makes_way_while_its_last_step_is_lost_loses_no_token(

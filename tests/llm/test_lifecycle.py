@@ -307,7 +307,7 @@ def test_many_requests_and_aborts_leave_no_memory_behind() -> None:
         for turn in range(5):
             wave(turn)
         before = settled()
-        for turn in range(15):
+        for turn in range(9):
             wave(turn)
         after = settled()
         memory = llm.status()["memory"]

@@ -1,6 +1,7 @@
 """Every request decodes by its own settings, whoever shares its batch."""
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import mlx.core as mx
@@ -31,7 +32,7 @@ from .request_builders import (
 )
 
 FAMILIES = ("llama_sliding", "qwen3_5_vl")
-CHUNKS = (8, 64, 512)
+CHUNKS = (8, 512)  # in pieces, and whole
 HOT = hot()
 
 
@@ -238,9 +239,14 @@ def test_logprobs_ignore_how_tokens_are_chosen(llama: LLM, settings: dict[str, A
         assert max(abs(expected[token] - value) for token, value in found.top) < BOUND
 
 
+@cache
+def library_model(name: str) -> Any:
+    return mlx_lm.load(str(checkpoint_dir(name)))[0]
+
+
 def library_logprobs(name: str, tokens: list[int]) -> np.ndarray:
     """[n, vocab]: row i is what the library's model says about token i + 1."""
-    model = mlx_lm.load(str(checkpoint_dir(name)))[0]
+    model = library_model(name)
     logits = model(mx.array([tokens]))[0].astype(mx.float32)
     return np.array(logits - mx.logsumexp(logits, axis=-1, keepdims=True))
 
@@ -375,7 +381,7 @@ def reference(
     name: str, tokens: list[int], count: int, repetition: float, presence: float, frequency: float
 ) -> list[int]:
     """Step by step: repetition over prompt and reply, presence and frequency over the reply."""
-    model = mlx_lm.load(str(checkpoint_dir(name)))[0]
+    model = library_model(name)
     caches, inputs = make_prompt_cache(model), tokens
     reply: list[int] = []
     for _ in range(count):
@@ -390,23 +396,19 @@ def reference(
     return reply
 
 
+PENALTIES = [(1.5, 0.0, 0.0), (0.6, 0.0, 0.0), (1.0, 2.0, 0.0), (1.0, 0.0, 1.5), (1.3, 0.5, -0.7)]
+
+
 @pytest.mark.parametrize("name", ["llama", "qwen3_5"])
-@pytest.mark.parametrize(
-    ("repetition", "presence", "frequency"),
-    [(1.5, 0.0, 0.0), (0.6, 0.0, 0.0), (1.0, 2.0, 0.0), (1.0, 0.0, 1.5), (1.3, 0.5, -0.7)],
-)
-def test_penalties_do_what_their_definition_says(
-    name: str, repetition: float, presence: float, frequency: float
-) -> None:
-    settings = greedy(
-        24,
-        repetition_penalty=repetition,
-        presence_penalty=presence,
-        frequency_penalty=frequency,
-    )
-    expected = reference(name, ids(20), 24, repetition, presence, frequency)
-    assert expected != reference(name, ids(20), 24, 1.0, 0.0, 0.0)
+def test_penalties_do_what_their_definition_says(name: str) -> None:
+    """All of them in one batch, beside a row that has none."""
+    expected = [reference(name, ids(20), 24, *values) for values in PENALTIES]
+    assert reference(name, ids(20), 24, 1.0, 0.0, 0.0) not in expected
+    keys = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+    settings = [greedy(24, **dict(zip(keys, values, strict=True))) for values in PENALTIES]
+    asked = [prompt(30, seed=9), *[prompt(20)] * len(settings)]
     with LLM(str(checkpoint_dir(name))) as llm:
-        outputs = llm.generate([prompt(30, seed=9), prompt(20)], [greedy(30), settings])
-        assert outputs[1].token_ids == expected
-        assert outputs[0].token_ids == solo(llm, prompt(30, seed=9), greedy(30)).token_ids
+        plain, *outputs = llm.generate(asked, [greedy(30), *settings])
+        assert llm.status()["max_decode_batch"] == len(asked)
+        assert [output.token_ids for output in outputs] == expected
+        assert plain.token_ids == solo(llm, asked[0], greedy(30)).token_ids

@@ -363,7 +363,7 @@ TRIMMED = ("llama", "falcon_h1", "gemma4_vl")
 WITH_WINDOW = ("llama_sliding", "gemma3_text", "recurrent_gemma", "gemma4_vl")
 WITH_RECURRENT = ("qwen3_5", "mamba2", "rwkv7", "lfm2_vl")
 COMPOSITE = ("falcon_h1",)
-MROPE = ("qwen3_5_vl", "qwen2_5_vl", "qwen3_vl", "glm4v", "ernie4_5_moe_vl")
+MROPE = ("qwen3_vl", "qwen3_5_vl", "qwen2_5_vl", "glm4v", "ernie4_5_moe_vl")
 CROSS = ("mllama",)
 ONE_OF_EACH = ("llama", "gemma3_text", "mamba2", "falcon_h1", "qwen3_vl")
 

@@ -9,6 +9,7 @@ from functools import partial
 from bushel.text.detokenizer import Decode
 
 from ..families import text, vision
+from ..families.family import EVERY as ALL_FAMILIES
 from ..families.text import TEXT
 from ..families.vision import VISION
 from .run import Result, Run
@@ -16,6 +17,7 @@ from .subject import (
     FEW_ROWS,
     FEW_TOKENS,
     LONGEST,
+    NAMES,
     ONE_TOKEN,
     ROWS,
     TOKENS,
@@ -101,22 +103,25 @@ def fork(subject: Subject) -> Result:
 def in_turn(subject: Subject) -> Result:
     """Prompts are prefilled a chunk each in turn: each is embedded between others' chunks."""
     with Run(subject, 8, in_turn=True) as run:
-        for at in range(len(subject.rows)):
-            run.submit(at)
-        run.until(lambda: False)
-        if subject.sees:
-            between = run.watch.embedded_between or subject.single  # which runs prompts in order
-            run.require(between, "no image came between another's chunks")
-            run.require(run.watch.cut_an_image == subject.cuts_images, "images were not cut")
-        return run.finish()
+        return _between_chunks(run)
 
 
 def garbage(subject: Subject) -> Result:
-    """Before every submit, step and call of the model, its own positions are overwritten."""
+    """In turn; before every submit, step and call of the model, its positions are overwritten."""
     with Run(subject, 8, in_turn=True, garbage=True) as run:
-        for at in range(len(subject.rows)):
-            run.submit(at)
-        return run.finish()
+        return _between_chunks(run)
+
+
+def _between_chunks(run: Run) -> Result:
+    subject = run.subject
+    for at in range(len(subject.rows)):
+        run.submit(at)
+    run.until(lambda: False)
+    if subject.sees:
+        between = run.watch.embedded_between or subject.single  # which runs prompts in order
+        run.require(between, "no image came between another's chunks")
+        run.require(run.watch.cut_an_image == subject.cuts_images, "images were not cut")
+    return run.finish()
 
 
 def again(subject: Subject) -> Result:
@@ -192,12 +197,38 @@ def scenarios(name: str) -> dict[str, Scenario]:
     return found
 
 
+# Beside those that stand for others, what one of them has: layers that share keys, learned
+# positions, a cache that is never written, two caches of a layer, one picture at most, and so on.
+LIKE_NO_OTHER = (
+    *("qwen3", "gpt2", "gemma2", "nanbeige", "nemotron-nas", "qwen3_moe", "hunyuan", "phimoe"),
+    *("gemma3n", "iquestloopcoder", "mimo_v2_flash", "plamo3", "llama4"),
+    *("qwen3_next", "nemotron_h", "kimi_linear", "baichuan_m1", "gear", "mamba", "plamo2"),
+    *("prism_hadamard_qwen35", "deepseek_v32", "longcat_flash_ngram", "deepseek_v41"),
+    *("afm7", "gpt_bigcode", "internlm3", "nemotron-nas-linear", "minimax_m3_vl"),
+    *("glm4v", "glm_ocr", "paddleocr_vl", "ernie4_5_moe_vl", "cohere_compass", "mllama"),
+    *("minicpmo", "minicpmv4_6", "minicpmv4_7", "gemma4_vl", "idefics2"),
+)
+
+
+def tried() -> tuple[str, ...]:
+    """Families that the tests try; all of them with BUSHEL_TEST_FAMILIES=all."""
+    few = {*text.CORE, *vision.EXEMPLARS, *LIKE_NO_OTHER}
+    return NAMES if ALL_FAMILIES else tuple(name for name in NAMES if name in few)
+
+
+# One of every kind of state, alone and in company, and of every way to place an image.
+WHOLE = (
+    *("llama", "llama_sliding", "qwen3_5", "mamba2", "falcon_h1", "recurrent_gemma"),
+    *("deepseek_v3", "qwen3_5_vl", "gemma3_vl", "smolvlm"),
+)
+
+
 def short(name: str) -> bool:
     """Whether the tests try a family with few rows, in what is hardest for it.
 
-    The others stand for it: every kind of state, and every way to place an image.
+    The others stand for it, because its layers keep their state as theirs do.
     """
-    return name not in text.CORE and name not in vision.EXEMPLARS
+    return name not in ((*text.CORE, *vision.EXEMPLARS) if ALL_FAMILIES else WHOLE)
 
 
 def shortened(name: str) -> Subject:
@@ -210,10 +241,11 @@ def selected(name: str) -> list[str]:
     """What the tests run of a family; `make parity` runs all of every family."""
     found = list(scenarios(name))
     if not short(name):
-        # `again` begins with churn: all rows in the smallest chunks, joining at all ages.
-        covered = {"churn", "staggered", "chunk 64", *(["chunk 8"] if "again" in found else [])}
-        # Prompts in turn are for what is embedded between another's chunks.
-        covered |= {"in turn"} if name in TEXT else set()
+        # `again` begins with churn: all rows in the smallest chunks, joining at all ages; and
+        # `leaves` with all rows at once, in whole prompts.
+        covered = {"churn", "staggered", "chunk 64", "chunk 8", "chunk 512"}
+        # Prompts in turn are for what is embedded between another's chunks; so is garbage.
+        covered |= {"in turn"} if name in TEXT or "garbage" in found else set()
         return [title for title in found if title not in covered]
     if name in VISION:
         return ["fork" if VISION[name].single else "again", found[-1]]

@@ -1,14 +1,22 @@
-"""Every family, batched, says what it says alone (B1, B2, B4, B5, B6, B7)."""
+"""Every family, batched, says what it says alone (B1, B2, B4, B5, B6, B7).
+
+One of each sort is tried here, and every one with BUSHEL_TEST_FAMILIES=all.
+"""
 
 import mlx.core as mx
 import pytest
 
+from bushel.models.library_fixes import _CHANGES
+
+from ..families.family import EVERY
+from ..families.text import TEXT
+from ..families.vision import VISION
 from .run import WIDER
-from .scenarios import scenarios, selected, short, shortened
+from .scenarios import scenarios, selected, short, shortened, tried
 from .subject import NAMES, ROWS, Subject, doubled, subject
 
 # Where all rows meet: the others depend on how fast rows come and go.
-FULL = "chunk 512"
+FULL = "leaves"
 
 
 def check(whole: Subject, title: str) -> None:
@@ -20,8 +28,25 @@ def check(whole: Subject, title: str) -> None:
         assert result.largest_batch == ROWS
 
 
+def sort_of(name: str) -> tuple[object, ...]:
+    """What makes a family another case: its states, its lane, and how it places pictures."""
+    if name in TEXT:
+        return TEXT[name].kinds, TEXT[name].single
+    it = VISION[name]
+    return it.kinds, it.single, it.cuts, it.positions, it.most_images > 1
+
+
+def test_every_sort_of_family_is_tried() -> None:
+    """And every family that is served in a way of its own, for whatever reason."""
+    assert {sort_of(name) for name in tried()} == {sort_of(name) for name in NAMES}
+    families = {**TEXT, **VISION}
+    own = {name for name, it in families.items() if it.single or it.equal_chunks}
+    own |= {name for name, it in families.items() if it.config["model_type"] in _CHANGES}
+    assert own <= {*tried()}
+
+
 # One test for each, so that its solo results are made once however many processes there are.
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", tried())
 def test_batched_equals_solo(name: str) -> None:
     """Any mix of kinds, windows of 16, and images for models that see. B1, B2, B4, B5, B6, B7."""
     whole = shortened(name) if short(name) else subject(name)
@@ -33,7 +58,7 @@ def test_batched_equals_solo(name: str) -> None:
 @pytest.mark.parametrize("name", WIDER)
 def test_a_wider_bound_is_for_rounding_alone(name: str) -> None:
     """In float64, where nothing rounds but the log-softmax, the family needs none. B1."""
-    for title in selected(name):
+    for title in selected(name) if EVERY else ["again"]:
         result = scenarios(name)[title](doubled(name))
         assert not result.faults, f"{title}: {result}"
         assert result.difference < 1e-5, f"{title}: {result}"
