@@ -12,8 +12,8 @@ BIN := .venv/bin
 # env.sh preloads a fast BLAS, and for tests a fast malloc, where setup found them.
 PY := scripts/env.sh $(BIN)/python
 TESTS := scripts/env.sh --tests $(BIN)/python
-# Two processes, which keep together what one file's tests share until one has nothing left to do.
-PYTEST := $(TESTS) -m pytest -n 2 --dist worksteal
+# Three processes, one for the time that others wait, which keep together what one file's tests share until one has nothing left to do.
+PYTEST := $(TESTS) -m pytest -n 3 --dist worksteal
 # Where it is set, every process that a test starts would compile Bushel again.
 unexport PYTHONDONTWRITEBYTECODE
 
