@@ -12,7 +12,8 @@ BIN := .venv/bin
 # env.sh preloads a fast BLAS, and for tests a fast malloc, where setup found them.
 PY := scripts/env.sh $(BIN)/python
 TESTS := scripts/env.sh --tests $(BIN)/python
-# Three processes, one for the time that others wait, which keep together what one file's tests share until one has nothing left to do.
+# Three processes, since tests of servers wait much; each keeps to one file's tests, which share
+# what they need, until another has nothing left to do.
 PYTEST := $(TESTS) -m pytest -n 3 --dist worksteal
 # Where it is set, every process that a test starts would compile Bushel again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -51,7 +52,8 @@ bench: setup ## decode benchmark
 parity: setup ## batched output against solo output, and all that is tested of every family
 	$(TESTS) -m tests.parity
 	BUSHEL_TEST_FAMILIES=all $(PYTEST) tests/families tests/models/test_feature_cache.py \
-		tests/parity tests/llm/test_kv_bits.py tests/cache/test_snapshots.py tests/prefix/test_reuse.py
+		tests/parity/test_controls.py tests/llm/test_kv_bits.py tests/cache/test_snapshots.py \
+		tests/prefix/test_reuse.py
 	BUSHEL_TEST_SCRIPTS=500 BUSHEL_TEST_TRACES=600 BUSHEL_TEST_KILLS=2 $(PYTEST) \
 		tests/engine/test_random_scripts.py tests/prefix/test_traces.py tests/prefix/disk \
 		tests/server/test_cache_killed.py
