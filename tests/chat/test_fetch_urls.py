@@ -137,7 +137,7 @@ private = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(private)
 def test_a_private_address_is_not_reached_in_any_spelling(address: str) -> None:
     assert {host: found for host in spellings(address) if (found := reached(host))} == {}
@@ -148,7 +148,7 @@ def test_control_a_public_address_is_reached() -> None:
     assert reached("[::ffff:1.1.1.1]") != []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(alphabet="htps:/\\@.#?[]%0x127 aé\t\r\n。", max_size=30))
 def test_any_text_is_understood_or_refused(text: str) -> None:
     try:

@@ -383,7 +383,7 @@ def test_more_rows_than_a_picture_has_are_not_unpacked() -> None:
     assert taken(url(bomb)).size == (8, 8)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(
     st.sampled_from(FORMATS),
     st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=12),

@@ -170,13 +170,13 @@ def check(name: str, request: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", [*OWN, *CHECKPOINTS])
 @given(request=conversations())
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 def test_borders_are_what_tokenizing_everything_tells(name: str, request: dict[str, Any]) -> None:
     check(name, request)
 
 
 @given(name=st.sampled_from(sorted(ALL)), request=conversations())
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400, suppress_health_check=list(HealthCheck))
 def test_borders_of_real_templates_too(name: str, request: dict[str, Any]) -> None:
     check(name, request)
 

@@ -254,7 +254,7 @@ def outside(tokens: Array, logits: Array, it: Settings) -> set[int]:
     return {token for token in tokens.tolist() if not keep[token]}
 
 
-@settings(derandomize=True, max_examples=120, deadline=None)
+@settings(derandomize=True, max_examples=120)
 @given(
     width=st.sampled_from([1, 2, 63, 64, 65, 200, 1000, 4097]),
     seed=st.integers(0, 10**6),

@@ -225,7 +225,7 @@ measured = st.builds(
 )
 
 
-@settings(derandomize=True, max_examples=100, deadline=None)
+@settings(derandomize=True, max_examples=100)
 @given(arrivals, policies, measured)
 def test_token_gaps_and_prompt_waits_stay_bounded_and_everyone_finishes(
     traffic: list[Arrival], policy: Policy, costs: Costs

@@ -205,7 +205,7 @@ def beside_rare_requests(
     return trace, [ends.get(it, math.inf) <= at * each for at, it in enumerate(long, 1)]
 
 
-@settings(derandomize=True, max_examples=25, deadline=None)
+@settings(derandomize=True, max_examples=25)
 @given(st.integers(2, 4), st.integers(4_000, 20_000), st.floats(1.2, 15.0))
 def test_rare_requests_do_not_keep_long_ones_of_another_owner_from_ending_where_memory_lacks(
     count: int, prompt: int, gap: float
@@ -270,7 +270,7 @@ arrivals = st.lists(
 )
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(derandomize=True, max_examples=60)
 @given(arrivals, policies, measured, st.one_of(st.none(), st.integers(2, 6)))
 def test_everyone_finishes_within_slots_and_memory_and_nobody_yields_often(
     traffic: list[Arrival], policy: Policy, costs: Costs, rows: int | None

@@ -66,7 +66,7 @@ pieces = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(pieces, max_size=12).map("".join))
 def test_any_text_is_only_text(llama_host: Preparer, said: str) -> None:
     assert controls_in(llama_host, chat("x" + said + "x")) == controls_in(llama_host, chat("x"))

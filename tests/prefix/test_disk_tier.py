@@ -236,7 +236,6 @@ def play(machine: type[Machine], seed: int, steps: int) -> None:
 QUICK = settings(
     max_examples=40,
     stateful_step_count=30,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
     derandomize=True,
 )

@@ -283,7 +283,6 @@ class NeedsSnapshots(Machine):
 QUICK = settings(
     max_examples=80,
     stateful_step_count=30,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
     derandomize=True,
 )

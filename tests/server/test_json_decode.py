@@ -47,7 +47,7 @@ def counts(value: Any) -> tuple[int, int, int]:
     return 0, 0, 0
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(written)
 def test_slices_add_up_to_the_whole_and_counts_are_right(data: bytes) -> None:
     value = msgspec.json.decode(data)
@@ -58,7 +58,7 @@ def test_slices_add_up_to_the_whole_and_counts_are_right(data: bytes) -> None:
     assert elements <= found.values <= lists + elements
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(written, st.data())
 def test_what_is_broken_is_refused_in_slices_as_it_is_in_one_piece(
     data: bytes, draw: st.DataObject

@@ -68,7 +68,6 @@ def asked(operation: Any, mode: Any, seen: Counter[int]) -> None:
     @hypothesis.seed(5)
     @hypothesis.settings(
         max_examples=EXAMPLES,
-        deadline=None,
         database=None,
         phases=[hypothesis.Phase.generate],
         suppress_health_check=list(hypothesis.HealthCheck),

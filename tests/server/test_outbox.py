@@ -69,7 +69,7 @@ def test_not_more_waits_than_may() -> None:
 pieces = st.lists(st.lists(st.binary(max_size=20_000), max_size=3), max_size=8)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(first=pieces, second=pieces)
 def test_every_message_arrives_whole_whoever_else_sends(first: Any, second: Any) -> None:
     ours, theirs = narrow()

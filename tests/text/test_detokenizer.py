@@ -47,7 +47,6 @@ text = st.text(max_size=40) | st.lists(st.sampled_from(WORDS), max_size=12).map(
 quick = settings(
     derandomize=True,
     max_examples=100,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
@@ -242,7 +241,7 @@ def nested(stops: Sequence[str]) -> bool:
     return any(one in other[1:-1] for one in stops for other in stops)
 
 
-@settings(derandomize=True, max_examples=500, deadline=None)
+@settings(derandomize=True, max_examples=500)
 @given(pieces, stop_lists)
 def test_text_ends_where_the_first_stop_begins_however_it_was_cut_up(
     parts: list[str], stops: list[str]
@@ -258,7 +257,7 @@ def test_one_stop_inside_another_cuts_at_the_same_place_however_the_text_was_cut
     assert shown_by(StopMatcher(stops), list("abcd")) == shown_by(StopMatcher(stops), ["abcd"])
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
+@settings(derandomize=True, max_examples=300)
 @given(pieces, stop_lists.filter(len))
 def test_exactly_what_might_begin_a_stop_is_held_back(parts: list[str], stops: list[str]) -> None:
     """A client sees everything else at once. B22."""

@@ -36,7 +36,7 @@ def soups(draw: st.DrawFn) -> tuple[ReplyFormat, bool, list[str]]:
     return reply_format, draw(st.booleans()), draw(st.lists(parts, max_size=25))
 
 
-@settings(max_examples=int(os.environ.get("BUSHEL_TEST_MARKUP", "300")), deadline=None)
+@settings(max_examples=int(os.environ.get("BUSHEL_TEST_MARKUP", "300")))
 @given(soups())
 def test_any_markup_in_any_pieces(soup: tuple[ReplyFormat, bool, list[str]]) -> None:
     """Well-formed deltas that do not depend on the cuts, and complete calls are JSON. B23, B29."""

@@ -212,7 +212,7 @@ def found(said: Said) -> Calls:
 
 
 @each_writer
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(made=calls, places=st.lists(st.integers(0, 3000), max_size=6))
 def test_arguments_arrive_as_they_were_meant(writer: str, made: Calls, places: list[int]) -> None:
     """Braces, quotes, escapes and newlines inside values, however the text is cut. B25, B26."""
@@ -226,7 +226,7 @@ def test_arguments_arrive_as_they_were_meant(writer: str, made: Calls, places: l
 
 
 @each_writer
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(made=calls, place=st.integers(0, 3000))
 def test_a_call_that_is_cut_off_is_not_made_valid(writer: str, made: Calls, place: int) -> None:
     """The arguments are a beginning of the whole ones, and complete only if they are whole. B24."""
@@ -309,7 +309,7 @@ tame_calls = st.lists(
 
 
 @pytest.mark.parametrize("writer", PARSERS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(made=tame_calls)
 def test_calls_are_those_that_the_library_finds(writer: str, made: Calls) -> None:
     """They are those of mlx-lm's own parsers, which read a section when it is complete. B25."""
@@ -396,7 +396,7 @@ def corpus() -> list[Written]:
 
 
 @pytest.mark.skipif(not REAL, reason="no folder of real templates")
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(made=st.lists(st.tuples(st.just("read"), arguments), min_size=1, max_size=2))
 def test_what_a_template_writes_for_calls_is_read_as_those_calls(made: Calls) -> None:
     """Models write calls the way their templates write them. B18, B25."""

@@ -46,7 +46,7 @@ def test_two_pieces_at_every_place(example: Example) -> None:
 
 
 @each
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(places=st.lists(st.integers(0, 2000), max_size=12))
 def test_any_pieces(example: Example, places: list[int]) -> None:
     """A reply says the same in any number of pieces. B23."""

@@ -213,7 +213,6 @@ Machine.TestCase.settings = settings(
     derandomize=True,
     max_examples=60,
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 test_it_does_what_the_model_does = Machine.TestCase

@@ -348,7 +348,7 @@ def json_values() -> st.SearchStrategy[Any]:
 _FIELDS = ("system", "tools", "tool_choice", "thinking", "output_config", "output_format")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(
         st.fixed_dictionaries(

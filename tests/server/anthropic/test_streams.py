@@ -242,7 +242,7 @@ def writer(hides_thoughts: bool) -> MessageWriter:
     return MessageWriter(answer, "test/model", hides_thoughts=hides_thoughts, silent=False)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(replies(), st.integers(1, 4), st.booleans())
 def test_streams_and_whole_replies_are_equal_whatever_is_said(
     deltas: list[Delta], size: int, hidden: bool

@@ -155,7 +155,7 @@ def writer(body: ResponsesRequest) -> ResponseWriter:
     return ResponseWriter(service, answer, envelope, body, offers_of(body.tools, ()))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(replies(), st.booleans(), st.booleans(), st.data())
 def test_a_whole_reply_is_what_its_stream_ends_with(
     reply: tuple[list[Delta], str], summarised: bool, encrypted: bool, data: st.DataObject
