@@ -8,6 +8,7 @@ import ctypes
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -110,9 +111,7 @@ def logits_of(width: int, dtype: mx.Dtype, seed: int = 0) -> mx.array:
 
 
 def row_of(it: Settings, width: int, seed: int = 0) -> Decoding:
-    return decoding(
-        width, temperature=it.temperature, top_k=it.top_k, min_p=it.min_p, top_p=it.top_p, seed=seed
-    )
+    return decoding(width, **asdict(it), seed=seed)
 
 
 def chooser_of(rows: Sequence[Decoding], width: int) -> cuda.KernelChooser:

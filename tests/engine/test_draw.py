@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import mlx.core as mx
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from bushel.core import GenerationDefaults, SamplingParams
 from bushel.core.params import resolve
-from bushel.engine.sampling import draw
+from bushel.engine.sampling import draw, vectorised
 
 from .numpy_sampling import Settings, allowed, decoding, distribution, excess
 
@@ -42,21 +43,14 @@ def pick(way: str, x: mx.array, u: mx.array, *settings: mx.array | None) -> mx.a
     return found(x, u, *(None if it is None else it[:, :, None] for it in settings))
 
 
-def drawn(way: str, logits: Array, it: Settings, u: Array) -> Array:
+def drawn(way: draw.Route, logits: Array, it: Settings, u: Array) -> Array:
     """Many tokens from the same logits [V], one for each row of u."""
     rows, width = len(u), len(logits)
     x = mx.broadcast_to(mx.array(logits)[None], (rows, width))
-    least = math.log(it.min_p) if it.min_p else -math.inf
-    values = 1 / it.temperature, least, OFF if it.top_p == 1 else it.top_p
-    scale, least_column, top_p = (column(value, rows) for value in values)
-    top_k = mx.full((rows, 1), it.top_k or width, dtype=mx.int32)
-    arguments: dict[str, tuple[Any, ...]] = {
-        "wide": (scale, least_column if it.min_p else None, top_p if it.top_p < 1 else None),
-        "narrow": (scale, least_column, top_k, top_p),
-        "ranked": (scale, least_column, top_k, top_p),
-    }
+    one = vectorised._settings(way, [decoding(width, **asdict(it))])
+    each = [None if value is None else mx.broadcast_to(value, (rows, 1, 1)) for value in one]
     numbers = mx.array(u.astype(np.float32)).reshape(rows, 2, -1)
-    return np.array(pick(way, x, numbers, *arguments[way]))
+    return np.array(getattr(draw, way)(x, numbers, *each))
 
 
 def some_u(count: int, seed: int = 0) -> Array:
