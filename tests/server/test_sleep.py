@@ -14,12 +14,14 @@ import httpx
 import pytest
 import uvloop
 
-from bushel.core.awake_clock import AwakeClock
+from bushel.core import BushelError
+from bushel.core.awake_clock import AwakeClock, awake
 from bushel.core.options import EngineOptions
 from bushel.core.status import EngineStatus
-from bushel.core.wire import Beat, Ready
+from bushel.core.wire import Beat, Ready, Start
 from bushel.engine import process
 from bushel.engine.plan import Work
+from bushel.engine.step_costs import Stopwatch
 from bushel.server.event_loop import EventLoop
 from bushel.server.processes.supervisor import Supervisor
 from tests.server.server_process import FEW, PATIENCE, Server, children, serving, until
@@ -175,6 +177,28 @@ def test_a_step_that_the_machine_slept_through_is_not_a_long_one(
     mac = Mac()
     assert busy_at_wake(mac.awake, mac, monkeypatch) == 3
     assert busy_at_wake(lambda: mac.now, mac, monkeypatch) == 3 + HOURS  # the control: a hang
+
+
+def test_what_a_step_costs_is_told_by_the_same_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One step of eight hours would keep prompts to the smallest pieces for dozens of steps."""
+    given: list[Any] = []
+
+    def build(*args: Any) -> None:
+        given.extend(args)
+        raise BushelError("That is enough.")
+
+    link = SimpleNamespace(wait=lambda: (Start(EngineOptions("m")), None), send=lambda _: None)
+    monkeypatch.setattr(process, "Link", lambda *_: link)
+    monkeypatch.setattr(process, "build", build)
+    monkeypatch.setattr(process.signal, "signal", lambda *_: None)
+    assert process.main(0) == 2
+    assert given[-1] is awake
+    mac, watch = Mac(), Stopwatch(behind=False)
+    began = mac.awake()
+    mac.run(0.5)
+    mac.now += HOURS
+    watch.step(mac.awake() - began, decode=True, tokens=0)
+    assert watch.costs.decode_step == 0.5
 
 
 # -- for real ------------------------------------------------------------------------------
