@@ -37,6 +37,7 @@ SERVER_ROOMS = (
     "api.errors",
     "callers",
     "observability",
+    "event_loop",
     "options",
     "errors",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -33,7 +34,11 @@ def _nothing(_: str) -> None:
     pass
 
 
-def build(options: EngineOptions, progress: Callable[[str], None] = _nothing) -> Engine:
+def build(
+    options: EngineOptions,
+    progress: Callable[[str], None] = _nothing,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Engine:
     """The calling thread owns the engine. `progress` hears what is being done."""
     _check(options)
     progress("loading weights")
@@ -64,7 +69,8 @@ def build(options: EngineOptions, progress: Callable[[str], None] = _nothing) ->
     return Engine(
         loaded,
         policy,
-        memory=memory,
+        clock,
+        memory,
         prefixes=prefixes,
         snapshot_every=options.snapshot_every,
         computes_whole=why,

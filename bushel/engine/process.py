@@ -1,7 +1,7 @@
 """The engine as a process of its own: messages in, steps, messages out.
 
     main thread   receive -> Engine.step -> send       owns MLX
-    beat thread   every second: is the main thread getting on?
+    beat thread   every second: is the main thread getting on? It looks at `awake_clock`, too
     link thread   reads; ends the process when the front is gone
 
 Started by the front as `python -m bushel.engine.process DESCRIPTOR`, that of its socket.
@@ -21,6 +21,7 @@ from collections.abc import Iterator
 import msgspec
 
 from bushel.core import BushelError, DeviceFault, Event, Prepared, Request
+from bushel.core.awake_clock import LOOK, awake
 from bushel.core.child_link import Link
 from bushel.core.status import EngineStatus
 from bushel.core.wire import (
@@ -48,7 +49,7 @@ from bushel.engine.sampling.first_use import compile_samplers
 
 log = logging.getLogger(__name__)
 
-_BEAT = 1.0  # seconds
+_BEAT = LOOK  # seconds
 _IDLE = 0.5  # seconds between looks at the status when nothing arrives
 _REST = 10.0  # seconds without a request before freed memory is given back
 # A step of a kind that has not been seen may have to compile its kernels first: minutes of it
@@ -71,7 +72,7 @@ class Process:
         """Until the front says stop."""
         threading.Thread(target=self._beat, name="beat", daemon=True).start()
         engine = self._engine
-        looked = busy = time.monotonic()
+        looked = busy = awake()
         rested = False
         while True:
             for message, tail in self._link.receive(_IDLE if engine.idle else 0):
@@ -80,11 +81,11 @@ class Process:
                 self._take(message, tail)
             if not engine.idle:
                 self._step()
-                busy, rested = time.monotonic(), False
-            elif not rested and time.monotonic() - busy >= _REST:
+                busy, rested = awake(), False
+            elif not rested and awake() - busy >= _REST:
                 engine.rest()
                 rested = True
-            if (now := time.monotonic()) - looked >= _IDLE:
+            if (now := awake()) - looked >= _IDLE:
                 self.status, looked = self._look(), now
 
     def _take(self, message: ToEngine, tail: memoryview) -> None:
@@ -116,7 +117,7 @@ class Process:
             self._link.send(Accepted(message.id))
 
     def _step(self) -> None:
-        self._since = time.monotonic()
+        self._since = awake()
         try:
             events = self._engine.step()
         except DeviceFault:
@@ -145,8 +146,8 @@ class Process:
 
     def _beat(self) -> None:
         while True:
-            since, kind = self._since, self._kind
-            busy = 0.0 if since is None else time.monotonic() - since
+            since, kind, now = self._since, self._kind, awake()
+            busy = 0.0 if since is None else now - since
             first = kind not in self._known
             patience = _FIRST_USE if first else _FACTOR * self._engine.work.seconds
             self._link.send(Beat(self._steps, busy, patience, self.status))
@@ -175,7 +176,7 @@ def main(descriptor: int) -> int:
         link.send(Progress(text))
 
     try:
-        engine = build(start.options, progress)
+        engine = build(start.options, progress, awake)
         progress("trying every sampler once")
         compile_samplers(engine.model, progress)
     except BushelError as error:

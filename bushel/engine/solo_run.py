@@ -12,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from bushel.models import Model, Prompt
+from bushel.models import Model, Prompt, device
 
 
 class SoloRun:
@@ -64,7 +64,10 @@ ENCODED = 0.1
 
 
 def bound(model: Model) -> float:
-    rounding = BOUNDS[precision(model)]
+    kind = precision(model)
+    if kind == mx.float32 and device.TF32:  # a fraction of ten bits, as float16 has
+        kind = mx.float16
+    rounding = BOUNDS[kind]
     return rounding if model.kv_bits is None else max(rounding, ENCODED)
 
 

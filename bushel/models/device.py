@@ -2,6 +2,10 @@
 
 It is MLX's own choice, or what BUSHEL_DEVICE says.
 
+Float32 is multiplied in full. GPUs with matrix units would leave out all but ten bits of a fraction
+(TF32), and round a row differently alone and in a batch. MLX reads its variable once in a
+process, at the first such product; when this is imported there has been none.
+
 A GPU reports late that it failed, and to whoever asks it for anything next: a chunk of one prompt
 may be garbage, and the step of another row raise. Only the first to ask is told. So such an error
 says nothing of whose it is, and whatever catches errors to blame somebody for them lets it pass
@@ -13,6 +17,7 @@ from __future__ import annotations
 import dis
 import logging
 import os
+import re
 
 import mlx.core as mx
 
@@ -21,6 +26,7 @@ from bushel.core import DeviceFault, ModelError
 log = logging.getLogger(__name__)
 
 VARIABLE = "BUSHEL_DEVICE"
+TF32_VARIABLE = "MLX_ENABLE_TF32"
 _DEVICES = {"cpu": mx.cpu, "gpu": mx.gpu}
 _LATE = "[METAL] Command buffer execution failed"
 # What is raised at once, since an array was too large or a kernel cannot be had, and concerns
@@ -94,6 +100,7 @@ def settle() -> None:
             return
 
 
+os.environ.setdefault(TF32_VARIABLE, "0")
 _asked = os.environ.get(VARIABLE, "")
 _wrong = unavailable(_asked) if _asked else None
 if _asked and _wrong is None:
@@ -101,3 +108,5 @@ if _asked and _wrong is None:
 
 ON_CPU = mx.default_device() == mx.cpu
 ON_CUDA = not ON_CPU and not mx.metal.is_available()
+# Whether float32 may be rounded to ten bits all the same, as somebody wants it (MLX uses `atoi`).
+TF32 = not ON_CPU and bool(re.match(r"\s*[+-]?0*[1-9]", os.environ[TF32_VARIABLE]))

@@ -18,6 +18,7 @@ from bushel.core import BushelError
 from bushel.core.machine_memory import beside_engine, job_memory, total_memory
 from bushel.core.status import EngineStatus
 from bushel.server.app import create_app
+from bushel.server.event_loop import EventLoop
 from bushel.server.http import descriptors
 from bushel.server.http.connection import Server, make_server
 from bushel.server.http.listener import Listener
@@ -46,7 +47,7 @@ def serve(options: ServerOptions) -> int:
     options = replace(options, limits=replace(limits, connections=room.served))
     with _bound(options.host, options.port) as sock:
         descriptors.reserve.hold()
-        return uvloop.run(_serve(options, names, sock, room))
+        return uvloop.run(_serve(options, names, sock, room), loop_factory=EventLoop)
 
 
 def _with_memory_shared(options: ServerOptions) -> ServerOptions:

@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import io
+import os
 import struct
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -235,6 +237,22 @@ def test_a_film_is_sampled_under_the_cap(tmp_path: Path, name: str, code: str) -
     shown = np.abs(np.asarray(every[3], float) - np.asarray(picture(MEDIUM, 3), float)).mean()
     assert shown < 40  # codecs lose something, and a wrong frame differs by more
     assert np.abs(np.asarray(every[3], float) - np.asarray(every[4], float)).mean() > 40
+
+
+def test_a_film_is_seen_where_a_descriptor_opened_by_name_is_the_same_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On macOS to open /dev/fd/3 is to copy descriptor 3: whoever reads starts where it stands."""
+    data, capture = film(tmp_path / "a.mp4", 10), cv2.VideoCapture
+
+    def opened(name: str, *how: int) -> Any:
+        copied = os.dup(int(name.removeprefix("/dev/fd/")))
+        with open(copied, "rb") as file:
+            (tmp_path / "read.mp4").write_bytes(file.read())
+        return capture(str(tmp_path / "read.mp4"), *how)
+
+    monkeypatch.setattr(cv2, "VideoCapture", opened)
+    assert len(open_video(data, SERVER)) == 10
 
 
 def test_large_frames_are_fewer(tmp_path: Path) -> None:

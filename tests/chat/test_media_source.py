@@ -2,7 +2,9 @@
 
 import base64
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -170,3 +172,25 @@ def test_a_large_file_is_not_read(folder: Path) -> None:
         from_file("large", str(folder), MOST)
     os.truncate(folder / "large", MOST)
     assert len(from_file("large", str(folder), MOST)) == MOST
+
+
+def test_on_a_mac_a_folder_is_the_same_however_its_name_is_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names are folded as its file system does it. A secret beside the folder stays one."""
+
+    def folding(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any, *args: Any, **more: Any) -> Any:
+            return real(os.fspath(path).replace("/MEDIA", "/media"), *args, **more)
+
+        return call
+
+    with monkeypatch.context() as mac:
+        for name in ("stat", "lstat", "open", "readlink"):
+            mac.setattr(os, name, folding(getattr(os, name)))
+        loud = str(folder).replace("/media", "/MEDIA")
+        assert from_file(f"{loud}/a.png", str(folder), MOST) == BYTES
+        assert from_file(f"{folder}/a.png", loud, MOST) == BYTES
+        for name in ("{}/../secret", "{}-too/a.png", "{}/outside", "{}/up/secret"):
+            with pytest.raises(UnusableMedia):
+                from_file(name.format(loud), str(folder), MOST)

@@ -10,7 +10,8 @@ import mlx.core as mx
 import pytest
 
 import bushel
-from bushel.models import device
+from bushel.engine.solo_run import BOUNDS, bound
+from bushel.models import device, load
 from tests.families import checkpoint_dir
 
 SCRIPT = """
@@ -47,6 +48,42 @@ def test_a_device_that_is_not_there_is_told_in_a_line() -> None:
     assert "ModelError: BUSHEL_DEVICE must be cpu or gpu, not 'tpu'." in done.stderr
     wrong = device.unavailable("gpu")
     assert (wrong is None) == mx.is_available(mx.gpu)
+
+
+TF32 = """
+import os, sys
+import mlx.core as mx
+import bushel.check, bushel.engine.process, bushel.llm
+from bushel.models import device
+print(os.environ[device.TF32_VARIABLE], device.TF32, mx.get_peak_memory())
+"""
+
+
+@pytest.mark.parametrize(("asked", "value"), [(None, "0"), ("1", "1")])
+def test_float32_is_multiplied_in_full_unless_somebody_wants_it_fast(
+    asked: str | None, value: str
+) -> None:
+    """MLX reads the variable at its first product; after all imports nothing has been computed."""
+    environment = {k: v for k, v in os.environ.items() if k != "MLX_ENABLE_TF32"}
+    if asked is not None:
+        environment["MLX_ENABLE_TF32"] = asked
+    command = [sys.executable, "-c", TF32]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    on = asked == "1" and not device.ON_CPU
+    assert done.stdout.split() == [value, str(on), "0"], done.stderr
+
+
+def test_where_float32_is_rounded_to_ten_bits_rows_may_differ_by_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on an M5 whose owner wants the speed. What is worse than rounding is still found."""
+    model = load(str(checkpoint_dir("llama")), dtype="float32")
+    try:
+        full = bound(model)
+        monkeypatch.setattr(device, "TF32", True)
+        assert (full, bound(model)) == (BOUNDS[mx.float32], BOUNDS[mx.float16])
+    finally:
+        model.close()
 
 
 def asks_mlx(source: str) -> bool:

@@ -180,7 +180,7 @@ def _film_frames(data: bytes, rules: MediaRules) -> Iterator[Image.Image]:
     # themselves, OpenCV 5.0 crashes when it lets go of them.)
     with tempfile.TemporaryFile() as file:
         file.write(data)
-        file.seek(0)
+        file.seek(0)  # on macOS its name stands for the descriptor itself, and where that is
         film = cv2.VideoCapture(f"/dev/fd/{file.fileno()}", cv2.CAP_FFMPEG)
         try:
             yield from _read_frames(film, rules)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import os
 import re
 import stat
+from pathlib import PurePath
 from urllib.parse import unquote_to_bytes
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
@@ -96,12 +98,24 @@ def from_file(url: str, folder: str | None, most_bytes: int) -> bytes:
     name = _path(url)
     root = os.path.realpath(folder)
     real = os.path.realpath(name if root == "/" else os.path.join(root, name))
-    if os.path.commonpath([root, real]) != root:
+    if not _is_below(root, real):
         raise UnusableMedia("The media file is not below the folder that media may come from.")
     try:
         return _read(real, most_bytes)
     except OSError as error:  # not str(error), which repeats the name, however long
         raise UnusableMedia(f"The media file cannot be read: {error.strerror}.") from None
+
+
+def _is_below(root: str, real: str) -> bool:
+    """By what the folders are, if not by how they are written: `Pictures` is `pictures` on most
+    Macs, and an accent may be written in two ways.
+    """
+    if os.path.commonpath([root, real]) == root:
+        return True
+    with contextlib.suppress(OSError, ValueError):
+        folder = os.stat(root)
+        return any(os.path.samestat(folder, os.stat(above)) for above in PurePath(real).parents)
+    return False
 
 
 def _path(url: str) -> str:

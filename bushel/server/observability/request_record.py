@@ -13,7 +13,7 @@ Phase = Literal["preparing", "queued", "prefill", "decode", "done"]
 
 @dataclass
 class Record:
-    """Times are of one monotonic clock, in seconds; None: not yet."""
+    """Times are of `awake_clock`, in seconds; None: not yet."""
 
     id: str
     api: str

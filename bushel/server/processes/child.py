@@ -18,12 +18,12 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from bushel.core import BushelError
+from bushel.core.awake_clock import awake
 from bushel.core.outbox import widen
 from bushel.core.wire import Assembler, Pulse, WireMessage, encode
 from bushel.server.http.descriptors import reserve
@@ -46,7 +46,7 @@ class Child(asyncio.Protocol, Generic[M]):
         self._transport: asyncio.Transport | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._closed = asyncio.Event()
-        self._heard = time.monotonic()  # when
+        self._heard = awake()  # when
         self.frozen = 0.0  # seconds without any sign of life
         self.ended: asyncio.Task[int]
 
@@ -119,13 +119,11 @@ class Child(asyncio.Protocol, Generic[M]):
 
     async def _watch(self, pid: int) -> None:
         used: float | None = 0.0
-        looked = time.monotonic()
+        looked = awake()
         while True:
             await asyncio.sleep(_LOOK)
-            now = time.monotonic()
+            now = awake()
             passed, looked = now - looked, now
-            if passed > 2 * _LOOK:  # this process itself was not running: it has heard nothing
-                self._heard = now
             if now - self._heard < _QUIET:
                 self.frozen = 0.0
             elif (seconds := await _processor_seconds(pid)) is None or seconds != used:
@@ -139,7 +137,7 @@ class Child(asyncio.Protocol, Generic[M]):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
 
     def data_received(self, data: bytes) -> None:
-        self._heard = time.monotonic()
+        self._heard = awake()
         try:
             for message, tail in self._assembler.feed(data):
                 if not isinstance(message, Pulse):

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import time
 from collections.abc import Callable
 from typing import Literal, Protocol
 
+from bushel.core.awake_clock import awake
 from bushel.core.options import EngineOptions
 from bushel.core.status import EngineStatus
 from bushel.core.wire import (
@@ -55,7 +55,7 @@ class Supervisor:
         options: EngineOptions,
         owner: Owner,
         hang_seconds: float,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = awake,
     ):
         self.ready = False
         self.reason = "it is starting"  # why it is not ready; for clients, so without paths
@@ -138,10 +138,7 @@ class Supervisor:
         """Until it is gone; returns why it was killed, if it was."""
         hung = None
         while not child.ended.done():
-            looked = self._clock()
             await asyncio.wait([child.ended], timeout=_LOOK)
-            if self._clock() - looked > 1 + _LOOK:  # this process itself was not running
-                self._heard = self._clock()
             if hung is None and (hung := self._hang() or self._frozen(child)) is not None:
                 child.kill()
         return hung

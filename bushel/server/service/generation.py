@@ -10,13 +10,13 @@ once; if it dies later, the request is lost and its client is told.
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
 from bushel.core import Decoding, Event, RequestError, SamplingParams
+from bushel.core.awake_clock import awake
 from bushel.core.options import ModelInfo
 from bushel.core.params import choices, resolve
 from bushel.core.wire import Abort, Accepted, Made, Prepare, Refused, Stepped, Submit
@@ -82,7 +82,7 @@ class Generations:
 
     async def open(self, job: GenerationJob, wake: asyncio.Event) -> Ticket:
         count = _checked(choices, job.params)
-        named = uuid.uuid4().hex, job.api, job.model, job.stream, count, time.monotonic()
+        named = uuid.uuid4().hex, job.api, job.model, job.stream, count, awake()
         record = Record(*named, job.owner)
         self._requests.admit(record)
         seconds = job.timeout if job.timeout is not None else self._options.timeout
@@ -146,7 +146,7 @@ class Generations:
             raise
 
     def _end_after(self, live: Live, seconds: float) -> None:
-        left = max(0.0, live.record.arrived + seconds - time.monotonic())
+        left = max(0.0, live.record.arrived + seconds - awake())
         loop = asyncio.get_running_loop()
         live.deadline = loop.call_later(left, self._abort, live, errors.timed_out(seconds))
 
@@ -225,11 +225,11 @@ class Generations:
         elif live is None:
             self._supervisor.send(Abort(message.id))
         elif not live.accepted.done():
-            live.record.accepted = time.monotonic()
+            live.record.accepted = awake()
             live.accepted.set_result(None)
 
     def _stepped(self, message: Stepped) -> None:
-        now, gaps, tokens = time.monotonic(), list[float](), 0
+        now, gaps, tokens = awake(), list[float](), 0
         for started in message.started:
             if (live := self._live.get(started.id)) is not None:
                 live.record.start(started, now)

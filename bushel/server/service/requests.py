@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
+from bushel.core.awake_clock import awake
 from bushel.server import errors
 from bushel.server.callers import Caller
 from bushel.server.errors import ApiError
@@ -82,7 +82,7 @@ class Requests:
     def end(self, record: Record, error: ApiError | None, *, status: int = 200) -> None:
         if self._records.pop(record.id, None) is None:
             return
-        record.finished, record.phase = time.monotonic(), "done"
+        record.finished, record.phase = awake(), "done"
         record.status = status if error is None else error.status
         record.error = None if error is None else error.code
         self._recent.append(record)
@@ -93,7 +93,7 @@ class Requests:
         """As `/v1/status` shows them; `rows` is what the engine says of each. Of requests that are
         not the caller's, their number.
         """
-        now = time.monotonic()
+        now = awake()
         seen = [record for record in self._records.values() if caller.sees(record.owner)]
         return {
             "requests": [record.report(now, rows.get(record.id)) for record in seen],

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bushel.core.awake_clock import awake
 from bushel.core.options import ModelInfo
 from bushel.core.wire import (
     Accepted,
@@ -102,8 +102,8 @@ class Service:
     async def drain(self, seconds: float) -> None:
         """Take nothing new, and give what runs so many seconds."""
         self._requests.draining = True
-        end = time.monotonic() + seconds
-        while len(self._requests) and time.monotonic() < end:
+        end = awake() + seconds
+        while len(self._requests) and awake() < end:
             await asyncio.sleep(0.05)
         gone = ApiError(503, "The server is shutting down.", code="shutting_down")
         self.pool.give_up(gone)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Sequence
 
+from bushel.core.awake_clock import awake
 from bushel.core.wire import Decode, DecodedText, Made
 from bushel.server import errors
 from bushel.server.counting import Counting, CountJob, check_ids
@@ -27,7 +27,7 @@ class TokenCounts:
 
     async def count(self, job: CountJob) -> Made | DecodedText:
         """Admitted, recorded and given up like any other request (B47)."""
-        named = job.message.id, job.api, job.model, False, 0, time.monotonic()
+        named = job.message.id, job.api, job.model, False, 0, awake()
         record = Record(*named, job.owner)
         self._requests.admit(record)
         async with self._requests.on_its_way(record, self._options.timeout):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import os
 import stat
 import subprocess
 import sys
@@ -13,7 +15,8 @@ from pathlib import Path
 import pytest
 import safetensors
 
-from bushel.cache.prefix.disk import Disk, HostArray
+from bushel.cache.prefix.disk import Disk, HostArray, folder
+from bushel.cache.prefix.disk.folder import Folder
 from bushel.core import BushelError
 from tests.prefix.disk.trees import (
     LIMIT,
@@ -110,6 +113,43 @@ def test_older_layouts_are_removed_and_nothing_else(tmp_path: Path) -> None:
     Disk(tmp_path, SPACE, LIMIT).close()
     assert not used.parent.exists()
     assert all(it.exists() for it in kept)
+
+
+def test_a_system_that_takes_only_so_much_at_once_gets_and_gives_all_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """macOS answers EINVAL to one byte more than 2 GiB; the same with smaller numbers."""
+    most, read, write = 1 << 10, os.readv, os.write
+
+    def readv(fd: int, buffers: list[memoryview]) -> int:
+        if sum(map(len, buffers)) > most:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return read(fd, buffers)
+
+    def written(fd: int, data: memoryview) -> int:
+        if len(data) > most:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return write(fd, data)
+
+    monkeypatch.setattr(folder, "_PIECE", most)
+    monkeypatch.setattr(os, "readv", readv)
+    monkeypatch.setattr(os, "write", written)
+    disk = Disk(tmp_path, SPACE, LIMIT)
+    data = bytes(range(256)) * 20
+    arrays = {"long": HostArray("uint8", (len(data),), data)}
+    name = disk.write("edge", None, 0, tokens(1, 2), "", arrays)
+    assert name is not None
+    assert disk.flush(10)
+    found = fetch(disk, name)
+    assert found.arrays is not None, found.why
+    assert bytes(found.arrays["long"].data) == data
+    disk.close()
+
+
+def test_models_whose_names_differ_by_case_alone_have_folders_that_do_not(tmp_path: Path) -> None:
+    """On most Macs `Qwen` and `qwen` are one folder."""
+    names = {Folder(tmp_path, f"{name} of an org").path.name for name in ("Qwen", "qwen", "QWEN")}
+    assert len({name.lower() for name in names}) == 3
 
 
 def test_any_tool_can_open_the_files(tmp_path: Path) -> None:

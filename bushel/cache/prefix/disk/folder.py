@@ -38,7 +38,7 @@ _SUFFIX = ".safetensors"
 FILE = re.compile(rf"[0-9a-f]{{64}}{re.escape(_SUFFIX)}")
 # Of a file, in one read: its header and most keys (a header has 2 KB per 20 tensors).
 _FIRST_READ = 64 << 10
-_WRITE = 16 << 20  # some systems refuse more than 2 GiB at once
+_PIECE = 16 << 20  # macOS neither reads nor writes more than 2 GiB at once
 # A pipe in place of a file must not stop the reader: O_NONBLOCK.
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -141,7 +141,7 @@ class Folder:
             data = np.empty(about.st_size, np.uint8).data
             at = 0
             while at < len(data):
-                got = os.readv(fd, [data[at:]])
+                got = os.readv(fd, [data[at : at + _PIECE]])
                 if not got:
                     raise UnusableFile("it became shorter while it was read")
                 at += got
@@ -163,7 +163,7 @@ class Folder:
                 for piece in draft.sealed():
                     view = memoryview(piece)
                     while view:
-                        view = view[os.write(fd, view[:_WRITE]) :]
+                        view = view[os.write(fd, view[:_PIECE]) :]
                 os.utime(fd, ns=(stamp, stamp))
             finally:
                 os.close(fd)
