@@ -18,10 +18,12 @@ from bushel.doctor.serve_process import ServeProcess
 _READY = 120.0  # seconds, with every sampler's first use
 _AGAIN = 90.0
 _CLIENTS = 32
-_FLOOD = 192  # requests
+_FLOOD = 192  # requests, or as many as are begun within so many seconds
+_FLOOD_SECONDS, _QUICK_SECONDS = 8.0, 2.0
 # Memory that may stay: of MLX, which is counted; and of processes, which is not so exact.
 _LEFT_OVER = 16 << 20
 _RESIDENT_SHARE, _RESIDENT = 0.25, 128 << 20
+_NO_START = "Its last words should say why; if they do not, please report this."
 _REPORT = "Please report this, with the whole of this page."
 
 
@@ -30,11 +32,11 @@ def section(options: DoctorOptions) -> Section:
     return Section(
         [
             Probe("start", server.start, seconds=_READY + 10),
-            Probe("answer", server.answer, seconds=90),
-            Probe("engine killed", server.killed, seconds=_READY + _AGAIN),
-            Probe("engine frozen", server.frozen, seconds=_READY + _AGAIN, long=True),
-            Probe("flood", server.flood, seconds=120),
-            Probe("end", server.end, seconds=30),
+            server.probe("answer", server.answer, 90),
+            server.probe("engine killed", server.killed, _AGAIN),
+            server.probe("engine frozen", server.frozen, _AGAIN, long=True),
+            server.probe("flood", server.flood, 120),
+            server.probe("end", server.end, 30),
         ],
         server.close,
     )
@@ -46,6 +48,25 @@ class _Server:
     def __init__(self, options: DoctorOptions) -> None:
         self._options = options
         self._process: ServeProcess | None = None
+        self._failed = False  # to start
+
+    def probe(
+        self,
+        name: str,
+        run: Callable[[ServeProcess], Iterator[Finding]],
+        seconds: float,
+        *,
+        long: bool = False,
+    ) -> Probe:
+        """One that a server is needed for."""
+
+        def with_server() -> Iterator[Finding]:
+            if self._failed:
+                yield Finding("skipped", name, "the server did not start")
+            else:
+                yield from run(self._ready())
+
+        return Probe(name, with_server, seconds + _READY, long)
 
     def _ready(self) -> ServeProcess:
         if self._process is None:
@@ -59,12 +80,16 @@ class _Server:
 
     def start(self) -> Iterator[Finding]:
         begun = time.perf_counter()
-        server = self._ready()
+        try:
+            server = self._ready()
+        except BushelError as error:
+            self._failed = True
+            yield Finding("wrong", "start", str(error), _NO_START)
+            return
         words = f"ready on 127.0.0.1:{server.port} after {duration(time.perf_counter() - begun)}"
         yield Finding("ok", "start", words)
 
-    def answer(self) -> Iterator[Finding]:
-        server = self._ready()
+    def answer(self, server: ServeProcess) -> Iterator[Finding]:
         begun = time.perf_counter()
         reply, again = server.ask(), server.ask()
         words = f"{reply!r}, twice in {duration(time.perf_counter() - begun)}"
@@ -73,40 +98,23 @@ class _Server:
         else:
             yield Finding("wrong", "answer", f"{words}; then {again!r}", _REPORT)
 
-    def killed(self) -> Iterator[Finding]:
-        return self._recovers("engine killed", signal.SIGKILL)
+    def killed(self, server: ServeProcess) -> Iterator[Finding]:
+        return _recovers(server, "engine killed", signal.SIGKILL)
 
-    def frozen(self) -> Iterator[Finding]:
-        return self._recovers("engine frozen", signal.SIGSTOP)
+    def frozen(self, server: ServeProcess) -> Iterator[Finding]:
+        return _recovers(server, "engine frozen", signal.SIGSTOP)
 
-    def _recovers(self, name: str, number: signal.Signals) -> Iterator[Finding]:
-        server = self._ready()
-        before = server.ask()
-        begun = time.perf_counter()
-        pid = server.signal_engine(number)
-
-        def replaced() -> str | None:
-            return server.ask() if server.status()["engine"]["pid"] not in (None, pid) else None
-
-        after = server.until(replaced, _AGAIN, "it answers again")
-        words = f"{number.name}; it answers again after {duration(time.perf_counter() - begun)}"
-        if after == before:
-            yield Finding("ok", name, words)
-        else:
-            yield Finding("wrong", name, f"{words}, but {after!r} and not {before!r}", _REPORT)
-
-    def flood(self) -> Iterator[Finding]:
+    def flood(self, server: ServeProcess) -> Iterator[Finding]:
         """Twice the same: what the first one leaves is what a server that was used takes."""
-        server = self._ready()
-        count = _FLOOD // 4 if self._options.quick else _FLOOD
-        _send(server, count)
+        seconds = _QUICK_SECONDS if self._options.quick else _FLOOD_SECONDS
+        _send(server, seconds)
         before, resident = _settled(server), server.resident()
         begun = time.perf_counter()
-        outcomes = _send(server, count)
-        seconds = time.perf_counter() - begun
+        outcomes = _send(server, seconds)
+        took = time.perf_counter() - begun
         after, later = _settled(server), server.resident()
         words = (
-            f"{count} requests, {_CLIENTS} at once, in {duration(seconds)}; MLX holds "
+            f"{outcomes.total()} requests, {_CLIENTS} at once, in {duration(took)}; MLX holds "
             f"{size(after)}, {size(before)} before; the processes {size(later)}, {size(resident)}"
         )
         if set(outcomes) != {"served"}:
@@ -117,8 +125,7 @@ class _Server:
         else:
             yield Finding("ok", "flood", words)
 
-    def end(self) -> Iterator[Finding]:
-        server = self._ready()
+    def end(self, server: ServeProcess) -> Iterator[Finding]:
         begun = time.perf_counter()
         left = server.close()
         self._process = None
@@ -130,6 +137,22 @@ class _Server:
             yield Finding("ok", "end", words)
 
 
+def _recovers(server: ServeProcess, name: str, number: signal.Signals) -> Iterator[Finding]:
+    before = server.ask()
+    begun = time.perf_counter()
+    pid = server.signal_engine(number)
+
+    def replaced() -> str | None:
+        return server.ask() if server.status()["engine"]["pid"] not in (None, pid) else None
+
+    after = server.until(replaced, _AGAIN, "it answers again")
+    words = f"{number.name}; it answers again after {duration(time.perf_counter() - begun)}"
+    if after == before:
+        yield Finding("ok", name, words)
+    else:
+        yield Finding("wrong", name, f"{words}, but {after!r} and not {before!r}", _REPORT)
+
+
 def _settled(server: ServeProcess) -> int:
     """Bytes that MLX uses when nothing runs and nothing is kept."""
     server.until(lambda: True if not server.status()["running"] else None, 30, "nothing runs")
@@ -137,15 +160,18 @@ def _settled(server: ServeProcess) -> int:
     return int(server.status()["engine"]["memory"]["active_bytes"])
 
 
-def _send(server: ServeProcess, count: int) -> Counter[str]:
-    """So many requests, each of another text and length; how they ended."""
+def _send(server: ServeProcess, seconds: float) -> Counter[str]:
+    """Requests, each of another text and length; how they ended."""
+    end = time.monotonic() + seconds
 
-    def one(number: int) -> str:
+    def one(number: int) -> str | None:
+        if time.monotonic() > end:
+            return None
         words = f"{number} " * (1 + number * 7 % 60)
         return _outcome(lambda: server.ask(words, tokens=4 + number % 16))
 
     with ThreadPoolExecutor(_CLIENTS) as clients:
-        return Counter(clients.map(one, range(count)))
+        return Counter(filter(None, clients.map(one, range(_FLOOD))))
 
 
 def _outcome(ask: Callable[[], str]) -> str:

@@ -24,6 +24,9 @@ _PACKAGES = ("bushel", "mlx", "mlx-lm", "mlx-vlm", "transformers")
 _FULL = {"hub cache": 1 << 30, "temporary files": 256 << 20}  # bytes free, below which it is
 _SMALL_MEMORY = 4 << 30  # half of it is the server's own processes
 
+_FEW_CONNECTIONS = 64
+_RAISE = "Raise the limit before the start: ulimit -n 4096"
+
 
 def section(options: DoctorOptions) -> Section:
     return Section(
@@ -105,11 +108,13 @@ def file_descriptors() -> Iterator[Finding]:
     try:
         served = descriptors.plan(limit, most, workers).served
     except BushelError:
-        advice = "Too few to serve anyone. Raise the limit before the start: ulimit -n 4096"
-        yield Finding("wrong", "descriptors", words, advice)
+        yield Finding("wrong", "descriptors", words, f"Too few to serve anyone. {_RAISE}")
         return
     words += f"; a server has {limit}, for {served} connections"
-    yield Finding("ok", "descriptors", words)
+    if served < _FEW_CONNECTIONS:
+        yield Finding("slow", "descriptors", words, f"Others are turned away. {_RAISE}")
+    else:
+        yield Finding("ok", "descriptors", words)
 
 
 def _limit(value: int) -> str:
