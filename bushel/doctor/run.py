@@ -40,7 +40,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class _Ending:
+class _SectionEnd:
     """How a section's process came to its end; the probe it was at, if at any."""
 
     began: Began | None = None
@@ -76,7 +76,7 @@ class _SectionProcess:
         finally:
             os.close(theirs)
 
-    def messages(self, bound: float, progress: Progress) -> Iterator[ToReport | _Ending]:
+    def messages(self, bound: float, progress: Progress) -> Iterator[ToReport | _SectionEnd]:
         """Until it ends or hangs, or `bound` on the monotonic clock has come; last its ending."""
         began: Began | None = None
         since, seconds, rest = time.monotonic(), _START, b""
@@ -84,7 +84,7 @@ class _SectionProcess:
             end = min(since + seconds, bound)
             now = time.monotonic()
             if now >= end:
-                yield _Ending(began, hung=True)
+                yield _SectionEnd(began, hung=True)
                 return
             progress(f"{began.name if began else 'starting'}, {now - since:.0f} s")
             ready, _, _ = select.select([self._pipe], [], [], min(_TICK, end - now))
@@ -93,7 +93,7 @@ class _SectionProcess:
             data = os.read(self._pipe, 1 << 16)
             if not data:
                 code = self._process.wait(_CLOSE)
-                yield _Ending(began, code=code, last_words=self._last_words())
+                yield _SectionEnd(began, code=code, last_words=self._last_words())
                 return
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
@@ -130,7 +130,7 @@ def section_findings(
             for message in process.messages(bound, progress):
                 if isinstance(message, Found):
                     yield message.finding
-                elif isinstance(message, _Ending):
+                elif isinstance(message, _SectionEnd):
                     late = time.monotonic() >= bound
                     yield _lost(message, late)
                     skip = None if late or message.began is None else message.began.number + 1
@@ -140,7 +140,7 @@ def section_findings(
             process.close()
 
 
-def _lost(ending: _Ending, late: bool) -> Finding:
+def _lost(ending: _SectionEnd, late: bool) -> Finding:
     name = ending.began.name if ending.began else "start"
     if late:
         advice = "Run it by itself: bushel doctor --section NAME"

@@ -20,7 +20,8 @@ from bushel.core.checkpoint import TINY
 from bushel.doctor.end_processes import descendants, kill
 from bushel.server.api_keys import OPERATOR_VARIABLE, VARIABLE
 
-_HANG = 4  # seconds without progress after which an engine is replaced; 30 by default
+# By default an engine is replaced after 30 s without progress.
+_FLAGS = ("--hang-seconds", "4", "--drain-seconds", "1", "--workers", "1")
 _ASK = 60.0  # seconds for one answer
 _TAIL = 400  # characters of the log
 _LOOK = 0.1  # seconds between two looks
@@ -38,9 +39,9 @@ class ServeProcess:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         environment = {**os.environ, VARIABLE: self._key}
         environment.pop(OPERATOR_VARIABLE, None)
-        flags = ("--port", str(self.port), "--hang-seconds", str(_HANG), "--drain-seconds", "1")
+        command = [sys.executable, "-m", "bushel", "serve", TINY, "--port", str(self.port)]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bushel", "serve", TINY, *flags],
+            [*command, *_FLAGS],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=self._log,

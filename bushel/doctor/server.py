@@ -17,9 +17,7 @@ from bushel.doctor.serve_process import ServeProcess
 
 _READY = 120.0  # seconds, with every sampler's first use
 _AGAIN = 90.0
-_CLIENTS = 32
-_FLOOD = 192  # requests, or as many as are begun within so many seconds
-_FLOOD_SECONDS, _QUICK_SECONDS = 8.0, 2.0
+_FLOOD = 192  # requests at most
 # Memory that may stay: of MLX, which is counted; and of processes, which is not so exact.
 _LEFT_OVER = 16 << 20
 _RESIDENT_SHARE, _RESIDENT = 0.25, 128 << 20
@@ -106,15 +104,15 @@ class _Server:
 
     def flood(self, server: ServeProcess) -> Iterator[Finding]:
         """Twice the same: what the first one leaves is what a server that was used takes."""
-        seconds = _QUICK_SECONDS if self._options.quick else _FLOOD_SECONDS
-        _send(server, seconds)
+        clients, seconds = (8, 0.5) if self._options.quick else (32, 8.0)
+        _send(server, clients, seconds)
         before, resident = _settled(server), server.resident()
         begun = time.perf_counter()
-        outcomes = _send(server, seconds)
+        outcomes = _send(server, clients, seconds)
         took = time.perf_counter() - begun
         after, later = _settled(server), server.resident()
         words = (
-            f"{outcomes.total()} requests, {_CLIENTS} at once, in {duration(took)}; MLX holds "
+            f"{outcomes.total()} requests, {clients} at once, in {duration(took)}; MLX holds "
             f"{size(after)}, {size(before)} before; the processes {size(later)}, {size(resident)}"
         )
         if set(outcomes) != {"served"}:
@@ -160,18 +158,18 @@ def _settled(server: ServeProcess) -> int:
     return int(server.status()["engine"]["memory"]["active_bytes"])
 
 
-def _send(server: ServeProcess, seconds: float) -> Counter[str]:
-    """Requests, each of another text and length; how they ended."""
+def _send(server: ServeProcess, clients: int, seconds: float) -> Counter[str]:
+    """As many requests as they begin in time, each of another text; how these ended."""
     end = time.monotonic() + seconds
 
     def one(number: int) -> str | None:
         if time.monotonic() > end:
             return None
-        words = f"{number} " * (1 + number * 7 % 60)
+        words = f"{number} " * (1 + number * 7 % 13)
         return _outcome(lambda: server.ask(words, tokens=4 + number % 16))
 
-    with ThreadPoolExecutor(_CLIENTS) as clients:
-        return Counter(filter(None, clients.map(one, range(_FLOOD))))
+    with ThreadPoolExecutor(clients) as threads:
+        return Counter(filter(None, threads.map(one, range(_FLOOD))))
 
 
 def _outcome(ask: Callable[[], str]) -> str:

@@ -9,12 +9,13 @@ from functools import cached_property
 
 import mlx.core as mx
 
-from bushel.core import Prepared, Request, SamplingParams
+from bushel.core import BushelError, Prepared, Request, SamplingParams
 from bushel.core.checkpoint import TINY
 from bushel.core.options import EngineOptions
 from bushel.core.params import resolve
 from bushel.doctor.finding import DoctorOptions, Finding, Probe, Section, digits, duration, size
 from bushel.engine import device_memory
+from bushel.engine.batching_check import single_because
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
 from bushel.models import Model, device, load
@@ -22,7 +23,7 @@ from bushel.models import Model, device, load
 _CHUNKS = (128, 512, 2048)
 _PROMPT = 2048  # tokens
 _ROWS = (1, 8, 32)
-_ENOUGH = 3.0  # seconds for one figure of a prompt
+_ENOUGH, _QUICK = 3.0, 0.5  # seconds for one figure of a prompt
 _ROUNDS = 3
 _STEPS = 20
 _WARM = 3  # steps before they count
@@ -89,8 +90,9 @@ class _Speed:
     def _prompt_seconds(self, length: int, chunk: int) -> float:
         """The median, without the first time, unless that took long enough."""
         times: list[float] = []
+        enough = _QUICK if self._options.quick else _ENOUGH
         begun = time.perf_counter()
-        while len(times) <= _ROUNDS and time.perf_counter() - begun < _ENOUGH:
+        while len(times) <= _ROUNDS and time.perf_counter() - begun < enough:
             state = self._model.make_state()
             prompt = self._model.embed(Prepared(self._ids(0, length)))
             start = time.perf_counter()
@@ -101,13 +103,16 @@ class _Speed:
         return statistics.median(times[1:] or times)
 
     def decode(self) -> Iterator[Finding]:
-        rows = _ROWS[:2] if self._options.quick else _ROWS
+        lane = single_because(self._model)
+        rows = _ROWS[:1] if lane else _ROWS[:2] if self._options.quick else _ROWS
         steps = {count: self._step_seconds(count) for count in rows}
         told = ", ".join(
             f"{duration(step)} with {count} ({digits(count / step)} tokens a second)"
             for count, step in steps.items()
         )
-        yield Finding("ok", "decode", f"a greedy step, by rows: {told}")
+        words = f"a greedy step, by rows: {told}"
+        words += f"; one row at a time, because {lane}" if lane else ""
+        yield Finding("ok", "decode", words)
 
     def wired(self) -> Iterator[Finding]:
         """A step with weights that may be paged out, and with those that may not."""
@@ -131,24 +136,22 @@ class _Speed:
     def _step_seconds(self, count: int) -> float:
         """The median of steps in which all of so many rows decode."""
         model = self._model
-        # Without an end to what a chunk may take, all prompts run before rows are counted.
-        policy = Policy(max_batch=count)
-        engine = Engine(model, policy)
-        many = _STEPS + _WARM + 2 * count + 64
+        engine = Engine(model, Policy(max_batch=count))
+        many = 2 * _STEPS + 2 * count  # the first row is still there when the last one joins
         params = SamplingParams(temperature=0, max_tokens=many, ignore_eos=True)
         decoding = resolve(params, model.defaults, vocab=model.vocab, end_ids=frozenset())
         for row in range(count):
             engine.submit(Request(str(row), Prepared(self._ids(row, _ROW_PROMPT)), (decoding,)))
-        together = min(count, engine.policy.max_batch)
         times: list[float] = []
         while len(times) < _STEPS + _WARM and not engine.idle:
             start = time.perf_counter()
             events = engine.step()
-            if len(events) == together:
+            if len(events) == count:
                 times.append(time.perf_counter() - start)
         for row in range(count):
             engine.abort(str(row))
-        engine.take_events()
+        if not times:
+            raise BushelError(f"{count} rows never decoded together")
         return statistics.median(times[_WARM:] or times)
 
     def _ids(self, row: int, length: int) -> tuple[int, ...]:
