@@ -10,7 +10,7 @@ from typing import Any
 
 from bushel.core.checkpoint import read_checkpoint
 from bushel.doctor import run
-from bushel.doctor.finding import DoctorOptions
+from bushel.doctor.finding import DoctorOptions, Finding
 from bushel.doctor.report import DoctorReport
 
 _LONGEST_SLEEP = 24 * 3600.0
@@ -74,8 +74,11 @@ def doctor(arguments: argparse.Namespace) -> int:
         model = f" {options.model}" if options.model else ""
         at = time.strftime("%Y-%m-%d %H:%M %z")
         print(f"bushel doctor{model}, bushel {version('bushel')}, {at}", flush=True)
+    interrupted = False
     try:
         run.run(options, report.add, report.progress, sections)
-    finally:
-        report.close()
-    return 1 if report.wrong else 0
+    except KeyboardInterrupt:  # what was started has been ended
+        interrupted = True
+        report.add("interrupted", Finding("skipped", "the rest", "nobody waited for it"))
+    report.close()
+    return 1 if report.wrong or interrupted else 0

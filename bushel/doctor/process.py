@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from bushel.core import BushelError
-from bushel.doctor.end_processes import descendants, kill
 from bushel.doctor.finding import (
     Began,
     DoctorOptions,
@@ -26,6 +25,7 @@ from bushel.doctor.finding import (
     Section,
     ToReport,
 )
+from bushel.doctor.process_tree import descendants, kill
 
 _REPORT = "Please report this, with the whole of this page."
 _ON_LINUX = (

@@ -19,8 +19,8 @@ from typing import IO
 
 import msgspec
 
-from bushel.doctor.end_processes import descendants, kill
 from bushel.doctor.finding import Began, DoctorOptions, Done, Finding, Found, ToReport
+from bushel.doctor.process_tree import descendants, kill
 
 SECTIONS: Mapping[str, str] = {
     name: f"bushel.doctor.{name}"

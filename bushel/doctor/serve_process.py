@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from bushel.core import BushelError
 from bushel.core.checkpoint import TINY
-from bushel.doctor.end_processes import descendants, kill
+from bushel.doctor.process_tree import descendants, kill, resident
 from bushel.server.api_keys import OPERATOR_VARIABLE, VARIABLE
 
 # By default an engine is replaced after 30 s without progress.
@@ -108,10 +108,7 @@ class ServeProcess:
 
     def resident(self) -> int:
         """Bytes of memory of all its processes."""
-        pids = ",".join(map(str, [self.pid, *descendants(self.pid)]))
-        command = ["ps", "-o", "rss=", "-p", pids]
-        told = subprocess.run(command, capture_output=True, text=True).stdout
-        return sum(map(int, told.split())) * 1024
+        return resident([self.pid, *descendants(self.pid)])
 
     def last_words(self) -> str:
         length = self._log.seek(0, os.SEEK_END)
