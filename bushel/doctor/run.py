@@ -132,7 +132,7 @@ def section_findings(
                     yield message.finding
                 elif isinstance(message, _SectionEnd):
                     late = time.monotonic() >= bound
-                    yield _lost(message, late)
+                    yield _lost(message, late, module.rpartition(".")[2])
                     skip = None if late or message.began is None else message.began.number + 1
                 elif isinstance(message, Done):
                     break
@@ -140,11 +140,10 @@ def section_findings(
             process.close()
 
 
-def _lost(ending: _SectionEnd, late: bool) -> Finding:
+def _lost(ending: _SectionEnd, late: bool, section: str) -> Finding:
     name = ending.began.name if ending.began else "start"
     if late:
-        advice = "Run it by itself: bushel doctor --section NAME"
-        return Finding("skipped", name, _OVER, advice)
+        return Finding("skipped", name, _OVER, f"bushel doctor --section {section}")
     if ending.hung:
         seconds = ending.began.seconds if ending.began else _START
         words = f"did not end within {seconds:g} s"

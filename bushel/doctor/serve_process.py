@@ -20,8 +20,7 @@ from bushel.core.checkpoint import TINY
 from bushel.doctor.process_tree import descendants, kill, resident
 from bushel.server.api_keys import OPERATOR_VARIABLE, VARIABLE
 
-# By default an engine is replaced after 30 s without progress.
-_FLAGS = ("--hang-seconds", "4", "--drain-seconds", "1", "--workers", "1")
+_FLAGS = ("--drain-seconds", "1", "--workers", "1")
 _ASK = 60.0  # seconds for one answer
 _TAIL = 400  # characters of the log
 _LOOK = 0.1  # seconds between two looks
@@ -32,7 +31,7 @@ T = TypeVar("T")
 class ServeProcess:
     """Its key is known to nobody else, so that nobody else is served."""
 
-    def __init__(self) -> None:
+    def __init__(self, *flags: str) -> None:
         self._key = secrets.token_hex(16)
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = int(free.getsockname()[1])
@@ -41,7 +40,7 @@ class ServeProcess:
         environment.pop(OPERATOR_VARIABLE, None)
         command = [sys.executable, "-m", "bushel", "serve", TINY, "--port", str(self.port)]
         self._process = subprocess.Popen(
-            [*command, *_FLAGS],
+            [*command, *_FLAGS, *flags],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
