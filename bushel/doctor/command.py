@@ -8,10 +8,7 @@ import time
 from importlib.metadata import version
 from typing import Any
 
-from bushel.core.checkpoint import read_checkpoint
-from bushel.doctor import run
-from bushel.doctor.finding import DoctorOptions, Finding
-from bushel.doctor.report import DoctorReport
+from bushel.doctor.sections import SECTIONS
 
 _LONGEST_SLEEP = 24 * 3600.0
 
@@ -29,7 +26,7 @@ def add(commands: Any) -> argparse.ArgumentParser:
         "--section",
         dest="sections",
         action="append",
-        choices=tuple(run.SECTIONS),
+        choices=tuple(SECTIONS),
         help="only this one; may be repeated",
     )
     parser.add_argument("--quick", action="store_true", help="leave out what takes long")
@@ -58,6 +55,11 @@ def _seconds(text: str) -> float:
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Returns the exit code; BushelError if the model that was named is not there."""
+    from bushel.core.checkpoint import read_checkpoint
+    from bushel.doctor import run
+    from bushel.doctor.finding import DoctorOptions, Finding
+    from bushel.doctor.report import DoctorReport
+
     options = DoctorOptions(
         model=arguments.model,
         dtype=arguments.dtype,
@@ -68,8 +70,8 @@ def doctor(arguments: argparse.Namespace) -> int:
     if options.model is not None:
         read_checkpoint(options.model, trust_remote_code=options.trust_remote_code)
     report = DoctorReport(as_json=arguments.json)
-    wanted = arguments.sections or run.SECTIONS
-    sections = {name: module for name, module in run.SECTIONS.items() if name in wanted}
+    wanted = arguments.sections or SECTIONS
+    sections = {name: module for name, module in SECTIONS.items() if name in wanted}
     if not arguments.json:
         model = f" {options.model}" if options.model else ""
         at = time.strftime("%Y-%m-%d %H:%M %z")

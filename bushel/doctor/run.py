@@ -5,6 +5,7 @@ Imports no MLX: it has to say so where MLX cannot be imported.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -21,15 +22,12 @@ import msgspec
 
 from bushel.doctor.finding import Began, DoctorOptions, Done, Finding, Found, ToReport
 from bushel.doctor.process_tree import descendants, kill
+from bushel.doctor.sections import SECTIONS
 
-SECTIONS: Mapping[str, str] = {
-    name: f"bushel.doctor.{name}"
-    for name in ("system", "device", "samplers", "speed", "batch", "server", "sleep")
-}
 SECONDS = 300.0  # for everything, beside the time to sleep
 
 _START = 90.0  # seconds for a section's imports: a cold disk takes many of them
-_CLOSE = 30.0  # and to end what it has started
+_CLOSE = 30.0  # and for its process to be gone
 _TICK = 1.0  # seconds between two words on what is going on
 _TAIL = 300  # characters of what a process said last
 
@@ -92,8 +90,7 @@ class _SectionProcess:
                 continue
             data = os.read(self._pipe, 1 << 16)
             if not data:
-                code = self._process.wait(_CLOSE)
-                yield _SectionEnd(began, code=code, last_words=self._last_words())
+                yield self._ended(began)
                 return
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
@@ -102,11 +99,19 @@ class _SectionProcess:
                     began, since, seconds = message, time.monotonic(), message.seconds
                 yield message
 
+    def _ended(self, began: Began | None) -> _SectionEnd:
+        try:
+            code = self._process.wait(_CLOSE)
+        except subprocess.TimeoutExpired:
+            return _SectionEnd(began, hung=True)
+        return _SectionEnd(began, code=code, last_words=self._last_words())
+
     def close(self) -> None:
         """It is gone, and so is all that it has started."""
         if self._process.poll() is None:
             kill([self._process.pid, *descendants(self._process.pid)])
-            self._process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a driver may hold it
+                self._process.wait(_CLOSE)
         assert self._process.stdin is not None
         self._process.stdin.close()
         os.close(self._pipe)

@@ -22,7 +22,7 @@ from bushel.server.options import Limits, ServerOptions
 
 _PACKAGES = ("bushel", "mlx", "mlx-lm", "mlx-vlm", "transformers")
 _FULL = {"hub cache": 1 << 30, "temporary files": 256 << 20}  # bytes free, below which it is
-_SMALL_MEMORY = 4 << 30  # half of it is the server's own processes
+_SMALL_MEMORY = 4 << 30  # of which more than half may go to a server's other processes
 
 _FEW_CONNECTIONS = 64
 _RAISE = "Raise the limit before the start: ulimit -n 4096"

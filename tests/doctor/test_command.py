@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from bushel.cli import main
-from bushel.doctor import batch, report, run
+from bushel.doctor import batch, report
 from bushel.doctor.finding import DoctorOptions, Finding, digits, duration, size
 from bushel.doctor.report import DoctorReport
+from bushel.doctor.sections import SECTIONS
 from tests.check.broken_families import MISPLACED, family
 from tests.server.server_process import PATIENCE
 
@@ -29,7 +30,7 @@ def quick() -> dict[str, Any]:
 
 def test_a_quick_report_has_every_section_and_nothing_is_wrong(quick: dict[str, Any]) -> None:
     assert quick["ok"]
-    assert list(dict.fromkeys(it["section"] for it in quick["findings"])) == list(run.SECTIONS)
+    assert list(dict.fromkeys(it["section"] for it in quick["findings"])) == list(SECTIONS)
     assert quick["counts"]["wrong"] == 0
     assert quick["counts"]["ok"] >= 25
 
