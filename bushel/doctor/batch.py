@@ -8,7 +8,8 @@ from functools import partial
 from bushel.check import Report, Result, check
 from bushel.core.checkpoint import TINY
 from bushel.doctor.finding import DoctorOptions, Finding, Probe, Section
-from bushel.models import load
+from bushel.engine.batching_check import batching_fault
+from bushel.models import Model, load
 
 _ADVICE = (
     "Answers in company differ from those alone. Please report this; until then serve it with "
@@ -17,17 +18,34 @@ _ADVICE = (
 
 
 def section(options: DoctorOptions) -> Section:
-    probes = [Probe(f"check {TINY}", partial(checked, DoctorOptions(model=TINY)), seconds=120)]
+    probe = tried if options.quick else checked
+    probes = [Probe(f"check {TINY}", partial(probe, DoctorOptions(model=TINY)), seconds=120)]
     if options.model not in (None, TINY):
         name = f"check {options.model}"
         probes.append(Probe(name, partial(checked, options), seconds=240, long=True))
     return Section(probes)
 
 
-def checked(options: DoctorOptions) -> Iterator[Finding]:
+def _load(options: DoctorOptions) -> Model:
     assert options.model is not None
     trust = options.trust_remote_code
-    model = load(options.model, dtype=options.dtype, trust_remote_code=trust)
+    return load(options.model, dtype=options.dtype, trust_remote_code=trust)
+
+
+def tried(options: DoctorOptions) -> Iterator[Finding]:
+    """The short form, which every unknown family gets at load."""
+    model = _load(options)
+    fault = batching_fault(model)
+    model.close()
+    if fault is None:
+        words = f"{model.name}: rows in a batch and alone agree, as tried at load"
+        yield Finding("ok", "rows in a batch", words)
+    else:
+        yield Finding("wrong", "rows in a batch", f"{model.name}: {fault}", _ADVICE)
+
+
+def checked(options: DoctorOptions) -> Iterator[Finding]:
+    model = _load(options)
     report = check(model)
     model.close()
     for result in report.results:
