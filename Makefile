@@ -18,11 +18,11 @@ PYTEST := $(TESTS) -m pytest -n 3 --dist worksteal
 # Where it is set, every process that a test starts would compile Bushel again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup serve test lint format bench parity fuzz siege clients traintest clean
+.PHONY: help setup serve metal-check test lint format bench parity fuzz siege clients traintest clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 setup: $(STAMP) ## make .venv (MLX=metal, cpu or cuda13)
 	@scripts/preamble.sh
@@ -33,6 +33,9 @@ $(STAMP): pyproject.toml scripts/setup.sh scripts/libraries.sh
 
 serve: setup ## serve on 127.0.0.1:8000 (MODEL=a directory or hub id, ARGS=flags of bushel serve)
 	$(PY) -m bushel serve $(MODEL) $(ARGS)
+
+metal-check: setup ## bushel doctor: what this machine does with Bushel (MODEL, ARGS=--quick ...)
+	$(PY) -m bushel doctor $(MODEL) $(ARGS)
 
 test: lint ## lint, then all tests
 	$(PYTEST)

@@ -11,9 +11,10 @@ import gc
 import os
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from bushel.core import BushelError
+from bushel.doctor import command as doctor
 from bushel.server.command import flags
 from bushel.server.observability import logs
 
@@ -46,13 +47,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_model(check)
     check.set_defaults(run=_check)
+    examined = doctor.add(commands)
+    _add_model(examined, nargs="?")
+    examined.set_defaults(run=doctor.doctor)
     flags.add(commands).set_defaults(run=_serve)
     return parser
 
 
-def _add_model(parser: argparse.ArgumentParser) -> None:
+def _add_model(parser: argparse.ArgumentParser, **more: Any) -> None:
     """What every command that loads a model takes."""
-    parser.add_argument("model", metavar="MODEL", help="a directory or a hub id")
+    parser.add_argument("model", metavar="MODEL", help="a directory or a hub id", **more)
     parser.add_argument(
         "--dtype",
         choices=("float32", "bfloat16", "float16"),

@@ -66,6 +66,13 @@ def cache_limit(limit: int) -> int:
     return max(limit // 16, min(_LEAST_CACHE, limit // 4))
 
 
+def wired_limit(promised: int) -> int:
+    """Bytes to keep resident, where so many are promised; none but on Metal."""
+    if not _on_metal():
+        return 0
+    return min(promised, _recommended(), max(total_memory() // 2, _unreserved()))
+
+
 @dataclass(frozen=True)
 class MemoryClaim:
     """What was so before."""
@@ -90,8 +97,7 @@ def claim(limit: int, promised: int) -> MemoryClaim:
         (mx.set_cache_limit, cache_limit(limit)),
     ]
     if _on_metal():
-        wired = min(promised, _recommended(), max(total_memory() // 2, _unreserved()))
-        settings.append((mx.set_wired_limit, wired))
+        settings.append((mx.set_wired_limit, wired_limit(promised)))
     return MemoryClaim(tuple((setting, int(setting(value))) for setting, value in settings))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -57,14 +57,21 @@ def compile_samplers(model: Model, progress: Callable[[str], None]) -> float:
     return seconds
 
 
+def sampler_of(rows: Sequence[Mapping[str, Any]], vocab: int) -> Sampler:
+    """With rows of these settings, each with its number as its seed unless it says another."""
+    sampler = Sampler(vocab)
+    for at, settings in enumerate(rows):
+        usual = {"temperature": 0.8, "max_tokens": _STEPS, "seed": at}
+        params = SamplingParams(**{**usual, **settings})
+        decoding = resolve(params, GenerationDefaults(), vocab=vocab, end_ids=frozenset())
+        sampler.join(decoding, [0], [])
+    return sampler
+
+
 def choose(logits: mx.array, rows: list[Mapping[str, Any]], *, held: bool = False) -> None:
     """A few steps of rows with these settings, all with these logits. held: to a grammar."""
     vocab = logits.shape[-1]
-    sampler = Sampler(vocab)
-    for at, settings in enumerate(rows):
-        params = SamplingParams(**{"temperature": 0.8, **settings}, max_tokens=_STEPS, seed=at)
-        decoding = resolve(params, GenerationDefaults(), vocab=vocab, end_ids=frozenset())
-        sampler.join(decoding, [0], [])
+    sampler = sampler_of(rows, vocab)
     count, masks = len(rows), None
     if held:
         everything = mx.full((2, -(-vocab // 32)), 0xFFFFFFFF, dtype=mx.uint32)

@@ -1,0 +1,1 @@
+"""`bushel doctor`: that its report comes to its end, and that each line can go wrong."""

@@ -1,0 +1,1 @@
+"""MLX as it is on Linux when no backend was chosen."""
