@@ -28,6 +28,7 @@ from .numpy_sampling import ENDS, Settings, allowed, decoding, distribution, pen
 HERE = Path(__file__).parent
 THREADS = 64  # two warps
 DTYPES = (mx.float32, mx.bfloat16, mx.float16)
+ORIGINAL = cuda._kernel
 # Read four or eight at a time, or one by one; beyond the sorted list of the best, or inside it.
 WIDTHS = (48, 600, 2003)
 # Every width and every dtype with two of the other.
@@ -182,6 +183,40 @@ def test_a_row_gets_the_same_token_in_any_company(dtype: mx.Dtype) -> None:
     x = mx.stack([logits_of(600, dtype, seed) for seed in range(len(rows))])
     together = chosen(rows, x, range(len(rows)))
     assert together == [chosen([row], x[at : at + 1], [at])[0] for at, row in enumerate(rows)]
+
+
+def test_a_row_gets_the_same_token_beside_one_that_is_penalised() -> None:
+    """On CUDA this has to be seen with the kernels' own number of threads. B3."""
+    width, count = 4096, 64
+    logits = mx.broadcast_to(logits_of(width, mx.float32), (2, width))
+    penalised = decoding(width, temperature=1.0, repetition_penalty=1.2, seed=9)
+    for seed in range(count):
+        row = row_of(Settings(), width, seed)
+        assert chosen([row, penalised], logits, [1, 1])[0] == chosen([row], logits[:1], [1])[0]
+
+
+def test_every_kernel_has_the_same_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row's shares are added up thread by thread: who else is there must not change that."""
+    made: list[str] = []
+    launched: set[Any] = set()
+
+    def recorded(**kernel: Any) -> Callable[..., list[mx.array]]:
+        made.append(kernel["header"])
+
+        def launch(*, threadgroup: Any, output_shapes: Any, **_: Any) -> list[mx.array]:
+            launched.add(threadgroup)
+            return [mx.zeros(shape, dtype=mx.uint32) for shape in output_shapes]
+
+        return launch
+
+    monkeypatch.setattr(mx.fast, "cuda_kernel", recorded)
+    monkeypatch.setattr(cuda, "_kernel", ORIGINAL.__wrapped__)
+    logits, plain = mx.zeros((1, 4096)), decoding(4096, temperature=1.0)
+    for row in (plain, decoding(4096, temperature=1.0, repetition_penalty=1.2)):
+        chosen([row], logits, [1])
+    assert len(made) == 2
+    assert all(f"#define THREADS {cuda.THREADS}\n" in header for header in made)
+    assert launched == {(cuda.THREADS, 1, 1)}
 
 
 @pytest.mark.parametrize("top_k", [9, 300])

@@ -31,9 +31,10 @@ from bushel.core import Decoding, IntegrityError
 from bushel.engine.sampling import draw
 from bushel.engine.sampling.chooser import SamplingStep
 
-# A block has 65,536 registers. Most kernels need 40 to 48 a thread; those with penalties up to 72
-# (by vocabulary), and those that read one logit at a time 64 (nvcc 13.4 for sm_90).
-_MOST_THREADS, _FEWER_THREADS = 1024, 512
+# Of every kernel: each thread has its share of a row, and they are gone through in turn, so that
+# with another number of them another token would be drawn. A block has 65,536 registers, and a
+# kernel with penalties needs up to 72 a thread, by vocabulary (nvcc 13.4 for sm_90).
+THREADS = 512
 _PROMPT = 1 << 15  # of a row's marks: the token is in the prompt; below it, its count
 
 _LOW_WORD = 0xFFFFFFFF
@@ -101,15 +102,9 @@ def _together(dtype: mx.Dtype, vocab: int) -> int:
     return most if vocab % most == 0 else 1
 
 
-def threads_for(dtype: mx.Dtype, vocab: int, penalised: bool) -> int:
-    few = penalised or _together(dtype, vocab) == 1
-    return _FEWER_THREADS if few else _MOST_THREADS
-
-
 @cache
 def _kernel(dtype: mx.Dtype, vocab: int, uses: Uses) -> Any:
-    threads = threads_for(dtype, vocab, uses.penalised)
-    header, body = source(dtype, vocab, uses, threads)
+    header, body = source(dtype, vocab, uses, THREADS)
     # MLX may keep what it compiles on disk, by name.
     digest = hashlib.sha256((header + body).encode()).hexdigest()[:12]
     return mx.fast.cuda_kernel(
@@ -200,13 +195,12 @@ class KernelChooser:
         if known is not None:
             return known
         count, marks = len(self._rows), self._marks
-        threads = threads_for(dtype, self._vocab, marks is not None)
         shapes: list[tuple[int, ...]] = [(count, 1), (count, 2)]
         shapes += [] if marks is None else [marks.shape]
         call = self._calls[dtype, held, biased] = partial(
             _kernel(dtype, self._vocab, Uses(held, marks is not None, biased)),
-            grid=(threads * count, 1, 1),
-            threadgroup=(threads, 1, 1),
+            grid=(THREADS * count, 1, 1),
+            threadgroup=(THREADS, 1, 1),
             output_shapes=shapes,
             output_dtypes=[mx.uint32, mx.uint32, mx.uint16][: len(shapes)],
         )
