@@ -186,7 +186,7 @@ def test_a_row_gets_the_same_token_in_any_company(dtype: mx.Dtype) -> None:
 
 
 def test_a_row_gets_the_same_token_beside_one_that_is_penalised() -> None:
-    """On CUDA this has to be seen with the kernels' own number of threads. B3."""
+    """On CUDA this has to be seen with the number of threads that kernels have there. B1."""
     width, count = 4096, 64
     logits = mx.broadcast_to(logits_of(width, mx.float32), (2, width))
     penalised = decoding(width, temperature=1.0, repetition_penalty=1.2, seed=9)
