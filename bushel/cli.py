@@ -109,5 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BushelError as error:
         _complain(str(error))
         code = _WRONG
+    except BrokenPipeError:  # whoever read it has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = _FAILED
     logs.finish()
     return code

@@ -122,3 +122,17 @@ def test_numbers_are_told_as_people_read_them() -> None:
     assert [size(10), size(2_500_000), size(137_438_953_472)] == ["10 bytes", "2.5 MB", "137 GB"]
     assert [duration(5e-6), duration(0.0125), duration(3)] == ["5 us", "12.5 ms", "3 s"]
     assert [digits(1234.5), digits(0.123456)] == ["1,234", "0.123"]
+
+
+def test_whoever_has_seen_enough_of_it_is_told_nothing_more() -> None:
+    """As `bushel doctor | head -1` is: no traceback behind it."""
+    command = [sys.executable, "-m", "bushel", "doctor", "--section", "system"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        assert running.stdout.readline().startswith("bushel doctor")
+        running.stdout.close()
+        assert "Traceback" not in running.stderr.read()
+        assert running.wait(PATIENCE) == 1
