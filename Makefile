@@ -12,9 +12,9 @@ BIN := .venv/bin
 # env.sh preloads a fast BLAS, and for tests a fast malloc, where setup found them.
 PY := scripts/env.sh $(BIN)/python
 TESTS := scripts/env.sh --tests $(BIN)/python
-# Three processes, since tests of servers wait much; each keeps to one file's tests, which share
-# what they need, until another has nothing left to do.
-PYTEST := $(TESTS) -m pytest -n 3 --dist worksteal
+# Two processes: each keeps to one file's tests, which share what they need, until the other has
+# nothing left to do. Three took longer on two cores.
+PYTEST := $(TESTS) -m pytest -n 2 --dist worksteal
 # Where it is set, every process that a test starts would compile Bushel again.
 unexport PYTHONDONTWRITEBYTECODE
 
