@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -116,8 +115,6 @@ def test_a_report_that_is_ended_takes_all_along(number: signal.Signals, tmp_path
 
 
 def test_a_module_that_cannot_be_imported_is_one_line() -> None:
-    begun = time.monotonic()
     (finding,) = ran(sections={"nothing": "tests.doctor.no_such_section"})["backend"]
     assert finding.status == "wrong"
     assert "no_such_section" in finding.words
-    assert time.monotonic() - begun < run.SECONDS

@@ -57,18 +57,12 @@ def test_a_flood_beyond_memory_all_finishes_under_the_limit(
     flooded: tuple[str, list[list[int]]], order: str
 ) -> None:
     name, replies = flooded
-    limit = with_headroom(limit_for(3, 1012, name))
-    with LLM(str(checkpoint_dir(name)), memory_limit=limit, order=order) as llm:  # type: ignore[arg-type]
+    limit = limit_for(3, 1012, name)
+    with LLM(str(checkpoint_dir(name)), memory_limit=limit, headroom=0, order=order) as llm:  # type: ignore[arg-type]
         peak, got, batch = peak_of(llm)
     assert got == replies
     assert 1 < batch < len(REQUESTS) // 2
     assert peak <= limit
-
-
-def with_headroom(promised: int) -> int:
-    """A limit of which a twentieth, as it is by default, is left alone: what a chunk takes at most
-    is measured, and on a busy machine not always to the last byte."""
-    return promised * 20 // 19
 
 
 def test_control_without_the_limit_the_flood_takes_more(
@@ -77,7 +71,7 @@ def test_control_without_the_limit_the_flood_takes_more(
     name, _ = flooded
     with LLM(str(checkpoint_dir(name))) as llm:
         peak, _, _ = peak_of(llm)
-    assert peak > with_headroom(limit_for(3, 1012, name))
+    assert peak > limit_for(3, 1012, name)
 
 
 def test_a_prompt_that_can_never_fit_is_refused_with_the_numbers() -> None:
