@@ -18,7 +18,7 @@ PYTEST := $(TESTS) -m pytest -n 2 --dist worksteal
 # Where it is set, every process that a test starts would compile Bushel again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup serve metal-check test lint format bench parity fuzz siege clients traintest clean
+.PHONY: help setup serve metal-check test test-long lint format bench parity fuzz siege clients traintest clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -37,8 +37,11 @@ serve: setup ## serve on 127.0.0.1:8000 (MODEL=a directory or hub id, ARGS=flags
 metal-check: setup ## bushel doctor: what this machine does with Bushel (MODEL, ARGS=--quick ...)
 	$(PY) -m bushel doctor $(MODEL) $(ARGS)
 
-test: lint ## lint, then all tests
-	$(PYTEST)
+test: lint ## lint, then all tests but the long ones
+	$(PYTEST) -m "not long"
+
+test-long: setup ## servers that die, hang, are attacked or are overrun
+	$(PYTEST) -m long
 
 lint: setup ## ruff and mypy
 	$(BIN)/ruff check .

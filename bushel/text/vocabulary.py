@@ -37,8 +37,12 @@ class Vocabulary:
             self._slow = AutoTokenizer.from_pretrained(model_info.path)
             self._special = frozenset(self._slow.all_special_ids)
         self.bytes = lru_cache(maxsize=1 << 16)(self._bytes)
+        self._alone = lru_cache(maxsize=1 << 16)(lambda token: self._decode([token]))
 
     def decode(self, ids: Sequence[int]) -> str:
+        return self._alone(ids[0]) if len(ids) == 1 else self._decode(ids)
+
+    def _decode(self, ids: Sequence[int]) -> str:
         if self._fast is not None:
             return str(self._fast.decode(list(ids), skip_special_tokens=True))
         return str(

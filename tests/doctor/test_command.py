@@ -28,6 +28,7 @@ def quick() -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
+@pytest.mark.long
 def test_a_quick_report_has_every_section_and_nothing_is_wrong(quick: dict[str, Any]) -> None:
     assert quick["ok"]
     assert list(dict.fromkeys(it["section"] for it in quick["findings"])) == list(SECTIONS)
@@ -35,12 +36,14 @@ def test_a_quick_report_has_every_section_and_nothing_is_wrong(quick: dict[str, 
     assert quick["counts"]["ok"] >= 20
 
 
+@pytest.mark.long
 def test_what_is_left_out_is_said(quick: dict[str, Any]) -> None:
     skipped = {it["name"]: it["words"] for it in quick["findings"] if it["status"] == "skipped"}
     assert {"engine frozen", "sleep"} <= set(skipped) <= {"wired", "engine frozen", "sleep"}
     assert "--sleep" in skipped["sleep"]
 
 
+@pytest.mark.long
 def test_the_server_was_killed_and_answered(quick: dict[str, Any]) -> None:
     words = {it["name"]: it["words"] for it in quick["findings"] if it["section"] == "server"}
     assert "SIGKILL; it answers again" in words["engine killed"]

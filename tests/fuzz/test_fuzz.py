@@ -14,6 +14,7 @@ FAMILIES = "llama,qwen3_5_vl"
 RUN = ["--seconds", "1000", "--seed", "3", "--no-http", "--workloads"]
 
 
+@pytest.mark.long
 def test_random_workloads_answer_every_request_as_it_is_alone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -25,6 +26,7 @@ def test_random_workloads_answer_every_request_as_it_is_alone(
     assert " 0 mismatches, 2 families" in told
 
 
+@pytest.mark.long
 def test_state_put_where_it_was_is_noticed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,10 @@
 """A context far beyond every chunk, and what it was predicted to need."""
 
+import pytest
+
 from .long_context import compare
+
+pytestmark = pytest.mark.long
 
 
 def test_a_long_row_beside_short_ones_equals_solo_within_the_predicted_memory() -> None:

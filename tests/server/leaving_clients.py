@@ -94,7 +94,7 @@ def storm(server: Server, count: int, seed: int) -> Counter[str]:
 def settled(server: Server) -> dict[str, Any]:
     """The server's status when nothing is running any more."""
     while (status := server.status())["requests"] or status["running"] or status["waiting"]:
-        time.sleep(0.01)
+        time.sleep(0.05)
     return status
 
 

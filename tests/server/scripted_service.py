@@ -77,6 +77,7 @@ class Ticket:
         self.stored_tokens = len(self.prompt_ids) - 1 - service.cached
         self._steps = list(steps)
         self._wake = wake
+        self._wake.set()
         self._waiting: asyncio.Task[None] | None = None
         self.reads = 0
         self.left: str | None = None  # how its block was left
@@ -97,7 +98,7 @@ class Ticket:
     def done(self) -> bool:
         return not self._steps
 
-    def take(self, most: int) -> list[Event]:
+    def take(self, most: int, first_choice: int) -> list[Event]:
         self.reads += 1
         while self._steps:
             step = self._steps[0]
@@ -108,7 +109,9 @@ class Ticket:
             if isinstance(step, Exception):
                 raise step
             if isinstance(step, list):
-                return step
+                if self._steps:
+                    self._wake.set()
+                return [event._replace(choice=first_choice + event.choice) for event in step]
         return []
 
     async def _wait(self, step: asyncio.Event) -> None:

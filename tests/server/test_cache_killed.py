@@ -11,8 +11,11 @@ import time
 from pathlib import Path
 
 import httpx
+import pytest
 
 from .server_process import FEW, Server, alive, children, until
+
+pytestmark = pytest.mark.long
 
 KILLS = int(os.environ.get("BUSHEL_TEST_KILLS", "1"))
 

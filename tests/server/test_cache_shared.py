@@ -3,9 +3,13 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from .server_process import FEW, Server
 from .test_cache_killed import ask
 from .test_metrics import samples
+
+pytestmark = pytest.mark.long
 
 
 def test_two_servers_on_one_folder_answer_alike_and_one_keeps_it(tmp_path: Path) -> None:

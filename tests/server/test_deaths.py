@@ -20,6 +20,8 @@ import pytest
 
 from tests.server.server_process import Server, alive, children, serving, until
 
+pytestmark = pytest.mark.long
+
 ORDERS = int(os.environ.get("BUSHEL_TEST_DEATHS", "1"))
 SEED = int(os.environ.get("BUSHEL_TEST_SEED", "0"))
 FAULTS = 4  # of one order; the more deaths in a row, the longer a server waits

@@ -78,6 +78,7 @@ async def streams(server: Server) -> list[str]:
     return await asyncio.gather(*map(stream, await opened(server)))
 
 
+@pytest.mark.long
 def test_a_low_limit_is_raised_and_everyone_served() -> None:
     """macOS starts processes with 256."""
     with serving(*FEW, first="ulimit -S -n 256; ulimit -H -n 1024") as server:
@@ -85,6 +86,7 @@ def test_a_low_limit_is_raised_and_everyone_served() -> None:
         assert set(asyncio.run(streams(server))) == {"served"}
 
 
+@pytest.mark.long
 def test_where_the_limit_cannot_be_raised_some_are_told_to_come_back() -> None:
     with serving(*FEW, first="ulimit -S -n 256; ulimit -H -n 256") as server:
         server.status()

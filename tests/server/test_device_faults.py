@@ -15,6 +15,8 @@ import pytest
 import bushel
 from tests.server.server_process import FEW, Server, serving, until
 
+pytestmark = pytest.mark.long
+
 HERE = Path(__file__).parent
 # The moments count what an engine does by itself when it loads.
 FAULTS = {"chunk": 8, "step": 30, "join": 2, "kept": 4, "write": 2}

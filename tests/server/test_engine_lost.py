@@ -16,6 +16,8 @@ import pytest
 
 from tests.server.server_process import FEW, PATIENCE, Server, alive, children, serving, until
 
+pytestmark = pytest.mark.long
+
 STREAMS = int(os.environ.get("BUSHEL_TEST_STREAMS", "12"))  # as many rows decode; more wait
 QUEUED = 6
 

@@ -56,6 +56,7 @@ def wrong(server: Server, request: Sent | Raw, expected: str, folder: str) -> st
         return repr(error)
 
 
+@pytest.mark.long
 def test_hostile_requests_are_refused_one_by_one_and_nobody_else_notices() -> None:
     """While they run, clients that never finish their requests hold connections open. B48."""
     listener = Listener()
@@ -131,6 +132,7 @@ def test_a_text_of_megabytes_is_refused_while_others_are_answered(tiny: Server) 
     assert [wrong_with(answer, "400 context_length_exceeded") for answer in answers] == [None, None]
 
 
+@pytest.mark.long
 def test_what_takes_too_long_to_prepare_costs_its_worker_and_nobody_else(far_model: Path) -> None:
     """The worker is killed, the request refused, and the next one served by another. B48."""
 

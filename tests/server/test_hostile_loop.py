@@ -55,6 +55,7 @@ class Share:
             self._took += time.monotonic() - began
 
 
+@pytest.mark.long
 def test_no_body_keeps_the_event_loop_from_everyone_else(stalled: Server) -> None:
     """Each is answered, by a refusal or not, and the loop is never away for long. B48, B67."""
     long: dict[str, str] = {}

@@ -20,6 +20,8 @@ import pytest
 import bushel
 from tests.server.server_process import FEW, PATIENCE, Server, alive, children, serving, until
 
+pytestmark = pytest.mark.long
+
 HELLO = {"prompt": "a", "max_tokens": 2}
 TINY = Path(str(bushel.__file__)).parent / "tiny"
 

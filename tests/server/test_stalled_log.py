@@ -68,6 +68,7 @@ def unread() -> Iterator[Unread]:
     server.close()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="pipes of a chosen size, and /proc")
 def test_a_log_that_nobody_reads_stops_neither_the_server_nor_its_children(unread: Unread) -> None:
     """What waited is there when somebody reads it after all. B69."""

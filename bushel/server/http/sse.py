@@ -8,6 +8,7 @@ too long is disconnected by the connection itself (`http.connection`).
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sized
 from typing import Protocol, TypeVar
 
@@ -61,7 +62,7 @@ class KeepaliveTimer:
         self._timer = self._loop.call_later(seconds, self._look)
 
     def begin(self) -> None:
-        self._since = self._loop.time()
+        self._since = time.monotonic()  # the loop's clock takes a lock
 
     def end(self) -> None:
         self._since = None
@@ -70,7 +71,7 @@ class KeepaliveTimer:
         self._timer.cancel()
 
     def _look(self) -> None:
-        now = self._loop.time()
+        now = time.monotonic()
         left = self._seconds if self._since is None else self._since + self._seconds - now
         if left <= 0:
             self._expired()

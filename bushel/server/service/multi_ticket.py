@@ -85,6 +85,7 @@ class MultiTicket:
         for job, ticket in zip(self._jobs, self.tickets, strict=True):
             self._reading.append((ticket, first))
             first += job.params.n
+        self._wake.set()
         return self
 
     async def __aexit__(
@@ -114,8 +115,9 @@ class MultiTicket:
         """Empty if it was interrupted."""
         if self._cut:  # others first; nothing is taken yet, so being cancelled here loses nothing
             await asyncio.sleep(0)
+        elif self._reading and self._failure is None:
+            await self._wake.wait()
         while not (batch := self._take()) and not self._interrupted:
-            self._wake.clear()
             await self._wake.wait()
         self._interrupted = False
         return batch
@@ -127,6 +129,7 @@ class MultiTicket:
 
     def _take(self) -> list[Event]:
         """One slice of what is there, beginning where the last one ended."""
+        self._wake.clear()
         batch: list[Event] = []
         room = SLICE_TOKENS
         for _ in range(len(self._reading)):
@@ -134,14 +137,15 @@ class MultiTicket:
                 break
             ticket, first = self._reading.popleft()
             try:
-                events = ticket.take(room)
+                events = ticket.take(room, first)
             except Exception as error:
                 self._failure = error
                 break
             if not ticket.done:
                 self._reading.append((ticket, first))
-            room -= sum(map(weight, events))
-            batch += [event._replace(choice=first + event.choice) for event in events]
+            for event in events:
+                room -= weight(event)
+                batch.append(event)
         self._cut = any(ticket.more for ticket, _ in self._reading)
         if not batch and self._failure is not None:
             raise self._failure

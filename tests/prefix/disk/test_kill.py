@@ -11,6 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 KILLS = 80 * int(os.environ.get("BUSHEL_TEST_KILLS", "1"))
 ROOT = Path(__file__).parents[3]
 
