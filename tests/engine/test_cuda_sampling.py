@@ -1,12 +1,10 @@
 """The one-launch chooser against the numpy reference.
 
-Where there is no CUDA, its source is compiled for the CPU (`block.cpp`), with fewer threads to a
+Where there is no CUDA, its source is compiled for the CPU (`choose.cpp`), with fewer threads to a
 block, so that every line of it runs in every test run.
 """
 
 import ctypes
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import cache
@@ -22,6 +20,7 @@ from bushel.engine.sampling import cuda, draw
 from bushel.engine.sampling.chooser import SamplingStep
 from bushel.engine.sampling.sampler import listed
 from bushel.models.device import ON_CUDA
+from tests.cpu_blocks import compiled
 
 from .numpy_sampling import ENDS, Settings, allowed, decoding, distribution, penalised
 
@@ -43,8 +42,6 @@ def _on_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     if ON_CUDA:
         yield
         return
-    compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-    assert compiler, "MLX's CPU build needs a C++ compiler as well"
     folder = tmp_path_factory.mktemp("kernel")
 
     @cache
@@ -52,13 +49,9 @@ def _on_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         functions, body = cuda.source(mx.float32, vocab, uses, THREADS)
         _, low = cuda._TYPES[dtype]
         functions = functions.replace("#define LOW_BITS 0", f"#define LOW_BITS {low}")
-        text = (HERE / "block.cpp").read_text().replace("FUNCTIONS\n", functions)
-        name = folder / f"k{len(list(folder.iterdir()))}"
-        name.with_suffix(".cpp").write_text(text.replace("      BODY\n", body))
-        library = name.with_suffix(".so")
-        command = [compiler, "-std=c++17", "-O1", "-w", "-U_FORTIFY_SOURCE", "-shared", "-fPIC"]
-        subprocess.run([*command, "-o", library, name.with_suffix(".cpp")], check=True)
-        return called(ctypes.CDLL(str(library)).choose, uses)
+        text = (HERE / "choose.cpp").read_text().replace("FUNCTIONS\n", functions)
+        library = compiled(text.replace("      BODY\n", body), folder)
+        return called(library.choose, uses)
 
     patch = pytest.MonkeyPatch()
     patch.setattr(cuda, "_kernel", built)

@@ -1,0 +1,1 @@
+"""Keys and values in pages that rows share: who holds which, and attention to them."""
