@@ -40,8 +40,8 @@ metal-check: setup ## bushel doctor: what this machine does with Bushel (MODEL, 
 test: lint ## lint, then all tests but the long ones
 	$(PYTEST) -m "not long"
 
-test-long: setup ## servers that die, hang, are attacked or are overrun
-	$(PYTEST) -m long
+test-long: setup ## servers that die, hang, are attacked or are overrun; random traffic; controls
+	$(PYTEST) -m long $$(grep -rl 'mark[.]long' --include='test_*.py' tests)
 
 lint: setup ## ruff and mypy
 	$(BIN)/ruff check .

@@ -22,6 +22,8 @@ from bushel.chat.reply_constraint import constraint_of
 from bushel.core import CallBegin, CallEnd, CallPart, ReplyFormat, TextDelta
 from tests.engine.constrained_requests import Pair, alone, talk, together, valid
 
+pytestmark = pytest.mark.long
+
 COUNT = int(os.environ.get("BUSHEL_TEST_CONSTRAINED", "24"))
 LONGEST = 1000  # tokens; what the schemas below allow is far shorter
 

@@ -16,6 +16,8 @@ from tests.engine.mixed_requests import Pair, ids, innocent, look
 from tests.families import checkpoint_dir
 from tests.families.images import LARGE, SMALL
 
+pytestmark = pytest.mark.long
+
 SCRIPTS = int(os.environ.get("BUSHEL_TEST_SCRIPTS", "100"))  # `make parity` plays 500
 BLOCK = 50  # scripts per test, so that they can be spread over processes
 

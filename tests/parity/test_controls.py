@@ -14,6 +14,8 @@ from .run import BOUND, loaded
 from .scenarios import scenarios
 from .subject import subject
 
+pytestmark = pytest.mark.long
+
 # Far from the bound, so that no rounding is taken for a mistake.
 NOTICED = 10 * BOUND
 

@@ -32,6 +32,8 @@ from tests.families import checkpoint_dir
 from tests.families.images import MEDIUM, SMALL, picture
 from tests.parity.run import Watch
 
+pytestmark = pytest.mark.long
+
 REQUESTS = int(os.environ.get("BUSHEL_TEST_TRACES", "300"))  # over all families
 # Attention alone, windows, recurrent layers with and without attention, images with each.
 FAMILIES = ("llama", "gemma3_text", "qwen3_5", "mamba2", "qwen2_5_vl", "qwen3_5_vl")

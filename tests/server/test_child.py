@@ -120,6 +120,7 @@ def test_a_child_is_watched_though_a_thread_could_not_be_started_for_it(
     asyncio.run(asyncio.wait_for(work(), 20.0))
 
 
+@pytest.mark.long
 def test_more_memory_than_a_worker_may_use_is_refused_and_the_next_one_served(
     far_model: Path,
 ) -> None:

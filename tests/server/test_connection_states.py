@@ -90,6 +90,7 @@ def conversations(draw: st.DrawFn) -> list[bytes | float | None]:
     return steps
 
 
+@pytest.mark.long
 @given(st.lists(conversations(), min_size=1, max_size=3))
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 def test_nobody_holds_a_connection_by_what_it_sends(clients: list[Any]) -> None:

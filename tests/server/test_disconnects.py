@@ -8,9 +8,12 @@ import signal
 import threading
 
 import httpx
+import pytest
 
 from tests.server.leaving_clients import settled, storm
 from tests.server.server_process import FEW, PATIENCE, Server, alive, children, serving, until
+
+pytestmark = pytest.mark.long
 
 ASK = {"messages": [{"role": "user", "content": "What is 3 + 4?"}], "temperature": 0}
 REST = 10  # readings, 50 ms apart, that are the same

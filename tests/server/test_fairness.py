@@ -82,6 +82,7 @@ def preempted(server: Server) -> int:
     return int(server.status()["engine"]["preemptions"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("headers", [MODEST, GREEDY], ids=["another key", "the same key"])
 def test_a_request_for_128_long_replies_does_not_keep_another_one_waiting(
     server: Server, reference: Reference, headers: dict[str, str]
@@ -105,6 +106,7 @@ def test_a_request_for_128_long_replies_does_not_keep_another_one_waiting(
         assert said == alone.choices[row].tokens[: len(said)]
 
 
+@pytest.mark.long
 def test_preempted_replies_are_counted_in_metrics(server: Server) -> None:
     def counted() -> bool:
         lines = server.http.get("/metrics").text.splitlines()

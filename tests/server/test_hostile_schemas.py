@@ -6,6 +6,8 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from bushel.core.wire import Check, MediaRules, Open
 from bushel.server.errors import ApiError
 from bushel.server.processes.pool import Pool
@@ -111,6 +113,7 @@ def test_hostile_schemas_are_answered_while_others_go_on(tiny: Server) -> None:
     until(lambda: tiny.status()["running"] == 0, "nothing is left running")
 
 
+@pytest.mark.long
 def test_a_grammar_that_takes_too_long_costs_its_worker_and_nobody_else() -> None:
     """The worker is killed, the request refused, and the next one served by another. B48."""
 

@@ -90,6 +90,7 @@ def operations(schema: Any) -> list[Any]:
     return [found.ok() for found in schema.get_all_operations()]
 
 
+@pytest.mark.long
 def test_every_answer_is_one_that_the_document_promises(tiny: Server) -> None:
     """Whatever is sent, a reply or an error in the documented form, and nobody is hurt. B48."""
     problems: dict[str, str] = {}

@@ -167,6 +167,7 @@ def test_recent_requests_are_few(server: Server) -> None:
     assert {it["phase"] for it in recent} == {"done"}
 
 
+@pytest.mark.long
 def test_switched_off_nothing_is_reused_and_everything_says_so() -> None:
     text = fresh()
     with serving(*FEW, "--no-prefix-cache") as server:

@@ -210,6 +210,7 @@ def server() -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.long
 def test_a_server_that_slept_goes_on_as_if_it_had_not(server: Server) -> None:
     """All of its processes are stopped for longer than an engine may hang and the request may take,
     which is what sleep looks like to them."""

@@ -94,6 +94,7 @@ def server() -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.long
 def test_a_front_that_was_stopped_does_not_blame_its_engine(server: Server) -> None:
     pid = server.status()["engine"]["pid"]
     os.kill(server.process.pid, signal.SIGSTOP)
@@ -104,6 +105,7 @@ def test_a_front_that_was_stopped_does_not_blame_its_engine(server: Server) -> N
     assert server.status()["engine"]["pid"] == pid
 
 
+@pytest.mark.long
 def test_beyond_the_queue_limit_a_client_is_told_to_come_back(server: Server) -> None:
     """A 429 with `Retry-After`, while others run and wait. B51."""
     long = {"prompt": "a", "max_tokens": 20_000, "ignore_eos": True}
