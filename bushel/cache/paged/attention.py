@@ -59,7 +59,7 @@ using bfloat = bfloat16_t;
 """
 
 
-class Shape(NamedTuple):
+class AttentionShape(NamedTuple):
     """All that a kernel is compiled for."""
 
     dtype: mx.Dtype
@@ -87,7 +87,7 @@ class Shape(NamedTuple):
         return None if self.width <= MOST_QUERIES else f"{self.width} queries in a row"
 
 
-def source(shape: Shape, final: bool, prelude: str) -> tuple[str, str, str]:
+def source(shape: AttentionShape, final: bool, prelude: str) -> tuple[str, str, str]:
     """What stands before both bodies, and the bodies of partition and merge."""
     piece = 16 // shape.dtype.size
     queries = shape.query_heads // shape.heads * shape.width
@@ -127,7 +127,7 @@ class _Kernels(NamedTuple):
 
 
 @cache
-def _kernels(shape: Shape, final: bool) -> _Kernels:
+def _kernels(shape: AttentionShape, final: bool) -> _Kernels:
     header, partition, merge = source(shape, final, _CUDA if ON_CUDA else _METAL)
     # MLX may keep what it compiles on disk, by name.
     digest = hashlib.sha256((header + partition + merge).encode()).hexdigest()[:12]
@@ -152,7 +152,7 @@ def _kernels(shape: Shape, final: bool) -> _Kernels:
 
 
 def attend(
-    shape: Shape,
+    shape: AttentionShape,
     queries: mx.array,
     keys: mx.array,
     values: mx.array,

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 from bushel.cache.paged import attention
-from bushel.cache.paged.attention import PAGE, PARTITION, Shape, attend
+from bushel.cache.paged.attention import PAGE, PARTITION, AttentionShape, attend
 from bushel.models.device import ON_CPU
 from tests.cpu_blocks import compiled
 
-PLAIN = Shape(mx.float32, 4, 2, 64, 64, 1, 0.125)
+PLAIN = AttentionShape(mx.float32, 4, 2, 64, 64, 1, 0.125)
 # Heads in one group and in many, keys unlike values, sizes that are no power of two, a draft.
 SHAPES = {
     "one head": PLAIN._replace(query_heads=2),
@@ -54,7 +54,7 @@ def _on_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     frame = Path(__file__).with_name("attend.cpp").read_text()
 
     @cache
-    def built(shape: Shape, final: bool) -> attention._Kernels:
+    def built(shape: AttentionShape, final: bool) -> attention._Kernels:
         header, partition, merge = attention.source(shape, final, "")
         text = frame.replace("HEADER\n", header).replace("PARTITION_BODY\n", partition)
         library = compiled(text.replace("MERGE_BODY\n", merge), folder)
@@ -108,7 +108,7 @@ def raw(array: mx.array) -> np.ndarray:
 class Rows:
     """Random rows, and pages in random order that hold them."""
 
-    def __init__(self, shape: Shape, lengths: Sequence[int], seed: int = 0):
+    def __init__(self, shape: AttentionShape, lengths: Sequence[int], seed: int = 0):
         self.shape, self.lengths = shape, list(lengths)
         rng = np.random.default_rng(seed)
 
@@ -224,5 +224,5 @@ def test_a_wrong_page_is_noticed() -> None:
         (PLAIN._replace(width=9), "9 queries"),
     ],
 )
-def test_what_no_kernel_is_made_for_is_said(shape: Shape, why: str | None) -> None:
+def test_what_no_kernel_is_made_for_is_said(shape: AttentionShape, why: str | None) -> None:
     assert (shape.why_not or "") == "" if why is None else why in str(shape.why_not)
