@@ -121,6 +121,8 @@ class LLM:
     token_gap, start_wait: the two bounds of the scheduler, in seconds: the longest gap between
     two tokens of a running reply, and the longest a started prompt goes without progress.
     order: who is admitted first, by "arrival" or the "shortest" prompt.
+    attention: rows of a batch have "pages", where no row costs another anything, or are "padded" to
+        the longest; "auto": pages on a GPU, if they stand a trial there with this model.
     memory_limit, headroom: bytes that MLX may use, None for what this machine should spare, and
     how many of them to leave alone, None for a twentieth. What does not fit waits. beside: bytes
     that others on this machine may take.

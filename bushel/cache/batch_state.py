@@ -15,6 +15,8 @@ import mlx.core as mx
 from bushel.cache import kv_padding
 from bushel.cache.kinds import kind_of
 from bushel.cache.layer_kind import Layer, LayerSnapshot
+from bushel.cache.paged.page_table import PageTable
+from bushel.cache.paged.paged_kv import PagedKVCache, pageable
 from bushel.core import IntegrityError
 from bushel.models.device import ON_CUDA
 
@@ -53,8 +55,11 @@ def _flat(layers: Sequence[LayerSnapshot]) -> Iterator[LayerSnapshot]:
 class BatchState:
     """Owned by one decode batch. `layers` is the list object that the model sees."""
 
-    def __init__(self, make_state: Callable[[], list[Layer]]):
+    def __init__(self, make_state: Callable[[], list[Layer]], *, paged: bool = False):
+        """paged: rows that share the batch have pages where they can, and are not padded."""
         self._make_state = make_state
+        self._paged = paged
+        self._pages: PageTable | None = None  # of two rows and more
         self.layers: list[Layer] = []
         self.positions: list[int] = []  # tokens run, per row
         self._enough_until: float = math.inf  # where a row that is alone needs other room
@@ -69,23 +74,37 @@ class BatchState:
         if not self.positions:
             self.layers = state
         elif len(self.positions) == 1:
+            if self._paged:
+                self._pages = PageTable()
+                self._pages.join(self.positions[0])
+                self._pages.join(position)
             pairs = zip(self.layers, state, strict=True)
-            self.layers = [kind_of(first).merge([first, second]) for first, second in pairs]
+            self.layers = [self._merged(first, second) for first, second in pairs]
         else:
+            if self._pages is not None:
+                self._pages.join(position)
             for batch, single in zip(self.layers, state, strict=True):
                 kind_of(batch).join(batch, single)
         self.positions.append(position)
         self._make_room()
+
+    def _merged(self, first: Layer, second: Layer) -> Layer:
+        if self._pages is not None and pageable(first):
+            return PagedKVCache(self._pages, [first, second])
+        return kind_of(first).merge([first, second])
 
     def leave(self, keep: Sequence[int]) -> None:
         if len(keep) == len(self.positions):
             return
         self.positions = [self.positions[row] for row in keep]
         if not keep:
-            self.layers = []
+            self.layers, self._pages = [], None
         elif len(keep) == 1:
             self.layers = self._single(keep[0], self.positions[0])
+            self._pages = None
         else:
+            if self._pages is not None:
+                self._pages.leave(keep)
             for layer in self.layers:
                 kind_of(layer).leave(layer, keep, self.positions)
         self._make_room()
@@ -108,6 +127,11 @@ class BatchState:
                 for kind, part in kind_of(layer).parts(layer):
                     kind.make_room(part, position, kv_padding.padded_length(position))
             self._enough_until = kv_padding.fits_until(position)
+
+    def reserve(self, count: int) -> None:
+        """Room for a step in which every row goes on by so many tokens; before each."""
+        if self._pages is not None:
+            self._pages.reserve(self.positions, count)
 
     def advance(self, counts: Sequence[int]) -> None:
         """Row i has run counts[i] more tokens."""
@@ -135,6 +159,11 @@ class BatchState:
     @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self._arrays())
+
+    @property
+    def held(self) -> int:
+        """Bytes, of which some may be nobody's: of rows that have pages; of others 0."""
+        return 0 if self._pages is None else self.nbytes
 
     @property
     def buffers(self) -> int:

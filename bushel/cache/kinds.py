@@ -9,6 +9,7 @@ from bushel.cache.fixed import Fixed
 from bushel.cache.kv_cache import KV
 from bushel.cache.layer_kind import Layer, LayerKind
 from bushel.cache.opaque import Opaque
+from bushel.cache.paged.paged_kv import PagedKV
 from bushel.cache.quantized_kv import Quantized
 from bushel.cache.recurrent import Recurrent
 from bushel.cache.window import Window
@@ -21,6 +22,7 @@ _QUANTIZED = Quantized()
 _BY_CLASS: dict[str, LayerKind] = {
     "KVCache": _KV,
     "BatchKVCache": _KV,
+    "PagedKVCache": PagedKV(),
     "GroupedKVCache": _KV,
     "BatchGroupedKVCache": _KV,
     "QuantizedKVCache": _QUANTIZED,

@@ -71,10 +71,11 @@ class KV(KVLayer):
         fresh.offset = 0 if keys is None else keys.shape[2]
         return fresh
 
-    def stored(self, layer: Layer, position: int) -> tuple[tuple[mx.array, ...], int]:
+    def stored(self, layer: Layer, row: int, position: int) -> tuple[tuple[mx.array, ...], int]:
         if layer.keys is None:
             return (), 0
-        return (layer.keys, layer.values), getattr(layer, "_idx", position) - position
+        arrays = (layer.keys[row : row + 1], layer.values[row : row + 1])
+        return arrays, getattr(layer, "_idx", position) - position
 
     def assemble(self, arrays: Sequence[mx.array], position: int, fresh: Layer) -> None:
         if arrays:

@@ -82,8 +82,9 @@ class LayerKind(ABC):
         """Itself, or the states that it consists of."""
         return [(self, layer)]
 
-    def stored(self, layer: Layer, position: int) -> tuple[tuple[mx.array, ...], int]:
-        """Of a kind that appends: arrays [B, H, T, D], and where in T a row of `position` begins.
+    def stored(self, layer: Layer, row: int, position: int) -> tuple[tuple[mx.array, ...], int]:
+        """Of a kind that appends: a row's arrays [1, H, T, D], and where in T it begins if it has
+        run `position` tokens.
 
         No arrays: the model never writes any.
         """

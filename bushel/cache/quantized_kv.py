@@ -139,10 +139,11 @@ class Quantized(LayerKind):
             fresh.offset = snapshot.arrays[0].shape[2]
         return fresh
 
-    def stored(self, layer: Layer, position: int) -> tuple[tuple[mx.array, ...], int]:
+    def stored(self, layer: Layer, row: int, position: int) -> tuple[tuple[mx.array, ...], int]:
         if layer.keys is None:
             return (), 0
-        return (*layer.keys, *layer.values), getattr(layer, "_idx", position) - position
+        arrays = tuple(array[row : row + 1] for array in (*layer.keys, *layer.values))
+        return arrays, getattr(layer, "_idx", position) - position
 
     def assemble(self, arrays: Sequence[mx.array], position: int, fresh: Layer) -> None:
         if arrays:

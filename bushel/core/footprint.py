@@ -84,6 +84,7 @@ class Memory:
     buffer_limit: int
     rows: int = 0
     longest: int = 0
+    held: int = 0  # bytes that rows have now, if that may be more
 
     def with_rows(self, rows: int, length: int) -> Memory:
         return replace(self, rows=self.rows + rows, longest=max(self.longest, length))
@@ -92,18 +93,27 @@ class Memory:
         """The longest may be among those who stay."""
         return replace(self, rows=self.rows - rows)
 
+    def peak(self, chunk: int) -> int:
+        """All that will exist at once, while a chunk of so many tokens runs."""
+        return self.footprint.peak(self.rows, self.longest, chunk) + self._idle
+
+    @property
+    def _idle(self) -> int:
+        """Bytes that rows have, and were not promised."""
+        return max(0, self.held - self.footprint.state(self.rows, self.longest))
+
     def fits(self, chunk: int) -> bool:
         """Whether the promises hold while a chunk of so many tokens runs."""
         return (
-            self.footprint.peak(self.rows, self.longest, chunk) <= self.limit
+            self.peak(chunk) <= self.limit
             and self.footprint.buffers(self.rows) <= self.buffer_limit
         )
 
     def chunk(self, want: int, least: int, context: int) -> int:
         """How many of `want` tokens may run at once when they look at `context` tokens."""
         sizes, rows = self.footprint, self.rows
-        held = sizes.weights + sizes.state(rows, self.longest) + rows * sizes.per_row
-        room = self.limit - held
+        used = sizes.weights + sizes.state(rows, self.longest) + rows * sizes.per_row
+        room = self.limit - used - self._idle
         each = sizes.forward(1, context)
         return max(min(want, room // each if each else want), min(want, least))
 

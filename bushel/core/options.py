@@ -11,6 +11,8 @@ from bushel.core.params import GenerationDefaults
 from bushel.core.reply_format import ReplyFormat
 
 Order = Literal["arrival", "shortest"]
+# How rows that share a batch keep their keys and values.
+Attention = Literal["auto", "pages", "padded"]
 MOST_DISK = 20 * 10**9  # bytes of prefixes on disk, unless someone says otherwise
 
 
@@ -37,6 +39,7 @@ class EngineOptions:
     token_gap: float = 0.5
     start_wait: float = 2.0
     order: Order = "arrival"
+    attention: Attention = "auto"
     memory_limit: int | None = None
     beside: int = 0  # bytes that other processes of the server may take
     headroom: int | None = None

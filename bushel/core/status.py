@@ -80,6 +80,7 @@ class EngineStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     waiting: int = 0
     lane: Literal["batch", "single"] = "batch"
     lane_reason: str | None = None
+    attention: dict[str, str] = {}  # of rows that share a batch, by kind of layer
     max_decode_batch: int = 0  # largest so far
     preemptions: int = 0  # of rows and prompts, so far
     memory: MemoryStatus = MemoryStatus()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from bushel.core import ModelError, Request, RequestError
 from bushel.core.footprint import Memory
@@ -56,23 +57,26 @@ class Admission:
             param="messages",
         )
 
-    def promised(self, lengths: Iterable[int]) -> Memory | None:
-        """Memory as it will be when each row has reached its full length."""
+    def promised(self, lengths: Iterable[int], held: int = 0) -> Memory | None:
+        """Memory as it will be when each row has reached its full length. held: bytes that rows
+        have now, which may be more where some have left and their pages lie idle.
+        """
         if self.memory is None:
             return None
         lengths = [*lengths]
-        return self.memory.with_rows(len(lengths), max(lengths, default=0))
+        memory = self.memory.with_rows(len(lengths), max(lengths, default=0))
+        return replace(memory, held=held)
 
-    def spare(self, lengths: Iterable[int]) -> tuple[int, int] | None:
+    def spare(self, lengths: Iterable[int], held: int = 0) -> tuple[int, int] | None:
         """Bytes and buffers that no row was promised; None where nobody counts.
 
         What is kept of rows is copied while they change and while others run: both at once.
         """
-        memory = self.promised(lengths)
+        memory = self.promised(lengths, held)
         if memory is None:
             return None
         sizes, rows, longest = memory.footprint, memory.rows, memory.longest
-        used = sizes.peak(rows, longest, self._least_chunk) + sizes.copy(rows, longest)
+        used = memory.peak(self._least_chunk) + sizes.copy(rows, longest)
         return memory.limit - used, memory.buffer_limit - sizes.buffers(rows)
 
     def status(self, lengths: Iterable[int]) -> dict[str, int]:
@@ -83,6 +87,6 @@ class Admission:
         return {
             "limit_bytes": memory.limit,
             "weights_bytes": sizes.weights,
-            "promised_bytes": sizes.peak(memory.rows, memory.longest, self._least_chunk),
+            "promised_bytes": memory.peak(self._least_chunk),
             "promised_buffers": sizes.buffers(memory.rows),
         }

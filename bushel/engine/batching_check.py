@@ -78,7 +78,7 @@ def batching_fault(model: Model) -> str | None:
 def _largest_difference(model: Model) -> float:
     prompts = [_prompt(model, row, length) for row, length in enumerate(_lengths(model))]
     spoken, expected = zip(*(_alone(model, prompt) for prompt in prompts), strict=True)
-    rows, live, differences = BatchState(model.make_state), [0, 1], [0.0]
+    rows, live, differences = BatchState(model.make_state, paged=model.paged), [0, 1], [0.0]
     at = [0] * len(prompts)  # steps that each row has run
 
     def join(row: int) -> None:
@@ -90,6 +90,7 @@ def _largest_difference(model: Model) -> float:
             tokens = mx.array([[spoken[row][at[row]]] for row in live])
             pairs = zip(live, rows.positions, strict=True)
             where = [position + prompts[row].delta for row, position in pairs]
+            rows.reserve(1)
             logits = logprobs(model.forward(tokens, where, rows.layers))
             rows.advance([1] * len(live))
             differences.extend(

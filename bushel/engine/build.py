@@ -12,13 +12,15 @@ from typing import get_args
 
 import mlx.core as mx
 
+from bushel.cache import unbatchable
 from bushel.cache.prefix import PrefixCache, cannot_restore
 from bushel.cache.prefix.disk import Disk
 from bushel.core import BushelError, Decoding
 from bushel.core.checkpoint import fingerprint
 from bushel.core.footprint import Memory
-from bushel.core.options import EngineOptions, Order, disk_room
+from bushel.core.options import Attention, EngineOptions, Order, disk_room
 from bushel.engine import device_memory, footprint
+from bushel.engine.attention_route import choose_attention
 from bushel.engine.batching_check import require_kv_bits, single_because
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
@@ -53,6 +55,10 @@ def build(
     if options.self_check and options.max_batch > 1:
         progress("checking that rows of a batch do not mix")
         loaded.single = single_because(loaded)
+    routes = {}
+    if options.max_batch > 1 and loaded.single is None and not unbatchable(loaded.make_state()):
+        progress("trying how rows share a batch")
+        routes = choose_attention(loaded, options.attention)
     progress("measuring memory")
     limit = options.memory_limit
     limit = device_memory.memory_limit(options.beside) if limit is None else limit
@@ -75,6 +81,7 @@ def build(
         snapshot_every=options.snapshot_every,
         computes_whole=why,
         claim=device_memory.claim(limit, memory.limit),
+        attention=routes,
     )
 
 
@@ -129,10 +136,10 @@ def _check(options: EngineOptions) -> None:
         value = getattr(options, name)
         if not isinstance(value, int) or value < 1:
             raise BushelError(f"{name} must be one or more, not {value!r}.")
-    if options.order not in get_args(Order):
-        raise BushelError(
-            f"order must be one of {', '.join(get_args(Order))}, not {options.order!r}."
-        )
+    for name, known in (("order", Order), ("attention", Attention)):
+        value = getattr(options, name)
+        if value not in get_args(known):
+            raise BushelError(f"{name} must be one of {', '.join(get_args(known))}, not {value!r}.")
     for name in ("memory_limit", "headroom", "cache_memory", "cache_disk"):
         size = getattr(options, name)
         if size is not None and (not isinstance(size, int) or size < 0):

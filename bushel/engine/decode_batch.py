@@ -81,7 +81,7 @@ class Run(NamedTuple):
 class DecodeBatch:
     def __init__(self, model: Model):
         self._model = model
-        self.rows = BatchState(model.make_state)
+        self.rows = BatchState(model.make_state, paged=model.paged)
         self.sequences: list[Sequence] = []
         self._sampler = Sampler(model.vocab)
         self._deltas: list[int] = []
@@ -158,6 +158,7 @@ class DecodeBatch:
         inputs = self._next
         pairs = zip(self.rows.positions, self._deltas, strict=True)
         where = [index + delta for index, delta in pairs]
+        self.rows.reserve(inputs.shape[1])
         logits = self._model.forward(inputs, where, self.rows.layers)
         counts = [inputs.shape[1]] * len(self.sequences)
         self.rows.advance(counts)

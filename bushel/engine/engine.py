@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from bushel.cache import unbatchable
@@ -53,8 +53,10 @@ class Engine:
         snapshot_every: int = 0,
         computes_whole: str = "it is switched off",
         claim: MemoryClaim | None = None,
+        attention: Mapping[str, str] | None = None,
     ):
         self.model = model
+        self.attention = dict(attention or {})  # of rows that share a batch, by kind of layer
         self.policy = policy
         self._claim = claim or MemoryClaim()
         self.prefixes = prefixes
@@ -175,7 +177,8 @@ class Engine:
         plan = _GO_ON  # what `schedule` says to running rows alone
         costs = self._stopwatch.costs
         if self._queue:
-            memory, running = self.admission.promised(self._lengths()), self._batch.sequences
+            running = self._batch.sequences
+            memory = self.admission.promised(self._lengths(), self._batch.rows.held)
             state = self._queue.state(self._now, running, costs, memory)
             plan = schedule(state, self.policy)
             if plan == _NOTHING and self._pending is None:
@@ -247,7 +250,9 @@ class Engine:
 
     def _fit_prefixes(self) -> None:
         """What is kept for later takes no more than what rows were promised leaves."""
-        if self.prefixes is not None and (spare := self.admission.spare(self._lengths())):
+        if self.prefixes is not None and (
+            spare := self.admission.spare(self._lengths(), self._batch.rows.held)
+        ):
             self.prefixes.fit(*spare)
 
     def _retire(self) -> None:
@@ -495,6 +500,7 @@ class Engine:
             waiting=waiting,
             lane="single" if alone else "batch",
             lane_reason=self.single_because,
+            attention={} if alone else self.attention,
             max_decode_batch=self.max_decode_batch,
             preemptions=self.preemptions,
             memory=describe_memory(self._batch.rows, self.admission.status(self._lengths())),

@@ -78,6 +78,7 @@ class Model(ABC):
     head_dim: int | None
     network: Any  # the library's own object
     kv_bits: KVBits | None = None  # how keys and values are encoded, if they are
+    paged: bool = False  # whether rows that share a batch have their keys and values in pages
 
     @property
     def name(self) -> str:

@@ -13,6 +13,7 @@ KEYS = [
     "waiting",
     "lane",
     "lane_reason",
+    "attention",
     "max_decode_batch",
     "preemptions",
     "memory",

@@ -14,6 +14,7 @@ import numpy as np
 from bushel import LLM, SamplingParams
 from bushel.core import Choice, FinishReason, Prepared
 from bushel.core.footprint import Footprint
+from bushel.core.options import Attention
 from bushel.engine.footprint import footprint
 from bushel.llm import Handle
 from bushel.models import Model, Prompt, load
@@ -160,13 +161,16 @@ class Run:
         in_turn: bool = False,
         garbage: bool = False,
         reuse: bool = False,
+        attention: Attention = "auto",
     ):
         self.subject = subject
         with ExitStack() as shared:
             if not subject.double:
                 shared.enter_context(patch("bushel.engine.build.load", loaded))
                 shared.enter_context(patch("bushel.engine.footprint.footprint", measured))
-            self.llm = LLM(subject.path, prefill_chunk=chunk, prefix_cache=reuse)
+            self.llm = LLM(
+                subject.path, prefill_chunk=chunk, prefix_cache=reuse, attention=attention
+            )
         self.sent: list[Sent] = []
         self.faults: list[str] = []
         self.watch = Watch(self.llm, garbage=garbage)

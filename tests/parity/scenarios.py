@@ -6,6 +6,7 @@ A scenario that did not bring about what it is named after reports that as a fau
 from collections.abc import Callable
 from functools import partial
 
+from bushel.core.options import Attention
 from bushel.text.detokenizer import Decode
 
 from ..families import text, vision
@@ -50,9 +51,9 @@ def staggered(subject: Subject) -> Result:
         return run.finish()
 
 
-def churn(subject: Subject) -> Result:
+def churn(subject: Subject, attention: Attention = "auto") -> Result:
     """All of it in one run: prompts in small chunks, rows that come and rows that go."""
-    with Run(subject, 8) as run:
+    with Run(subject, 8, attention=attention) as run:
         for at in range(len(subject.rows)):
             count = subject.tokens - 2 * at
             run.submit(at, max_tokens=count, count=count)
@@ -60,9 +61,9 @@ def churn(subject: Subject) -> Result:
         return run.finish()
 
 
-def leaves(subject: Subject) -> Result:
+def leaves(subject: Subject, attention: Attention = "auto") -> Result:
     """Rows end in every way there is, down to one row alone, which others join again."""
-    with Run(subject, 512) as run:
+    with Run(subject, 512, attention=attention) as run:
         word_row, word, before = _stop_string(subject, run.watch.model.tokenizer.decode)
         token_row, at_token = _new_token(subject, word_row)
         stop_id = subject.rows[token_row].tokens[at_token]
@@ -88,9 +89,9 @@ def leaves(subject: Subject) -> Result:
         return run.finish()
 
 
-def fork(subject: Subject) -> Result:
+def fork(subject: Subject, attention: Attention = "auto") -> Result:
     """Several choices of one prompt: all but the first start from a snapshot."""
-    with Run(subject, 64) as run:
+    with Run(subject, 64, attention=attention) as run:
         run.submit(3)
         run.submit(LONGEST, n=2)
         run.submit(ONE_TOKEN, n=2)
@@ -124,9 +125,9 @@ def _between_chunks(run: Run) -> Result:
     return run.finish()
 
 
-def again(subject: Subject) -> Result:
+def again(subject: Subject, attention: Attention = "auto") -> Result:
     """Rows that come and go leave their state behind; sent again, each computes one token (B32)."""
-    with Run(subject, 8, reuse=True) as run:
+    with Run(subject, 8, reuse=True, attention=attention) as run:
         for at in range(len(subject.rows)):
             count = subject.tokens - 2 * at
             run.submit(at, max_tokens=count, count=count)

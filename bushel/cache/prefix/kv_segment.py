@@ -78,7 +78,7 @@ class SegmentLayout:
         alike: dict[tuple[int, int, mx.Dtype], list[SegmentSlot]] = {}
         parts = parts_of(state)
         for part, (kind, layer) in enumerate(parts):
-            arrays = kind.stored(layer, 1)[0] if kind.appends else ()
+            arrays = kind.stored(layer, 0, 1)[0] if kind.appends else ()
             for at, array in enumerate(arrays):
                 shape = array.shape[1], array.shape[3], array.dtype
                 alike.setdefault(shape, []).append(SegmentSlot(part, at))
@@ -93,7 +93,7 @@ class SegmentLayout:
     def cut(self, state: Sequence[Layer], row: int, key: Key, start: int, end: int) -> KVSegment:
         """Tokens [start, end) of a row that has run those of `key`: owned, not evaluated."""
         by_part = [
-            kind.stored(layer, len(key)) if kind.appends else ((), 0)
+            kind.stored(layer, row, len(key)) if kind.appends else ((), 0)
             for kind, layer in parts_of(state)
         ]
         arrays: list[mx.array] = []
@@ -101,7 +101,7 @@ class SegmentLayout:
             pieces = []
             for slot in group.slots:
                 stored, first = by_part[slot.part]
-                pieces.append(stored[slot.at][row : row + 1, :, first + start : first + end])
+                pieces.append(stored[slot.at][:, :, first + start : first + end])
             whole = mx.concatenate(pieces) if len(pieces) > 1 else owned(pieces[0])
             assert whole is not None
             arrays.extend(group.encode(whole))

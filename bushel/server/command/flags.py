@@ -12,10 +12,10 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from bushel.core import BushelError, GenerationDefaults
-from bushel.core.options import MOST_DISK, ChatOptions, EngineOptions, disk_room
+from bushel.core.options import MOST_DISK, Attention, ChatOptions, EngineOptions, disk_room
 from bushel.core.params import BOUNDS
 from bushel.core.wire import MediaRules
 from bushel.server import api_keys
@@ -31,6 +31,7 @@ _DTYPES = {
 }
 _BITS = {"8": 8, "4": 4}
 _ORDERS = {"arrival": "arrival", "fcfs": "arrival", "shortest": "shortest", "sjf": "shortest"}
+_ATTENTION = {how: how for how in get_args(Attention)}
 _SYSTEM = {"fold": False, "hoist": True}
 _SIZE = re.compile(r"([0-9]*\.?[0-9]+) ?([KMGT]i?B|)", re.IGNORECASE)
 _UNITS = {
@@ -225,6 +226,9 @@ def _load_flags(group: Group) -> None:
           type=_one_of(_ORDERS), metavar="ORDER",
           help="who is admitted first: by arrival (also: fcfs) or the shortest prompt (also: "
           "sjf)")
+    _flag(group, "--attention", "engine.attention", type=_one_of(_ATTENTION), metavar="HOW",
+          help="rows of a batch have pages, or are padded to the longest (default: auto: pages on "
+          "a GPU, if they stand a trial there)")
     _flag(group, "--token-gap", "engine.token_gap", type=_real(0), metavar="SECONDS",
           help="a running reply should not wait longer for its next token "
           f"(default: {engine.token_gap})")

@@ -305,8 +305,10 @@ def _lane_line(options: ServerOptions, status: EngineStatus) -> str:
     if status.lane == "single":
         return f"Lane: single, one reply at a time, because {status.lane_reason}"
     engine = options.engine
+    routes = ", ".join(f"{kind} in {route}" for kind, route in status.attention.items())
     return (
-        f"Lane: batch, up to {engine.max_batch} replies together, "
+        f"Lane: batch, up to {engine.max_batch} replies together"
+        f"{f' ({routes})' if routes else ''}, "
         f"prompts in chunks of {engine.prefill_chunk} tokens"
     )
 

@@ -1,0 +1,71 @@
+"""Lets the attention of both libraries' models read pages.
+
+All of them come to `mx.fast.scaled_dot_product_attention`, which they look up when they call it.
+From `install` on that name is a function that asks whether the keys are pages. If they are arrays,
+as they are everywhere but in the batch of a paged model, MLX's own is called with what was given.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+
+from bushel.cache.paged.attention import AttentionShape, attend
+from bushel.cache.paged.paged_kv import NotPaged, PagedKeys
+from bushel.models.device import ON_CPU
+
+_of_arrays: Any = mx.fast.scaled_dot_product_attention
+
+
+def install() -> None:
+    mx.fast.scaled_dot_product_attention = _attention
+
+
+def _attention(q: Any, k: Any, v: Any, *args: Any, **kwargs: Any) -> mx.array:
+    if type(k) is not PagedKeys:
+        made: mx.array = _of_arrays(q, k, v, *args, **kwargs)
+        return made
+    return _of_pages(q, k, *args, **kwargs)
+
+
+def _of_pages(
+    queries: mx.array,
+    keys: PagedKeys,
+    *,
+    scale: float,
+    mask: Any = None,
+    sinks: mx.array | None = None,
+) -> mx.array:
+    if mask is not None and not (isinstance(mask, str) and mask == "causal"):
+        raise NotPaged("its attention has a mask of its own")
+    if ON_CPU:
+        return _row_by_row(queries, keys, scale=scale, mask=mask, sinks=sinks)
+    layer = keys.layer
+    _, heads, width, key_dim = queries.shape
+    shape = AttentionShape(
+        layer.keys.dtype,
+        heads,
+        layer.heads,
+        key_dim,
+        layer.values.shape[1],
+        width,
+        scale,
+        sinks=sinks is not None,
+    )
+    if shape.why_not is not None:
+        raise NotPaged(f"no kernel for {shape.why_not}")
+    pages = layer.pages
+    return attend(shape, queries, layer.keys, layer.values, pages.table, pages.lengths, sinks)
+
+
+def _row_by_row(queries: mx.array, keys: PagedKeys, **how: Any) -> mx.array:
+    """Each row's own pages, put together, and MLX's attention to them."""
+    layer, width = keys.layer, queries.shape[2]
+    lengths = layer.pages.after
+    rows = [
+        _of_arrays(queries[row : row + 1], *layer.row(row, length), **how)
+        for row, length in enumerate(lengths)
+    ]
+    assert all(length >= width for length in lengths)
+    return mx.concatenate(rows)
