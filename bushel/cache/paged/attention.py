@@ -82,7 +82,7 @@ class AttentionShape(NamedTuple):
             return f"{self.query_heads} query heads for {self.heads} of keys"
         piece = 16 // self.dtype.size
         for dim in (self.key_dim, self.value_dim):
-            if dim % piece or not 32 <= dim <= 256:
+            if dim % piece or not 8 <= dim <= 256:
                 return f"heads of {dim} numbers"
         return None if self.width <= MOST_QUERIES else f"{self.width} queries in a row"
 
