@@ -17,14 +17,16 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import mlx.core as mx
 
 from benchmarks.networks import CONFIGS, make
 from bushel.cache import BatchState, Snapshot, take_snapshot
 from bushel.core import Prepared, Request, SamplingParams
+from bushel.core.options import Attention
 from bushel.core.params import resolve
+from bushel.engine.attention_route import choose_attention
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
 from bushel.models import Model
@@ -44,8 +46,8 @@ def filled(model: Model, length: int) -> Snapshot:
     return take_snapshot(state, length - 1)
 
 
-def rows_of(model: Model, count: int, snapshot: Snapshot) -> BatchState:
-    rows = BatchState(model.make_state)
+def rows_of(model: Model, count: int, snapshot: Snapshot, *, paged: bool = False) -> BatchState:
+    rows = BatchState(model.make_state, paged=paged)
     for _ in range(count):
         rows.join(snapshot.restore(model.make_state()), snapshot.position)
     mx.eval([layer.state for layer in rows.layers])
@@ -147,7 +149,7 @@ def join_and_leave(model: Model, batch: int, length: int, step: float) -> tuple[
     snapshot = filled(model, length)
     joins, leaves = [], []
     for _ in range(4):
-        rows = rows_of(model, batch - 1, snapshot)
+        rows = rows_of(model, batch - 1, snapshot, paged=model.paged)
         last = snapshot.restore(model.make_state())
         mx.eval([layer.state for layer in last])
         for change, found in (
@@ -168,6 +170,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--samplers", nargs="+", default=["greedy", "mixed"], choices=SAMPLERS)
     parser.add_argument("--length", type=int, default=128, help="prompt tokens per row")
+    parser.add_argument("--attention", default="auto", choices=get_args(Attention))
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--steps", type=int, default=4)
     options = parser.parse_args()
@@ -175,6 +178,7 @@ def main() -> None:
     print("model      batch  samplers  engine/bare (low … high)   bare ms  tok/s engine")
     for name in options.model:
         model = make(name, getattr(mx, options.dtype))
+        print(f"{name:10} attention: {choose_attention(model, options.attention)}")
         for batch in options.batch:
             for label in options.samplers:
                 # Both fresh, so that their contexts grow alike.

@@ -19,6 +19,7 @@ from PIL import Image
 from bushel.chat.prompt import prepare
 from bushel.core import Decoding, Event, Prepared, Request, SamplingParams, TokenLogprob
 from bushel.core.params import resolve
+from bushel.engine.attention_route import choose_attention, in_words
 from bushel.engine.batching_check import single_because, windows, words
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
@@ -68,7 +69,11 @@ class Report:
 
 def check(model: Model) -> Report:
     """Runs every scenario that applies; leaves the model as it was."""
-    return _Check(model).report()
+    before = model.paged
+    try:
+        return _Check(model).report()
+    finally:
+        model.paged = before
 
 
 @dataclass
@@ -93,6 +98,7 @@ class _Row:
 class _Check:
     def __init__(self, model: Model):
         self.model = model
+        self._routes = choose_attention(model, "auto")  # as when it is served
         self.bound = bound(model)
         self._uncut = cuts_matter(model.network)
         context = model.context or math.inf
@@ -126,6 +132,8 @@ class _Check:
             yield self._images("images beside text")
 
     def _notes(self) -> Iterator[str]:
+        if "pages" in self._routes.values():
+            yield f"Rows that share a batch: {in_words(self._routes)}."
         if self._uncut:
             yield f"Prompts ran uncut, because cuts change this family's answers: {self._uncut}."
         if self._window and not self._crossed:

@@ -8,6 +8,7 @@ from functools import partial
 from bushel.check import Report, Result, check
 from bushel.core.checkpoint import TINY
 from bushel.doctor.finding import DoctorOptions, Finding, Probe, Section
+from bushel.engine.attention_route import choose_attention, in_words
 from bushel.engine.batching_check import batching_fault
 from bushel.models import Model, load
 
@@ -35,10 +36,12 @@ def _load(options: DoctorOptions) -> Model:
 def tried(options: DoctorOptions) -> Iterator[Finding]:
     """The short form, which every unknown family gets at load."""
     model = _load(options)
+    routes = choose_attention(model, "auto")  # as when it is served
     fault = batching_fault(model)
     model.close()
     if fault is None:
         words = f"{model.name}: rows in a batch and alone agree, as tried at load"
+        words += f" ({in_words(routes)})" if routes else ""
         yield Finding("ok", "rows in a batch", words)
     else:
         yield Finding("wrong", "rows in a batch", f"{model.name}: {fault}", _ADVICE)

@@ -7,7 +7,9 @@ does not stand the trial is padded to the longest row, as the libraries do it.
 
 from __future__ import annotations
 
-from bushel.cache.kinds import kind_of
+from collections.abc import Mapping
+
+from bushel.cache.kinds import kind_of, unbatchable
 from bushel.cache.paged import sdpa
 from bushel.cache.paged.paged_kv import pageable_class
 from bushel.core import ModelError
@@ -20,13 +22,16 @@ _PADDED = "padded rows"
 
 
 def choose_attention(model: Model, wanted: Attention) -> dict[str, str]:
-    """Sets the model's way, and tells it by kind of layer. ModelError if pages were asked for, and
-    do not work.
+    """Sets the model's way, and tells it by kind of layer; nothing if its rows share no batch.
+    ModelError if pages were asked for, and do not work.
     """
     model.paged = False
+    state = model.make_state()
+    if model.single is not None or unbatchable(state) is not None:
+        return {}
     kinds = [
         (kind.name, pageable_class(part))
-        for layer in model.make_state()
+        for layer in state
         for kind, part in kind_of(layer).parts(layer)
     ]
     why = _why_padded(model, wanted, any(paged for _, paged in kinds))
@@ -39,6 +44,10 @@ def choose_attention(model: Model, wanted: Attention) -> dict[str, str]:
             reason = f" ({why})" if paged else ""
             routes[name] = "pages" if paged and model.paged else _PADDED + reason
     return routes
+
+
+def in_words(routes: Mapping[str, str]) -> str:
+    return ", ".join(f"{kind} in {route}" for kind, route in routes.items())
 
 
 def _why_padded(model: Model, wanted: Attention, any_pageable: bool) -> str | None:

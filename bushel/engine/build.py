@@ -12,7 +12,6 @@ from typing import get_args
 
 import mlx.core as mx
 
-from bushel.cache import unbatchable
 from bushel.cache.prefix import PrefixCache, cannot_restore
 from bushel.cache.prefix.disk import Disk
 from bushel.core import BushelError, Decoding
@@ -55,10 +54,9 @@ def build(
     if options.self_check and options.max_batch > 1:
         progress("checking that rows of a batch do not mix")
         loaded.single = single_because(loaded)
-    routes = {}
-    if options.max_batch > 1 and loaded.single is None and not unbatchable(loaded.make_state()):
+    if options.max_batch > 1:
         progress("trying how rows share a batch")
-        routes = choose_attention(loaded, options.attention)
+    routes = choose_attention(loaded, options.attention) if options.max_batch > 1 else {}
     progress("measuring memory")
     limit = options.memory_limit
     limit = device_memory.memory_limit(options.beside) if limit is None else limit

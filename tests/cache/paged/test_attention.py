@@ -175,7 +175,7 @@ class Rows:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_row_is_attended_by_definition_and_alone_to_the_bit(name: str) -> None:
-    """Alone, among others, in another order and in other pages. B1."""
+    """Alone, among others, in another order and in other pages. B1, B64."""
     shape = SHAPES[name]
     lengths = [max(length, shape.width) for length in LENGTHS]
     rows = Rows(shape, lengths)

@@ -1,0 +1,153 @@
+"""Rows that come, go and differ in length: in pages, padded, and in mlx-lm's BatchGenerator.
+
+    python -m benchmarks.rows                                      a 20M-parameter model
+    python -m benchmarks.rows --model 8b --dtype bfloat16 --prompt 2000 --long 32000
+
+    burst   16 prompts at once, 128 new tokens each: tokens per second, and the longest step
+    ragged  one long row beside seven short ones: a step's time, and the bytes that rows hold
+
+Each round runs all sides after each other in one process, the order turning round; a figure is the
+median of its rounds, with the lowest and highest beside it. The first round is not counted: kernels
+are compiled in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.generate import BatchGenerator
+
+from benchmarks.decode import prompt
+from benchmarks.networks import CONFIGS, make
+from bushel.core import Prepared, Request, SamplingParams
+from bushel.core.params import resolve
+from bushel.engine.attention_route import choose_attention
+from bushel.engine.engine import Engine
+from bushel.engine.plan import Policy
+from bushel.models import Model
+
+NEW = 128
+
+
+def _engine(model: Model, lengths: Sequence[int], new: int, chunk: int) -> Engine:
+    engine = Engine(model, Policy(max_batch=32, prefill_chunk=chunk))
+    params = SamplingParams(max_tokens=new, ignore_eos=True, temperature=0)
+    decoding = resolve(params, model.defaults, vocab=model.vocab, end_ids=frozenset())
+    for row, length in enumerate(lengths):
+        prepared = Prepared(prompt(row, length, model.vocab))
+        engine.submit(Request(str(row), prepared, (decoding,)))
+    return engine
+
+
+def burst(model: Model, count: int, length: int) -> tuple[float, float]:
+    """Tokens per second, and the longest step in seconds."""
+    engine = _engine(model, [length] * count, NEW, 512)
+    begun, longest = time.perf_counter(), 0.0
+    while not engine.idle:
+        start = time.perf_counter()
+        engine.step()
+        longest = max(longest, time.perf_counter() - start)
+    return count * NEW / (time.perf_counter() - begun), longest
+
+
+def peer_burst(model: Model, count: int, length: int) -> tuple[float, float]:
+    """The same through mlx-lm, with its own settings."""
+    generator = BatchGenerator(model.network, max_tokens=NEW)
+    begun, longest, ended = time.perf_counter(), 0.0, 0
+    generator.insert([list(prompt(row, length, model.vocab)) for row in range(count)])
+    while ended < count:
+        start = time.perf_counter()
+        _, replies = generator.next()
+        longest = max(longest, time.perf_counter() - start)
+        ended += sum(reply.finish_reason is not None for reply in replies)
+    generator.close()
+    return count * NEW / (time.perf_counter() - begun), longest
+
+
+def ragged(model: Model, lengths: Sequence[int]) -> tuple[float, float]:
+    """Milliseconds of a step in which all rows decode, and gigabytes that they hold."""
+    engine = _engine(model, lengths, 1 << 20, 2048)
+    while min(row.completion_tokens for row in engine.status().requests) < 12:
+        engine.step()
+    times = []
+    for _ in range(40):
+        start = time.perf_counter()
+        engine.step()
+        times.append(time.perf_counter() - start)
+    held = engine.status().memory.state_bytes
+    assert isinstance(held, int)
+    return 1e3 * statistics.median(times), held / 1e9
+
+
+def rounds(sides: dict[str, Callable[[], tuple[float, float]]], count: int) -> dict[str, Any]:
+    """By side, the figures of each round but the first."""
+    figures: dict[str, Any] = {name: [] for name in sides}
+    for at in range(count + 1):
+        for name in list(sides) if at % 2 else list(sides)[::-1]:
+            made = sides[name]()
+            mx.clear_cache()
+            if at:
+                figures[name].append(made)
+    return figures
+
+
+def told(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):9.2f} ({min(values):.2f} … {max(values):.2f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--model", default="20m", choices=CONFIGS)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--rows", type=int, default=16, help="of the burst")
+    parser.add_argument("--prompt", type=int, default=200, help="tokens of each of them")
+    parser.add_argument("--long", type=int, default=2000, help="tokens of the long row")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    model = make(options.model, getattr(mx, options.dtype))
+    choose_attention(model, "pages")  # or raises
+
+    def served(paged: bool, run: Callable[..., Any], *given: Any) -> Callable[[], Any]:
+        def one() -> Any:
+            model.paged = paged
+            return run(model, *given)
+
+        return one
+
+    print(f"mlx {mx.__version__}, {mx.default_device()}, {options.model}, {options.dtype}")
+    given = options.rows, options.prompt
+    figures = rounds(
+        {
+            "pages": served(True, burst, *given),
+            "padded": served(False, burst, *given),
+            "mlx-lm": lambda: peer_burst(model, *given),
+        },
+        options.rounds,
+    )
+    print(f"burst of {options.rows} x {options.prompt} + {NEW} tokens")
+    for name, made in figures.items():
+        speeds, steps = zip(*made, strict=True)
+        shares = [mine / peer for mine, (peer, _) in zip(speeds, figures["mlx-lm"], strict=True)]
+        ratio = f"{told(shares)} of mlx-lm's"
+        print(f"  {name:8} tok/s {told(speeds)}, {ratio}, longest step {told(steps)} s")
+    for lengths in ([256] * 8, [options.long] + [256] * 7):
+        figures = rounds(
+            {
+                "pages": served(True, ragged, lengths),
+                "padded": served(False, ragged, lengths),
+            },
+            options.rounds,
+        )
+        print(f"rows of {lengths[0]} and 7 of 256 tokens")
+        for name, made in figures.items():
+            steps, held = zip(*made, strict=True)
+            print(f"  {name:8} step {told(steps)} ms, keys and values {told(held)} GB")
+
+
+if __name__ == "__main__":
+    main()
