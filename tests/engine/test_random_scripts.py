@@ -4,12 +4,14 @@ import gc
 import itertools
 import os
 import random
+from typing import get_args
 
 import mlx.core as mx
 import pytest
 
 from bushel import LLM, Handle, SamplingParams
 from bushel.cache.batch_state import BatchState
+from bushel.core.options import Attention
 from bushel.engine import engine
 from bushel.engine.step_costs import Stopwatch
 from tests.engine.mixed_requests import Pair, ids, innocent, look
@@ -42,9 +44,10 @@ def pool() -> list[Pair]:
     ]
 
 
-@pytest.fixture(scope="module")
-def llm() -> LLM:
-    return LLM(str(checkpoint_dir("qwen3_5_vl")), max_batch=5, prefill_chunk=24)
+@pytest.fixture(scope="module", params=get_args(Attention)[1:])
+def llm(request: pytest.FixtureRequest) -> LLM:
+    family = str(checkpoint_dir("qwen3_5_vl"))
+    return LLM(family, max_batch=5, prefill_chunk=24, attention=request.param)
 
 
 @pytest.fixture(scope="module")

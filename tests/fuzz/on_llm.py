@@ -93,7 +93,11 @@ class OnLLM:
         options |= {"order": settings.order}
         if settings.files:
             options["cache_dir"] = self._folder
-        with patch("bushel.engine.build.Disk", self._late_disk):
+        with (
+            patch("bushel.engine.build.Disk", self._late_disk),
+            # As on a GPU, as far as who is asked to try pages.
+            patch("bushel.engine.attention_route.ON_CPU", not settings.pages),
+        ):
             llm = opened(family, **options)
         self._llm_closed = False
         assert llm._engine is not None

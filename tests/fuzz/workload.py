@@ -32,6 +32,7 @@ class Settings:
     start_wait: float
     order: Literal["arrival", "shortest"]
     late: bool  # tokens chosen together with the next forward pass
+    pages: bool  # rows have them, where the family stands the trial
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ def _settings(rng: random.Random) -> Settings:
         start_wait=rng.choice([2.0, 0.0]),
         order=rng.choice(["arrival", "arrival", "shortest"]),
         late=rng.random() < 0.5,
+        pages=rng.random() < 0.5,
     )
 
 

@@ -36,6 +36,7 @@ class PageTable:
         self.moved: mx.array | None = None  # where each page was before the last row left
         self._free: list[int] = []  # the next one last
         self._slots: dict[int, mx.array] = {}  # of this step, by heads
+        self._row_slots: dict[tuple[int, int, int], mx.array] = {}  # of rows that came since
         self._places: tuple[np.ndarray, np.ndarray] | None = (
             None  # of its tokens: page, place [B, L]
         )
@@ -49,6 +50,7 @@ class PageTable:
 
     def leave(self, keep: Sequence[int]) -> None:
         """Keep these rows, in order. A pool of which most lies idle is made smaller: `moved`."""
+        self._row_slots = {}
         kept = set(keep)
         for row, pages in enumerate(self.rows):
             if row not in kept:
@@ -73,7 +75,7 @@ class PageTable:
         tokens = starts[:, None] + np.arange(count)
         pages_at = self._table[np.arange(len(self.rows))[:, None], tokens // PAGE]
         self._places = pages_at.astype(np.int64), tokens % PAGE
-        self._slots = {}
+        self._slots, self._row_slots = {}, {}
         self.after = [position + count for position in positions]
         self.offset = mx.array(starts.astype(np.int32))
         self.lengths = mx.array((starts + count).astype(np.int32))
@@ -97,11 +99,14 @@ class PageTable:
         return self._slots[heads]
 
     def slots_of_row(self, row: int, tokens: int, heads: int) -> mx.array:
-        """Where the first tokens of a row are: [1, heads, tokens]."""
-        token = np.arange(tokens)
-        pages = np.array(self.rows[row], np.int64)[token // PAGE]
-        at = (pages * heads + np.arange(heads)[:, None]) * PAGE + token % PAGE
-        return mx.array(at[None].astype(np.int32))
+        """Where the first tokens of a row are: [1, heads, tokens]. Made once for layers alike."""
+        asked = row, tokens, heads
+        if asked not in self._row_slots:
+            token = np.arange(tokens)
+            pages = np.array(self.rows[row], np.int64)[token // PAGE]
+            at = (pages * heads + np.arange(heads)[:, None]) * PAGE + token % PAGE
+            self._row_slots[asked] = mx.array(at[None].astype(np.int32))
+        return self._row_slots[asked]
 
     def _take(self, count: int) -> list[int]:
         missing = count - len(self._free)
