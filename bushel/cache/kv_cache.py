@@ -71,11 +71,14 @@ class KV(KVLayer):
         fresh.offset = 0 if keys is None else keys.shape[2]
         return fresh
 
-    def stored(self, layer: Layer, row: int, position: int) -> tuple[tuple[mx.array, ...], int]:
+    def cut(
+        self, layer: Layer, row: int, position: int, start: int, end: int
+    ) -> tuple[mx.array, ...]:
         if layer.keys is None:
-            return (), 0
-        arrays = (layer.keys[row : row + 1], layer.values[row : row + 1])
-        return arrays, getattr(layer, "_idx", position) - position
+            return ()
+        first = getattr(layer, "_idx", position) - position
+        wanted = slice(row, row + 1), slice(None), slice(first + start, first + end)
+        return layer.keys[wanted], layer.values[wanted]
 
     def assemble(self, arrays: Sequence[mx.array], position: int, fresh: Layer) -> None:
         if arrays:

@@ -82,11 +82,11 @@ class LayerKind(ABC):
         """Itself, or the states that it consists of."""
         return [(self, layer)]
 
-    def stored(self, layer: Layer, row: int, position: int) -> tuple[tuple[mx.array, ...], int]:
-        """Of a kind that appends: a row's arrays [1, H, T, D], and where in T it begins if it has
-        run `position` tokens.
-
-        No arrays: the model never writes any.
+    def cut(
+        self, layer: Layer, row: int, position: int, start: int, end: int
+    ) -> tuple[mx.array, ...]:
+        """Of a kind that appends: [1, H, T, D] of tokens [start, end) of a row that has run
+        `position`. No arrays: the model never writes any.
         """
         raise NotImplementedError(self.name)
 

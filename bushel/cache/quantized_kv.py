@@ -139,11 +139,14 @@ class Quantized(LayerKind):
             fresh.offset = snapshot.arrays[0].shape[2]
         return fresh
 
-    def stored(self, layer: Layer, row: int, position: int) -> tuple[tuple[mx.array, ...], int]:
+    def cut(
+        self, layer: Layer, row: int, position: int, start: int, end: int
+    ) -> tuple[mx.array, ...]:
         if layer.keys is None:
-            return (), 0
-        arrays = tuple(array[row : row + 1] for array in (*layer.keys, *layer.values))
-        return arrays, getattr(layer, "_idx", position) - position
+            return ()
+        first = getattr(layer, "_idx", position) - position
+        wanted = slice(row, row + 1), slice(None), slice(first + start, first + end)
+        return tuple(array[wanted] for array in (*layer.keys, *layer.values))
 
     def assemble(self, arrays: Sequence[mx.array], position: int, fresh: Layer) -> None:
         if arrays:

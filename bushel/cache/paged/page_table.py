@@ -37,9 +37,7 @@ class PageTable:
         self._free: list[int] = []  # the next one last
         self._slots: dict[int, mx.array] = {}  # of this step, by heads
         self._row_slots: dict[tuple[int, int, int], mx.array] = {}  # of rows that came since
-        self._places: tuple[np.ndarray, np.ndarray] | None = (
-            None  # of its tokens: page, place [B, L]
-        )
+        self._places: tuple[np.ndarray, np.ndarray] | None = None  # of its tokens [B, L]
         self._table = np.zeros((0, 0), np.int32)
         self.after: list[int] = []  # tokens of each row when this step has run
         self.offset = self.lengths = self.table = mx.zeros(0, mx.int32)
@@ -74,7 +72,7 @@ class PageTable:
         self._fill_table(int(starts.max()) + count)
         tokens = starts[:, None] + np.arange(count)
         pages_at = self._table[np.arange(len(self.rows))[:, None], tokens // PAGE]
-        self._places = pages_at.astype(np.int64), tokens % PAGE
+        self._places = pages_at.astype(np.int64), tokens % PAGE  # the page, and where in it
         self._slots, self._row_slots = {}, {}
         self.after = [position + count for position in positions]
         self.offset = mx.array(starts.astype(np.int32))

@@ -14,7 +14,7 @@ import mlx.core as mx
 from bushel.cache.kv_layer import unwritten
 from bushel.cache.layer_kind import Layer, LayerKind, LayerSnapshot
 from bushel.cache.paged.attention import PAGE
-from bushel.cache.paged.page_table import PageTable
+from bushel.cache.paged.page_table import PageTable, pages_of
 
 
 class NotPaged(Exception):
@@ -84,14 +84,16 @@ class PagedKVCache:
             raise NotPaged("its attention asks for a mask of all tokens")
         return "causal" if N > 1 else None
 
-    def row(self, row: int, position: int) -> tuple[mx.array, mx.array]:
-        """Keys and values of one row: [1, heads, position, D]."""
-        pages = mx.array(self.pages.rows[row], dtype=mx.int32)
+    def row(self, row: int, end: int, start: int = 0) -> tuple[mx.array, mx.array]:
+        """Keys and values of tokens [start, end) of one row: [1, heads, T, D]."""
+        first = start // PAGE
+        some = self.pages.rows[row][first : max(first + 1, pages_of(end))]
+        pages, skipped = mx.array(some, dtype=mx.int32), first * PAGE
 
         def gathered(pool: mx.array) -> mx.array:
             by_page = pool.reshape(-1, self.heads, PAGE, pool.shape[1])[pages]
             whole = by_page.transpose(1, 0, 2, 3).reshape(1, self.heads, -1, pool.shape[1])
-            return whole[:, :, :position]
+            return whole[:, :, start - skipped : end - skipped]
 
         return gathered(self.keys), gathered(self.values)
 
@@ -151,8 +153,11 @@ class PagedKV(LayerKind):
     def restore(self, snapshot: LayerSnapshot, fresh: Layer) -> Layer:
         raise NotImplementedError("a snapshot is restored to a single row")
 
-    def stored(self, layer: Layer, row: int, position: int) -> tuple[tuple[mx.array, ...], int]:
-        return layer.row(row, position), 0
+    def cut(
+        self, layer: Layer, row: int, position: int, start: int, end: int
+    ) -> tuple[mx.array, ...]:
+        cut: tuple[mx.array, mx.array] = layer.row(row, end, start)
+        return cut
 
     def arrays(self, layer: Layer) -> Iterator[mx.array]:
         yield from layer.state

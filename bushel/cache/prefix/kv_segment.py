@@ -78,7 +78,7 @@ class SegmentLayout:
         alike: dict[tuple[int, int, mx.Dtype], list[SegmentSlot]] = {}
         parts = parts_of(state)
         for part, (kind, layer) in enumerate(parts):
-            arrays = kind.stored(layer, 0, 1)[0] if kind.appends else ()
+            arrays = kind.cut(layer, 0, 1, 0, 1) if kind.appends else ()
             for at, array in enumerate(arrays):
                 shape = array.shape[1], array.shape[3], array.dtype
                 alike.setdefault(shape, []).append(SegmentSlot(part, at))
@@ -93,15 +93,12 @@ class SegmentLayout:
     def cut(self, state: Sequence[Layer], row: int, key: Key, start: int, end: int) -> KVSegment:
         """Tokens [start, end) of a row that has run those of `key`: owned, not evaluated."""
         by_part = [
-            kind.stored(layer, row, len(key)) if kind.appends else ((), 0)
+            kind.cut(layer, row, len(key), start, end) if kind.appends else ()
             for kind, layer in parts_of(state)
         ]
         arrays: list[mx.array] = []
         for group in self.groups:
-            pieces = []
-            for slot in group.slots:
-                stored, first = by_part[slot.part]
-                pieces.append(stored[slot.at][:, :, first + start : first + end])
+            pieces = [by_part[slot.part][slot.at] for slot in group.slots]
             whole = mx.concatenate(pieces) if len(pieces) > 1 else owned(pieces[0])
             assert whole is not None
             arrays.extend(group.encode(whole))
