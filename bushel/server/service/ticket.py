@@ -108,14 +108,16 @@ class Live:
 
     def some(self, most: int) -> list[Event]:
         """The next events, of about so many tokens."""
+        if len(self.events) == 1:  # as it nearly always is
+            self._unread = 0
+            return [self.events.popleft()]
         events: list[Event] = []
         tokens = 0
         while self.events and tokens < most:
             event = self.events.popleft()
             events.append(event)
             tokens += weight(event)
-        # Nearly always it is all there is.
-        self._unread = self._unread - sum(map(_size, events)) if self.events else 0
+        self._unread -= sum(map(_size, events))
         return events
 
     def fail(self, error: ApiError) -> None:
