@@ -19,7 +19,8 @@ from PIL import Image
 from bushel.chat.prompt import prepare
 from bushel.core import Decoding, Event, Prepared, Request, SamplingParams, TokenLogprob
 from bushel.core.params import resolve
-from bushel.engine.attention_route import choose_attention, in_words
+from bushel.core.status import attention_in_words
+from bushel.engine.attention_route import choose_attention
 from bushel.engine.batching_check import single_because, windows, words
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
@@ -133,7 +134,7 @@ class _Check:
 
     def _notes(self) -> Iterator[str]:
         if "pages" in self._routes.values():
-            yield f"Rows that share a batch: {in_words(self._routes)}."
+            yield f"Rows that share a batch: {attention_in_words(self._routes)}."
         if self._uncut:
             yield f"Prompts ran uncut, because cuts change this family's answers: {self._uncut}."
         if self._window and not self._crossed:

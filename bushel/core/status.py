@@ -5,6 +5,7 @@ What is UNSET is left out there: it does not apply to this engine.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -86,6 +87,10 @@ class EngineStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: MemoryStatus = MemoryStatus()
     requests: list[RequestStatus] = []
     cache: CacheStatus = CacheStatus()
+
+
+def attention_in_words(routes: Mapping[str, str]) -> str:
+    return ", ".join(f"{kind} in {route}" for kind, route in routes.items())
 
 
 def as_json(status: EngineStatus | CacheStatus | None) -> dict[str, Any]:

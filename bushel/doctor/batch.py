@@ -7,8 +7,9 @@ from functools import partial
 
 from bushel.check import Report, Result, check
 from bushel.core.checkpoint import TINY
+from bushel.core.status import attention_in_words
 from bushel.doctor.finding import DoctorOptions, Finding, Probe, Section
-from bushel.engine.attention_route import choose_attention, in_words
+from bushel.engine.attention_route import choose_attention
 from bushel.engine.batching_check import batching_fault
 from bushel.models import Model, load
 
@@ -41,7 +42,7 @@ def tried(options: DoctorOptions) -> Iterator[Finding]:
     model.close()
     if fault is None:
         words = f"{model.name}: rows in a batch and alone agree, as tried at load"
-        words += f" ({in_words(routes)})" if routes else ""
+        words += f" ({attention_in_words(routes)})" if routes else ""
         yield Finding("ok", "rows in a batch", words)
     else:
         yield Finding("wrong", "rows in a batch", f"{model.name}: {fault}", _ADVICE)

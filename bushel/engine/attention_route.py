@@ -7,8 +7,6 @@ does not stand the trial is padded to the longest row, as the libraries do it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from bushel.cache.kinds import kind_of, unbatchable
 from bushel.cache.paged import sdpa
 from bushel.cache.paged.paged_kv import pageable_class
@@ -44,10 +42,6 @@ def choose_attention(model: Model, wanted: Attention) -> dict[str, str]:
             reason = f" ({why})" if paged else ""
             routes[name] = "pages" if paged and model.paged else _PADDED + reason
     return routes
-
-
-def in_words(routes: Mapping[str, str]) -> str:
-    return ", ".join(f"{kind} in {route}" for kind, route in routes.items())
 
 
 def _why_padded(model: Model, wanted: Attention, any_pageable: bool) -> str | None:

@@ -1,6 +1,7 @@
 """The closed form of `core.footprint`, by itself and against what the allocator saw."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import mlx.core as mx
 import pytest
@@ -111,3 +112,12 @@ def test_measuring_leaves_nothing_behind() -> None:
     assert first.weights == second.weights > 0
     assert first.pieces == second.pieces
     model.close()
+
+
+def test_pages_that_lie_idle_are_nobody_elses_memory() -> None:
+    """What rows hold and were not promised counts; less than was promised changes nothing."""
+    promised = Memory(SIZES, SIZES.peak(2, 100, 16), 1 << 30).with_rows(2, 100)
+    state = SIZES.state(2, 100)
+    assert replace(promised, held=state).fits(16)
+    assert not replace(promised, held=state + 1).fits(16)
+    assert replace(promised, held=state + 1).peak(16) == promised.peak(16) + 1

@@ -12,8 +12,10 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
+from bushel import LLM
 from bushel.cache.paged.page_table import PageTable
 from bushel.cache.paged.paged_kv import PagedKVCache
+from bushel.core import BushelError, ModelError
 from bushel.engine.attention_route import choose_attention
 
 from .run import BOUND, loaded
@@ -65,6 +67,13 @@ def test_a_family_has_pages_or_a_reason(name: str, on_a_gpu: None) -> None:
 
 def test_on_a_cpu_rows_are_padded_unless_pages_are_asked_for() -> None:
     assert routes("llama") == {"kv": "padded rows (pages are for GPUs)"}
+
+
+def test_pages_that_a_model_cannot_have_are_refused_with_the_reason() -> None:
+    with pytest.raises(ModelError, match=r"attention='pages': .*a mask of all tokens"):
+        LLM(subject("deepseek_v3").path, attention="pages")
+    with pytest.raises(BushelError, match="attention must be one of auto, pages, padded"):
+        LLM(subject("llama").path, attention="sheets")  # type: ignore[arg-type]
 
 
 PAGED = [name for name in WHOLE if name not in NOT_PAGED and "kv" in subject(name).kinds]

@@ -1,1 +1,1 @@
-"""Keys and values in pages that rows share: who holds which, and attention to them."""
+"""Keys and values of a batch in pages: which row holds which, and attention to them."""

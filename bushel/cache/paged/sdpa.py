@@ -61,11 +61,9 @@ def _of_pages(
 
 def _row_by_row(queries: mx.array, keys: PagedKeys, **how: Any) -> mx.array:
     """Each row's own pages, put together, and MLX's attention to them."""
-    layer, width = keys.layer, queries.shape[2]
-    lengths = layer.pages.after
+    layer = keys.layer
     rows = [
         _of_arrays(queries[row : row + 1], *layer.row(row, length), **how)
-        for row, length in enumerate(lengths)
+        for row, length in enumerate(layer.pages.after)
     ]
-    assert all(length >= width for length in lengths)
     return mx.concatenate(rows)

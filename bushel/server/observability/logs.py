@@ -23,7 +23,7 @@ from typing import Any, TextIO
 import msgspec
 from msgspec import UNSET
 
-from bushel.core.status import CacheStatus, EngineStatus, MemoryStatus
+from bushel.core.status import CacheStatus, EngineStatus, MemoryStatus, attention_in_words
 from bushel.server.observability.log_queue import LogQueue
 from bushel.server.observability.request_record import Record
 from bushel.server.options import ServerOptions
@@ -305,7 +305,7 @@ def _lane_line(options: ServerOptions, status: EngineStatus) -> str:
     if status.lane == "single":
         return f"Lane: single, one reply at a time, because {status.lane_reason}"
     engine = options.engine
-    routes = ", ".join(f"{kind} in {route}" for kind, route in status.attention.items())
+    routes = attention_in_words(status.attention)
     return (
         f"Lane: batch, up to {engine.max_batch} replies together"
         f"{f' ({routes})' if routes else ''}, "
