@@ -70,11 +70,11 @@ class Report:
 
 def check(model: Model) -> Report:
     """Runs every scenario that applies; leaves the model as it was."""
-    before = model.paged
+    before = model.pages
     try:
         return _Check(model).report()
     finally:
-        model.paged = before
+        model.pages = before
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """The state of all rows that decode together: `(positions, layers)` (B1).
 
 One row keeps the library's plain single-row caches, exactly as its own loop would; two or
-more share its batch caches. The change between the two forms happens here and nowhere else.
+more share its batch caches. The change between the two forms happens here and nowhere else. Layers
+in pages have one form: rows bring their pages along, and take them away.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import mlx.core as mx
 from bushel.cache import kv_padding
 from bushel.cache.kinds import kind_of
 from bushel.cache.layer_kind import Layer, LayerSnapshot
+from bushel.cache.paged.page_pool import PageList, PagePool
 from bushel.cache.paged.page_table import PageTable
-from bushel.cache.paged.paged_kv import PagedKVCache, pageable
+from bushel.cache.paged.paged_kv import PagedKVCache, table_of, take_over
 from bushel.core import IntegrityError
 from bushel.models.device import ON_CUDA
 
@@ -27,23 +29,29 @@ class Snapshot:
 
     position: int
     layers: tuple[LayerSnapshot, ...]
+    pages: PageList | None = None  # of the layers that are in pages: held, not copied
 
     @property
     def nbytes(self) -> int:
         return sum(layer.nbytes for layer in self.layers)
 
     def restore(self, fresh: list[Layer]) -> list[Layer]:
+        if self.pages is not None:
+            take_over(fresh, self.pages.share())
         pairs = zip(self.layers, fresh, strict=True)
         return [kind_of(layer).restore(part, layer) for part, layer in pairs]
 
 
-def take_snapshot(state: Sequence[Layer], position: int) -> Snapshot:
-    """Copy a single row's state; evaluated, so that it holds no graph and no other buffer."""
-    snapshot = Snapshot(
-        position, tuple(kind_of(layer).snapshot(layer, position) for layer in state)
-    )
-    mx.eval([part.arrays for part in _flat(snapshot.layers)])
-    return snapshot
+def take_snapshot(state: Sequence[Layer], position: int, row: int = 0) -> Snapshot:
+    """Copy a single row's state; evaluated, so that it holds no graph and no other buffer.
+
+    row: in the table, of one whose other layers are a single's.
+    """
+    table = table_of(state)
+    pages = None if table is None else table.rows[row].share()
+    layers = tuple(kind_of(layer).snapshot(layer, position) for layer in state)
+    mx.eval([part.arrays for part in _flat(layers)])
+    return Snapshot(position, layers, pages)
 
 
 def _flat(layers: Sequence[LayerSnapshot]) -> Iterator[LayerSnapshot]:
@@ -55,11 +63,10 @@ def _flat(layers: Sequence[LayerSnapshot]) -> Iterator[LayerSnapshot]:
 class BatchState:
     """Owned by one decode batch. `layers` is the list object that the model sees."""
 
-    def __init__(self, make_state: Callable[[], list[Layer]], *, paged: bool = False):
-        """paged: rows that share the batch have pages where they can, and are not padded."""
+    def __init__(self, make_state: Callable[[], list[Layer]], pool: PagePool | None = None):
+        """pool: where layers of rows have their pages, if any have."""
         self._make_state = make_state
-        self._paged = paged
-        self._pages: PageTable | None = None  # of two rows and more
+        self._table = None if pool is None else PageTable(pool)
         self.layers: list[Layer] = []
         self.positions: list[int] = []  # tokens run, per row
         self._enough_until: float = math.inf  # where a row that is alone needs other room
@@ -71,49 +78,48 @@ class BatchState:
         """Take over a single row's state; the caller must not use it again."""
         if self.positions and not (position and self.positions[0]):
             raise IntegrityError("a row that has run no token cannot share a batch")
+        self._take_pages(state)
         if not self.positions:
             self.layers = state
         elif len(self.positions) == 1:
-            if self._paged:
-                self._pages = PageTable()
-                self._pages.join(self.positions[0])
-                self._pages.join(position)
             pairs = zip(self.layers, state, strict=True)
-            self.layers = [self._merged(first, second) for first, second in pairs]
+            self.layers = [kind_of(first).merge([first, second]) for first, second in pairs]
         else:
-            if self._pages is not None:
-                self._pages.join(position)
             for batch, single in zip(self.layers, state, strict=True):
                 kind_of(batch).join(batch, single)
         self.positions.append(position)
         self._make_room()
 
-    def _merged(self, first: Layer, second: Layer) -> Layer:
-        if self._pages is not None and pageable(first):
-            return PagedKVCache(self._pages, [first, second])
-        return kind_of(first).merge([first, second])
+    def _take_pages(self, state: list[Layer]) -> None:
+        """Its layers in pages become the batch's."""
+        table = table_of(state)
+        if table is None or self._table is None:
+            return
+        self._table.join(table.rows[0])
+        for at, layer in enumerate(state):
+            if isinstance(layer, PagedKVCache):
+                state[at] = PagedKVCache(layer.store, self._table, batch=True)
 
     def leave(self, keep: Sequence[int]) -> None:
         if len(keep) == len(self.positions):
             return
         self.positions = [self.positions[row] for row in keep]
         if not keep:
-            self.layers, self._pages = [], None
+            self.layers = []
         elif len(keep) == 1:
             self.layers = self._single(keep[0], self.positions[0])
-            self._pages = None
         else:
-            if self._pages is not None:
-                self._pages.leave(keep)
             for layer in self.layers:
                 kind_of(layer).leave(layer, keep, self.positions)
+        if self._table is not None:
+            self._table.leave(keep)
         self._make_room()
 
     def snapshot(self, row: int) -> Snapshot:
         """A copy of one row's state; the row stays."""
         position = self.positions[row]
         alone = self._single(row, position) if len(self.positions) > 1 else self.layers
-        return take_snapshot(alone, position)
+        return take_snapshot(alone, position, row)
 
     def _single(self, row: int, position: int) -> list[Layer]:
         pairs = zip(self.layers, self._make_state(), strict=True)
@@ -130,8 +136,8 @@ class BatchState:
 
     def reserve(self, count: int) -> None:
         """Room for a step in which every row goes on by so many tokens; before each."""
-        if self._pages is not None:
-            self._pages.reserve(self.positions, count)
+        if self._table is not None:
+            self._table.reserve(self.positions, count)
 
     def advance(self, counts: Sequence[int]) -> None:
         """Row i has run counts[i] more tokens."""
@@ -158,12 +164,8 @@ class BatchState:
 
     @property
     def nbytes(self) -> int:
-        return sum(array.nbytes for array in self._arrays())
-
-    @property
-    def held(self) -> int:
-        """Bytes, of which some may be nobody's: of rows that have pages; of others 0."""
-        return 0 if self._pages is None else self.nbytes
+        paged = 0 if self._table is None else self._table.nbytes
+        return paged + sum(array.nbytes for array in self._arrays())
 
     @property
     def buffers(self) -> int:
@@ -172,5 +174,7 @@ class BatchState:
     def check_integrity(self) -> None:
         if not self.positions and self.layers:
             raise IntegrityError("layers are held for no row")
+        if self._table is not None:
+            self._table.check_integrity(self.positions)
         for layer in self.layers:
             kind_of(layer).check(layer, self.positions)

@@ -28,6 +28,7 @@ class Piece:
     fixed: int = 0
     buffers: int = 0
     count: int = 1
+    paged: bool = False  # its tokens lie in pages that it shares with others
 
     def row(self, tokens: int) -> int:
         """Bytes of a row of so many tokens, which may just have grown by a step."""

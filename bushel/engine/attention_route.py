@@ -8,49 +8,58 @@ does not stand the trial is padded to the longest row, as the libraries do it.
 from __future__ import annotations
 
 from bushel.cache.kinds import kind_of, unbatchable
+from bushel.cache.layer_kind import Layer, LayerKind
 from bushel.cache.paged import sdpa
-from bushel.cache.paged.paged_kv import pageable_class
+from bushel.cache.paged.page_pool import PagePool
+from bushel.cache.paged.paged_kv import pageable
 from bushel.core import ModelError
 from bushel.core.options import Attention
 from bushel.engine.batching_check import batching_fault
-from bushel.models import Model
+from bushel.models import Model, State
 from bushel.models.device import ON_CPU
 
 _PADDED = "padded rows"
+
+
+def _parts(layer: Layer) -> list[tuple[LayerKind, Layer]]:
+    return kind_of(layer).parts(layer)
 
 
 def choose_attention(model: Model, wanted: Attention) -> dict[str, str]:
     """Sets the model's way, and tells it by kind of layer; nothing if its rows share no batch.
     ModelError if pages were asked for, and do not work.
     """
-    model.paged = False
+    model.pages = None
     state = model.make_state()
     if model.single is not None or unbatchable(state) is not None:
         return {}
-    kinds = [
-        (kind.name, pageable_class(part))
-        for layer in state
-        for kind, part in kind_of(layer).parts(layer)
-    ]
-    why = _why_padded(model, wanted, any(paged for _, paged in kinds))
-    model.paged = why is None
+    parts = [part for layer in state for part in _parts(layer)]
+    why = _why_padded(model, wanted, state)
+    if why is not None:
+        model.pages = None
     if wanted == "pages" and why is not None:
         raise ModelError(f"{model.name} cannot be served with attention='pages': {why}.")
     routes: dict[str, str] = {}
-    for name, paged in kinds:
-        if name in ("kv", "quantized", "window"):
+    for kind, part in parts:
+        if kind.name in ("kv", "quantized", "window"):
+            paged = pageable(part)
             reason = f" ({why})" if paged else ""
-            routes[name] = "pages" if paged and model.paged else _PADDED + reason
+            routes[kind.name] = "pages" if paged and why is None else _PADDED + reason
     return routes
 
 
-def _why_padded(model: Model, wanted: Attention, any_pageable: bool) -> str | None:
+def _why_padded(model: Model, wanted: Attention, state: State) -> str | None:
     if wanted == "padded":
         return "as was asked for"
-    if not any_pageable:
+    paged = sum(map(pageable, state))
+    if not paged:
         return "no layer keeps plain keys and values"
+    if any(kind.appends and not pageable(part) for layer in state for kind, part in _parts(layer)):
+        return "some layers keep keys and values of another kind"
     if wanted == "auto" and ON_CPU:
         return "pages are for GPUs"
     sdpa.install()
-    model.paged = True
-    return batching_fault(model)
+    model.pages = PagePool(paged)
+    why = batching_fault(model)
+    model.pages.clear()
+    return why

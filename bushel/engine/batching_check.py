@@ -18,6 +18,7 @@ import numpy as np
 
 from bushel.cache import BatchState, unbatchable
 from bushel.core import ModelError, Prepared, public_message
+from bushel.engine.row_state import new_row
 from bushel.engine.solo_run import SoloRun, apart, bound, logprobs
 from bushel.models import Model, Prompt
 from bushel.models.known_families import batches_exactly
@@ -78,11 +79,11 @@ def batching_fault(model: Model) -> str | None:
 def _largest_difference(model: Model) -> float:
     prompts = [_prompt(model, row, length) for row, length in enumerate(_lengths(model))]
     spoken, expected = zip(*(_alone(model, prompt) for prompt in prompts), strict=True)
-    rows, live, differences = BatchState(model.make_state, paged=model.paged), [0, 1], [0.0]
+    rows, live, differences = BatchState(model.make_state, model.pages), [0, 1], [0.0]
     at = [0] * len(prompts)  # steps that each row has run
 
     def join(row: int) -> None:
-        solo = SoloRun(model, prompts[row])
+        solo = SoloRun(model, prompts[row], new_row(model))
         rows.join(solo.state, solo.position)
 
     def run(steps: int) -> None:

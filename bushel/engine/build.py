@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import get_args
@@ -23,6 +24,7 @@ from bushel.engine.attention_route import choose_attention
 from bushel.engine.batching_check import require_kv_bits, single_because
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
+from bushel.engine.row_state import new_row
 from bushel.engine.sampling.draw import derived_seed
 from bushel.models import Model, load
 from bushel.models.known_families import cuts_matter
@@ -89,7 +91,7 @@ def _prefixes(
     """What keeps computed prefixes; or nothing, and why."""
     if not options.prefix_cache:
         return "it is switched off", None
-    sample = model.make_state()
+    sample = new_row(model)
     mx.eval(model.forward(mx.array([[0]]), [0], sample))
     why = cuts_matter(model.network) or cannot_restore(sample)
     if why is not None:
@@ -97,7 +99,7 @@ def _prefixes(
     free = memory.limit - memory.footprint.weights
     limit = int(free * _CACHE_SHARE) if options.cache_memory is None else options.cache_memory
     return "", PrefixCache(
-        model.make_state,
+        partial(new_row, model),
         sample,
         limit,
         memory.buffer_limit,

@@ -81,7 +81,7 @@ class Run(NamedTuple):
 class DecodeBatch:
     def __init__(self, model: Model):
         self._model = model
-        self.rows = BatchState(model.make_state, paged=model.paged)
+        self.rows = BatchState(model.make_state, model.pages)
         self.sequences: list[Sequence] = []
         self._sampler = Sampler(model.vocab)
         self._deltas: list[int] = []

@@ -178,7 +178,7 @@ class Engine:
         costs = self._stopwatch.costs
         if self._queue:
             running = self._batch.sequences
-            memory = self.admission.promised(self._lengths(), self._batch.rows.held)
+            memory = self.admission.promised(self._lengths())
             state = self._queue.state(self._now, running, costs, memory)
             plan = schedule(state, self.policy)
             if plan == _NOTHING and self._pending is None:
@@ -250,9 +250,7 @@ class Engine:
 
     def _fit_prefixes(self) -> None:
         """What is kept for later takes no more than what rows were promised leaves."""
-        if self.prefixes is not None and (
-            spare := self.admission.spare(self._lengths(), self._batch.rows.held)
-        ):
+        if self.prefixes is not None and (spare := self.admission.spare(self._lengths())):
             self.prefixes.fit(*spare)
 
     def _retire(self) -> None:

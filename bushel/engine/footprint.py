@@ -7,6 +7,7 @@ import mlx.core as mx
 from bushel.cache import kind_of
 from bushel.core import Prepared
 from bushel.core.footprint import Footprint, alike
+from bushel.engine.row_state import new_row
 from bushel.engine.sampling.draw import TRIES
 from bushel.models import Model, Prompt, State
 from bushel.models.device import ON_CPU
@@ -30,7 +31,7 @@ def footprint(model: Model) -> Footprint:
     # busy cores, bytes per token: 2,093 to 3,664 after the first, 3,865 to 4,694 after both).
     per_token = 0
     for _ in range(2):
-        state = model.make_state()
+        state = new_row(model)
         for start in (0, tokens):
             above = _above(model, prompt, start, start + tokens, state)
             per_token = max(per_token, above // tokens - per_score * (start + tokens))

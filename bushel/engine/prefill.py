@@ -24,6 +24,7 @@ from bushel.cache import Snapshot, take_snapshot
 from bushel.cache.prefix import DiskFetch, Node, PrefixCache, ReusePlan
 from bushel.core import Event, IntegrityError, RequestError, TokenLogprob
 from bushel.core.wire import Started
+from bushel.engine.row_state import new_row
 from bushel.engine.sampling.sampler import logprobs_of
 from bushel.engine.sequence import Phase, Sequence
 from bushel.engine.snapshot_points import FAR, SnapshotPoint, plan_snapshot_points
@@ -47,7 +48,7 @@ class PrefilledRow:
         if self.state is not None:
             return self.state
         assert self.snapshot is not None
-        return self.snapshot.restore(model.make_state())
+        return self.snapshot.restore(new_row(model))
 
     @property
     def token(self) -> int:
@@ -160,7 +161,7 @@ class Prefill:
             self.reuse = ReusePlan(why="what was kept could not be restored", reason="not_restored")
             prompt = self._embedded()
         self.prompt = prompt
-        self.state = self.model.make_state() if restored is None else restored
+        self.state = new_row(self.model) if restored is None else restored
         self.done = self.kept = self.reuse.position
         self.prompt_logprobs = [None] if self._wanted_logprobs is not None else []
         if prefixes is not None:

@@ -12,15 +12,16 @@ from typing import Any
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from bushel.models import Model, Prompt, device
+from bushel.models import Model, Prompt, State, device
 
 
 class SoloRun:
     """Owned by whoever compares. `run` takes tokens one at a time, the prompt's last one first."""
 
-    def __init__(self, model: Model, prompt: Prompt):
+    def __init__(self, model: Model, prompt: Prompt, state: State | None = None):
+        """state: to run in; it is the library's own unless somebody wants another tried."""
         self._model, self._prompt = model, prompt
-        self.state = model.make_state()
+        self.state = model.make_state() if state is None else state
         self.position = len(prompt.ids) - 1
         if self.position:
             model.prefill(prompt, 0, self.position, self.state)

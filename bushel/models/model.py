@@ -78,7 +78,7 @@ class Model(ABC):
     head_dim: int | None
     network: Any  # the library's own object
     kv_bits: KVBits | None = None  # how keys and values are encoded, if they are
-    paged: bool = False  # whether rows that share a batch have their keys and values in pages
+    pages: Any = None  # of the keys and values of its rows, where they are in pages (`PagePool`)
 
     @property
     def name(self) -> str:

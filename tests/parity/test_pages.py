@@ -1,22 +1,28 @@
 """Rows in pages say what they say alone; which families have pages, and why others have none.
 
 On a CPU each row's pages are put together and MLX attends to them, so that what is tried here is
-who holds which page; the kernel itself is tried in `tests/cache/paged`.
+who holds which page; what a GPU does is tried with its kernels compiled for the CPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import pytest
 
-from bushel import LLM
+from bushel import LLM, SamplingParams
+from bushel.cache.paged.layer_pages import LayerPages
+from bushel.cache.paged.page_pool import PagePool
 from bushel.cache.paged.page_table import PageTable
-from bushel.cache.paged.paged_kv import PagedKVCache
+from bushel.cache.paged.paged_kv import table_of
+from bushel.cache.prefix.paged_segment import PagedForm
 from bushel.core import BushelError, ModelError
+from bushel.core.options import Attention
 from bushel.engine.attention_route import choose_attention
+from tests.cache.paged.host_kernels import installed
 
 from .run import BOUND, loaded
 from .scenarios import WHOLE, again, churn, fork, leaves, tried
@@ -43,7 +49,7 @@ def routes(name: str) -> dict[str, str]:
     try:
         return {} if model.single else choose_attention(model, "auto")
     finally:
-        model.paged = False
+        model.pages = None
 
 
 @pytest.fixture
@@ -111,39 +117,62 @@ def test_other_families_in_pages(name: str) -> None:
 
 
 def scarce(patch: pytest.MonkeyPatch) -> None:
-    """The pool grows by no more than is needed, and is made smaller whenever half of it is idle."""
-    patch.setattr("bushel.cache.paged.page_table._GROWTH", 0)
+    """The pool has no page too many, from one step to the next."""
+    reserve = PageTable.reserve
+
+    def repacked(self: PageTable, positions: list[int], count: int) -> None:
+        self.pool.resize(0)
+        reserve(self, positions, count)
+
+    patch.setattr(PageTable, "reserve", repacked)
 
 
+@pytest.mark.parametrize("scenario", [leaves, fork, again])
 def test_a_pool_that_is_made_smaller_keeps_everyones_pages(
-    monkeypatch: pytest.MonkeyPatch,
+    scenario: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows leave one after the other, and those who stay go on. B1."""
     scarce(monkeypatch)
-    repack, times = PagedKVCache.repack, []
+    shrink, times = PagePool._shrink, []
 
-    def counted(self: PagedKVCache, pages: mx.array) -> None:
-        times.append(len(pages))
-        repack(self, pages)
+    def counted(self: PagePool, capacity: int) -> None:
+        times.append(self.capacity - capacity)
+        shrink(self, capacity)
 
-    monkeypatch.setattr(PagedKVCache, "repack", counted)
-    check("llama", leaves)
-    assert times
+    monkeypatch.setattr(PagePool, "_shrink", counted)
+    check("llama", scenario)
+    assert sum(times) > 0
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt_oss", "qwen3_5"])
+@pytest.mark.parametrize("scenario", [again, fork])
+def test_rows_say_the_same_where_kernels_write_in_place(
+    name: str,
+    scenario: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a GPU, with its kernels compiled for the CPU. B1, B64."""
+    installed(monkeypatch, tmp_path)
+    for module in ("sdpa", "layer_pages"):
+        monkeypatch.setattr(f"bushel.cache.paged.{module}.ON_CPU", False)
+    check(name, scenario)
 
 
 # -- controls -----------------------------------------------------------------------------------
 
 
 def a_neighbours_page(patch: pytest.MonkeyPatch) -> None:
-    """A row that has come takes a page that another holds."""
-    take = PageTable._take
+    """A row takes a page that another holds."""
+    take = PagePool._take
 
-    def wrong(self: PageTable, count: int) -> list[int]:
-        pages = take(self, count)
-        return [self.rows[0][0], *pages[1:]] if self.rows and count else pages
+    def wrong(self: PagePool, count: int) -> list[int]:
+        taken = take(self, count)
+        held = [pages.ids[0] for pages in self._lists if pages.ids]
+        return [held[0], *taken[1:]] if held else taken
 
-    patch.setattr(PageTable, "_take", wrong)
-    patch.setattr(PageTable, "check_integrity", lambda *_: None)
+    patch.setattr(PagePool, "_take", wrong)
+    patch.setattr(PagePool, "check_integrity", lambda *_: None)
 
 
 def stale_lengths(patch: pytest.MonkeyPatch) -> None:
@@ -162,7 +191,12 @@ def stale_lengths(patch: pytest.MonkeyPatch) -> None:
 def pages_that_stay(patch: pytest.MonkeyPatch) -> None:
     """The pool is made smaller, and the layers keep theirs."""
     scarce(patch)
-    patch.setattr(PagedKVCache, "repack", lambda *_: None)
+    resize = LayerPages.resize
+
+    def wrong(self: LayerPages, capacity: int, kept: list[int] | None = None) -> None:
+        resize(self, capacity, None if kept is None else list(range(len(kept))))
+
+    patch.setattr(LayerPages, "resize", wrong)
 
 
 def given_back_too_early(patch: pytest.MonkeyPatch) -> None:
@@ -171,21 +205,81 @@ def given_back_too_early(patch: pytest.MonkeyPatch) -> None:
 
     def wrong(self: PageTable, keep: list[int]) -> None:
         leave(self, keep)
-        self._free.extend(page for pages in self.rows for page in pages)
+        self.pool._free.extend(page for pages in self.rows for page in pages.ids)
 
     patch.setattr(PageTable, "leave", wrong)
-    patch.setattr(PageTable, "check_integrity", lambda *_: None)
+    patch.setattr(PagePool, "check_integrity", lambda *_: None)
 
 
-@pytest.mark.parametrize(
-    "fault", [a_neighbours_page, stale_lengths, pages_that_stay, given_back_too_early]
-)
+def a_shared_page_written_in_place(patch: pytest.MonkeyPatch) -> None:
+    """Choices of one prompt go on in the same last page."""
+    patch.setattr(PagePool, "_may_write", lambda *_: True)
+
+
+def pages_of_other_tokens(patch: pytest.MonkeyPatch) -> None:
+    """What is restored is another row's."""
+    assemble = PagedForm.assemble
+
+    def wrong(self: PagedForm, segments: Any, key: Any, fresh: Any) -> None:
+        assemble(self, segments, key, fresh)
+        table = table_of(fresh)
+        assert table is not None
+        table.rows[0].ids.reverse()
+
+    patch.setattr(PagedForm, "assemble", wrong)
+
+
+FAULTS = {
+    a_neighbours_page: leaves,
+    stale_lengths: leaves,
+    pages_that_stay: leaves,
+    given_back_too_early: leaves,
+    pages_of_other_tokens: again,
+}
+
+
+def choices(attention: Attention) -> list[tuple[tuple[int, ...], float]]:
+    """Four choices of one prompt that go on differently: tokens, and how likely they were."""
+    with LLM(subject("llama").path, attention=attention, max_batch=4) as llm:
+        params = SamplingParams(
+            n=4, seed=5, temperature=1.5, max_tokens=24, logprobs=0, ignore_eos=True
+        )
+        (output,) = llm.generate({"prompt_token_ids": list(range(20, 41))}, params)
+        return [
+            (tuple(choice.token_ids), sum(token.logprob for token in choice.logprobs or ()))
+            for choice in output.choices
+        ]
+
+
+def test_choices_part_in_the_middle_of_a_page() -> None:
+    """Each goes on in a copy of the page in which they part. B62."""
+    apart = [abs(one - two) for (_, one), (_, two) in zip(*both("pages"), strict=True)]
+    assert max(apart) < BOUND * 24
+
+
+def both(attention: Attention) -> tuple[list[Any], list[Any]]:
+    alone, shared = choices("padded"), choices(attention)
+    assert [tokens for tokens, _ in alone] == [tokens for tokens, _ in shared]
+    assert len({tokens for tokens, _ in alone}) == 4
+    return alone, shared
+
+
+def test_choices_that_share_the_page_in_which_they_part_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bushel.engine.attention_route.batching_fault", lambda _: None)
+    a_shared_page_written_in_place(monkeypatch)
+    with pytest.raises(AssertionError):
+        both("pages")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_mistake_with_pages_is_noticed(
     fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole: Subject = subject("llama")
     monkeypatch.setattr("bushel.engine.attention_route.batching_fault", lambda _: None)
     fault(monkeypatch)
-    result = leaves(whole, attention="pages")
+    result = FAULTS[fault](whole, attention="pages")
     assert not result.ok
     assert result.difference > 10 * BOUND, str(result)

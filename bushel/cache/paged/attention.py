@@ -1,25 +1,25 @@
 """Attention to keys and values that lie in pages, in two launches for all rows of a step.
 
-    partition   one block per row, head and 256 tokens of the row: scores, weights, their sum
+    partition   one block per row, head and 256 tokens of the row: writes what of the step's own
+                keys and values is among them, then scores, weights, their sum
     merge       one block per row and query head: the partitions of the row, in order
 
 The partitions of a row follow from its own length, so that its result is the same, to the bit,
 alone and in any batch, order and layout of pages. `attention.kernel` is one text for CUDA, Metal
-and, in tests, a CPU: a prelude says what they call differently.
+and, in tests, a CPU (`preludes`).
 """
 
 from __future__ import annotations
 
-import hashlib
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from bushel.models.device import ON_CUDA
+from bushel.cache.paged import preludes
+from bushel.cache.paged.page_kernels import PAGE
 
-PAGE = 16  # tokens
 PARTITION = 256  # tokens; with another number, other bits
 MOST_QUERIES = 8  # in a row, for one step: a draft and the token before it
 _THREADS = 128
@@ -27,36 +27,6 @@ _LANES = 8  # threads for one key
 _TILE = 8  # queries that are looked at together
 
 _SOURCE = Path(__file__).with_name("attention.kernel")
-_NAMES = {mx.float32: "float", mx.float16: "half", mx.bfloat16: "bfloat"}
-
-# What the text uses, beside constants: DEVICE and CPU preludes have the same names.
-_CUDA = """
-#define SHARED __shared__
-#define BARRIER() __syncthreads()
-#define THREAD int(threadIdx.x)
-#define BLOCK int(blockIdx.x)
-#define SHUFFLE_XOR(x, step) __shfl_xor_sync(0xffffffffu, x, step)
-#define EXP(x) __expf(x)
-#define TANH(x) tanhf(x)
-#define OFFSET(x) size_t(x)
-#define UNROLL _Pragma("unroll")
-#define LOAD_PIECE(from) (*reinterpret_cast<const Piece*>(from))
-using half = __half;
-using bfloat = __nv_bfloat16;
-"""
-_METAL = """
-#define SHARED threadgroup
-#define BARRIER() threadgroup_barrier(mem_flags::mem_threadgroup)
-#define THREAD int(thread_position_in_threadgroup.x)
-#define BLOCK int(threadgroup_position_in_grid.x)
-#define SHUFFLE_XOR(x, step) simd_shuffle_xor(x, ushort(step))
-#define EXP(x) metal::fast::exp(x)
-#define TANH(x) metal::precise::tanh(x)
-#define OFFSET(x) size_t(x)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#define LOAD_PIECE(from) (*(const device Piece*)(from))
-using bfloat = bfloat16_t;
-"""
 
 
 class AttentionShape(NamedTuple):
@@ -76,7 +46,7 @@ class AttentionShape(NamedTuple):
     @property
     def why_not(self) -> str | None:
         """Why there is no kernel for it, if there is none."""
-        if self.dtype not in _NAMES:
+        if self.dtype not in preludes.NAMES:
             return f"keys of {self.dtype}"
         if self.query_heads % self.heads:
             return f"{self.query_heads} query heads for {self.heads} of keys"
@@ -96,7 +66,6 @@ def source(shape: AttentionShape, final: bool, prelude: str) -> tuple[str, str, 
         "PARTITION": PARTITION,
         "THREADS": _THREADS,
         "LANES": _LANES,
-        "PIECE": piece,
         "TILE": min(queries, _TILE),
         "GROUPS": min(_THREADS // (shape.value_dim // piece), 16),
         "QUERY_HEADS": shape.query_heads,
@@ -111,14 +80,12 @@ def source(shape: AttentionShape, final: bool, prelude: str) -> tuple[str, str, 
         "CAP": f"{float(shape.softcap or 1)!r}f",
         "SINKS": int(shape.sinks),
         "FINAL": int(final),
-        "ELEMENT": _NAMES[shape.dtype],
         "NOTHING": "-3.0e38f",
     }
-    defined = "".join(f"#define {key} {value}\n" for key, value in constants.items())
-    piece_of = "struct alignas(16) Piece { ELEMENT at[PIECE]; };\n"
     _, partition, merge = _SOURCE.read_text().split("// ---- ")
     bodies = [body.split("\nconst int parts", 1)[1] for body in (partition, merge)]
-    return defined + prelude + piece_of, *("const int parts" + body for body in bodies)  # type: ignore[return-value]
+    partition, merge = ("const int parts" + body for body in bodies)
+    return preludes.header(shape.dtype, constants, prelude), partition, merge
 
 
 class _Kernels(NamedTuple):
@@ -128,25 +95,23 @@ class _Kernels(NamedTuple):
 
 @cache
 def _kernels(shape: AttentionShape, final: bool) -> _Kernels:
-    header, partition, merge = source(shape, final, _CUDA if ON_CUDA else _METAL)
-    # MLX may keep what it compiles on disk, by name.
-    digest = hashlib.sha256((header + partition + merge).encode()).hexdigest()[:12]
-    make: Any = mx.fast.cuda_kernel if ON_CUDA else mx.fast.metal_kernel
+    header, partition, merge = source(shape, final, preludes.prelude())
+    fresh = ["queries", "fresh_keys", "fresh_values"]
     sinks = ["sinks"] * shape.sinks
     return _Kernels(
-        make(
-            name=f"bushel_attend_{digest}",
-            input_names=["queries", "keys", "values", "table", "lengths"],
-            output_names=["attended"] if final else ["accumulated", "measures"],
-            header=header,
-            source=partition,
+        preludes.made(
+            "attend",
+            header,
+            partition,
+            [*fresh, "keys", "values", "table", "lengths", "after"],
+            ["attended"] if final else ["accumulated", "measures"],
         ),
-        make(
-            name=f"bushel_merge_{digest}",
-            input_names=["accumulated", "measures", "table", "lengths", *sinks],
-            output_names=["attended"],
-            header=header,
-            source=merge,
+        preludes.made(
+            "merge",
+            header,
+            merge,
+            ["accumulated", "measures", "table", "lengths", *sinks],
+            ["attended"],
         ),
     )
 
@@ -154,13 +119,17 @@ def _kernels(shape: AttentionShape, final: bool) -> _Kernels:
 def attend(
     shape: AttentionShape,
     queries: mx.array,
-    keys: mx.array,
-    values: mx.array,
+    fresh: tuple[mx.array, mx.array],
+    pool: tuple[mx.array, mx.array],
     table: mx.array,
     lengths: mx.array,
+    after: mx.array,
     sinks: mx.array | None = None,
 ) -> mx.array:
-    """[B, query heads, width, value dim]; see `attention.kernel` for what it is given."""
+    """[B, query heads, width, value dim]; see `attention.kernel` for what it is given.
+
+    after: what was made by the last kernel that wrote to the pool.
+    """
     rows, parts = table.shape[0], table.shape[1] * PAGE // PARTITION
     final = parts == 1 and not shape.sinks
     kernels = _kernels(shape, final)
@@ -168,7 +137,7 @@ def attend(
     blocks = rows * shape.heads * parts
     measured = [(*result[:3], parts, shape.value_dim), (*result[:3], parts, 2)]
     made: list[mx.array] = kernels.partition(
-        inputs=[queries, keys, values, table, lengths],
+        inputs=[queries, *fresh, *pool, table, lengths, after],
         grid=(blocks * _THREADS, 1, 1),
         threadgroup=(_THREADS, 1, 1),
         output_shapes=[result] if final else measured,

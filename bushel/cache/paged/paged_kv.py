@@ -1,20 +1,24 @@
-"""Keys and values of the rows of a batch in pages, as a model's cache and as a kind of layer.
+"""Keys and values in pages, as a model's cache and as a kind of layer.
 
-A model writes its step's keys through `update_and_fetch`, gets `PagedKeys` and `PagedValues` in
-their place, and passes them on to attention, which knows them (`sdpa`).
+a prompt runs    its tokens are written to its pages, and attention is given arrays: its own
+                 keys, or all of the row's, put together for one layer at a time
+a step of rows   attention is given `PagedKeys` and `PagedValues`, which it knows (`sdpa`): it
+                 writes the step's tokens and reads everybody's pages
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import mlx.core as mx
+from mlx_lm.models.cache import create_attention_mask
 
-from bushel.cache.kv_layer import unwritten
 from bushel.cache.layer_kind import Layer, LayerKind, LayerSnapshot
-from bushel.cache.paged.attention import PAGE
-from bushel.cache.paged.page_table import PageTable, pages_of
+from bushel.cache.paged.layer_pages import LayerPages
+from bushel.cache.paged.page_kernels import PAGE
+from bushel.cache.paged.page_pool import PageList, PagePool
+from bushel.cache.paged.page_table import PageTable
+from bushel.core.footprint import Piece
 
 
 class NotPaged(Exception):
@@ -24,17 +28,18 @@ class NotPaged(Exception):
 class PagedKeys:
     """What stands for the keys of all rows. Only attention can read them."""
 
-    def __init__(self, layer: PagedKVCache):
+    def __init__(self, layer: PagedKVCache, fresh: mx.array):
         self.layer = layer
+        self.fresh = fresh  # of this step: [B, heads, L, D]
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        longest = self.layer.pages.table.shape[1] * PAGE
-        return (len(self.layer.pages.rows), self.layer.heads, longest, self.layer.keys.shape[1])
+        rows, heads, _, dim = self.fresh.shape
+        return (rows, heads, self.layer.pages.table.shape[1] * PAGE, dim)
 
     @property
     def dtype(self) -> mx.Dtype:
-        return self.layer.keys.dtype
+        return self.fresh.dtype
 
 
 class PagedValues(PagedKeys):
@@ -42,129 +47,148 @@ class PagedValues(PagedKeys):
 
 
 class PagedKVCache:
-    """One layer of a batch. `keys` and `values` are [pages x heads x PAGE, D]."""
+    """One layer of a row whose prompt runs, or of a batch."""
 
-    def __init__(self, pages: PageTable, singles: Sequence[Layer]):
+    def __init__(self, store: LayerPages, pages: PageTable, *, batch: bool):
+        self.store = store
         self.pages = pages
-        self.heads = singles[0].keys.shape[1]
-        self.keys, self.values = (
-            mx.zeros((0, array.shape[3]), array.dtype)
-            for array in (singles[0].keys, singles[0].values)
-        )
-        for row, single in enumerate(singles):
-            self.write(row, single)
+        self.batch = batch
+        self.position = 0  # tokens, of a row that is in no batch
 
     @property
-    def offset(self) -> mx.array:
-        """[B] tokens that each row has run."""
-        return self.pages.offset
+    def offset(self) -> mx.array | int:
+        """Tokens that the row has run; of several rows [B]."""
+        return self.pages.offset if self.batch else self.position
 
     @property
-    def state(self) -> tuple[mx.array, mx.array]:
-        return self.keys, self.values
+    def state(self) -> list[mx.array]:
+        """What is there when all that was written is written."""
+        return self.store.to_evaluate
 
-    def write(self, row: int, single: Layer) -> None:
-        """A row's tokens into the pages that it has."""
-        self._fit()
-        slots = self.pages.slots_of_row(row, single.offset, self.heads)
-        self.keys[slots] = single.keys[:, :, : single.offset]
-        self.values[slots] = single.values[:, :, : single.offset]
+    def empty(self) -> bool:
+        return not self.batch and self.position == 0
 
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[PagedKeys, PagedValues]:
-        self._fit()
-        slots = self.pages.slots(self.heads)
-        self.keys[slots] = keys
-        self.values[slots] = values
-        return PagedKeys(self), PagedValues(self)
+    def update_and_fetch(
+        self, keys: mx.array, values: mx.array
+    ) -> tuple[mx.array, mx.array] | tuple[PagedKeys, PagedValues]:
+        if self.batch:
+            self.store.fit(self.pages.pool.capacity, keys, values)
+            return PagedKeys(self, keys), PagedValues(self, values)
+        start, count = self.position, keys.shape[2]
+        self.append(keys, values)
+        return (keys, values) if not start else self.row(0, 0, start + count)
+
+    def append(self, keys: mx.array, values: mx.array) -> None:
+        """The next tokens of a lone row: [1, heads, T, D]."""
+        (pages,), count = self.pages.rows, keys.shape[2]
+        if self.pages.after != [self.position + count]:  # the first layer of a pass
+            self.pages.pool.make_writable(pages, self.position, count)
+            self.pages.after = [self.position + count]
+        self.write(0, self.position, keys, values)
+        self.position += count
+
+    def write(self, row: int, start: int, keys: mx.array, values: mx.array) -> None:
+        """Tokens of a row into pages that it has."""
+        self.store.fit(self.pages.pool.capacity, keys, values)
+        first, end = start // PAGE, start + keys.shape[2]
+        some = self.pages.rows[row].ids[first : -(-end // PAGE)]
+        self.store.write(some, start % PAGE, keys, values)
+
+    def row(self, row: int, start: int, end: int) -> tuple[mx.array, mx.array]:
+        """Keys and values of tokens [start, end) of one row: [1, heads, T, D]."""
+        some = self.pages.rows[row].ids[start // PAGE : -(-end // PAGE)]
+        return self.store.read(some, start % PAGE, end - start)
 
     def make_mask(
         self, N: int, return_array: bool = False, window_size: int | None = None
-    ) -> str | None:
+    ) -> mx.array | str | None:
+        if not self.batch:
+            mask: mx.array | str | None = create_attention_mask(
+                N, offset=self.position, return_array=return_array, window_size=window_size
+            )
+            return mask
         if return_array or window_size is not None:
             raise NotPaged("its attention asks for a mask of all tokens")
         return "causal" if N > 1 else None
 
-    def row(self, row: int, end: int, start: int = 0) -> tuple[mx.array, mx.array]:
-        """Keys and values of tokens [start, end) of one row: [1, heads, T, D]."""
-        first = start // PAGE
-        some = self.pages.rows[row][first : max(first + 1, pages_of(end))]
-        pages, skipped = mx.array(some, dtype=mx.int32), first * PAGE
 
-        def gathered(pool: mx.array) -> mx.array:
-            by_page = pool.reshape(-1, self.heads, PAGE, pool.shape[1])[pages]
-            whole = by_page.transpose(1, 0, 2, 3).reshape(1, self.heads, -1, pool.shape[1])
-            return whole[:, :, start - skipped : end - skipped]
-
-        return gathered(self.keys), gathered(self.values)
-
-    def repack(self, pages: mx.array) -> None:
-        """Keep these pages only, in this order."""
-
-        def kept(pool: mx.array) -> mx.array:
-            by_page = pool.reshape(-1, self.heads * PAGE * pool.shape[1])
-            return by_page[pages].reshape(-1, pool.shape[1])
-
-        self.keys, self.values = kept(self.keys), kept(self.values)
-
-    def _fit(self) -> None:
-        """As many pages as the table counts."""
-        missing = self.pages.capacity * self.heads * PAGE - self.keys.shape[0]
-        if missing > 0:
-            self.keys, self.values = (
-                mx.concatenate([pool, mx.zeros((missing, pool.shape[1]), pool.dtype)])
-                for pool in (self.keys, self.values)
-            )
+def pageable(layer: Layer) -> bool:
+    """Whether such layers can be in pages: those of plain keys and values."""
+    return type(layer).__name__ == "KVCache"
 
 
-def pageable_class(single: Layer) -> bool:
-    """Whether such layers can go on in pages: those of plain keys and values."""
-    return type(single).__name__ == "KVCache"
+def in_pages(state: list[Layer], pool: PagePool) -> list[Layer]:
+    """Fresh state of a row, with pages where it can have them."""
+    table = PageTable(pool)
+    table.join(pool.new())
+    stores = iter(pool.layers)
+    for at, layer in enumerate(state):
+        if pageable(layer):
+            state[at] = PagedKVCache(next(stores), table, batch=False)
+    return state
 
 
-def pageable(single: Layer) -> bool:
-    """Whether this row's layer can: if the model writes it."""
-    return pageable_class(single) and not unwritten(single)
+def table_of(state: Sequence[Layer]) -> PageTable | None:
+    """The table of a row or a batch, if any of its layers is in pages."""
+    tables = (layer.pages for layer in state if isinstance(layer, PagedKVCache))
+    return next(tables, None)
+
+
+def take_over(state: Sequence[Layer], pages: PageList) -> None:
+    """Let a fresh row have these pages."""
+    table = table_of(state)
+    assert table is not None
+    table.rows = [pages]
 
 
 class PagedKV(LayerKind):
-    """Only batches are of this kind; `BatchState` keeps their table."""
+    """Rows that meet keep their pages: `BatchState` has the table."""
 
     name = "pages"
     appends = True
 
     def merge(self, singles: Sequence[Layer]) -> Layer:
-        raise NotImplementedError("pages are made by whoever keeps their table")
+        return singles[0]
 
     def join(self, batch: Layer, single: Layer) -> None:
-        batch.write(len(batch.pages.rows) - 1, single)
+        return
 
     def leave(self, batch: Layer, keep: Sequence[int], positions: Sequence[int]) -> None:
-        if batch.pages.moved is not None:
-            batch.repack(batch.pages.moved)
+        return
 
     def single(self, batch: Layer, row: int, position: int, fresh: Layer) -> Layer:
-        fresh.keys, fresh.values = map(mx.contiguous, batch.row(row, position))
-        fresh.offset = position
-        return fresh
+        return batch
 
     def snapshot(self, single: Layer, position: int) -> LayerSnapshot:
-        raise NotImplementedError("a snapshot is taken of a single row")
+        """Its pages are held by whoever takes snapshots of all layers."""
+        return LayerSnapshot(self.name, position, ())
 
     def restore(self, snapshot: LayerSnapshot, fresh: Layer) -> Layer:
-        raise NotImplementedError("a snapshot is restored to a single row")
+        fresh.position = snapshot.position
+        return fresh
 
     def cut(
         self, layer: Layer, row: int, position: int, start: int, end: int
     ) -> tuple[mx.array, ...]:
-        cut: tuple[mx.array, mx.array] = layer.row(row, end, start)
-        return cut
+        if not layer.store.written:
+            return ()
+        keys, values = layer.row(row, start, end)
+        return keys, values
+
+    def assemble(self, arrays: Sequence[mx.array], position: int, fresh: Layer) -> None:
+        if arrays:
+            keys, values = (array[:, :, :position] for array in arrays)
+            fresh.append(keys, values)
 
     def arrays(self, layer: Layer) -> Iterator[mx.array]:
-        yield from layer.state
+        """None of its own."""
+        yield from ()
+
+    def size(self, single: Layer, position: int) -> list[Piece]:
+        each = single.store.page_bytes // PAGE
+        return [Piece(each, paged=True)] if each else []
 
     def check(self, layer: Layer, positions: Sequence[int]) -> None:
-        pages: Any = layer.pages
-        self.require(
-            len(pages.rows) == len(positions), f"{len(pages.rows)} rows for {len(positions)}"
-        )
-        pages.check_integrity(positions)
+        if not layer.batch and layer.store.written:
+            here = [layer.position]
+            self.require(here == list(positions), f"at {here}, the row at {list(positions)}")

@@ -11,8 +11,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from bushel.cache.paged.attention import AttentionShape, attend
-from bushel.cache.paged.paged_kv import NotPaged, PagedKeys
+from bushel.cache.paged.attention import AttentionShape
+from bushel.cache.paged.paged_kv import NotPaged, PagedKeys, PagedValues
 from bushel.models.device import ON_CPU
 
 _of_arrays: Any = mx.fast.scaled_dot_product_attention
@@ -26,44 +26,48 @@ def _attention(q: Any, k: Any, v: Any, *args: Any, **kwargs: Any) -> mx.array:
     if type(k) is not PagedKeys:
         made: mx.array = _of_arrays(q, k, v, *args, **kwargs)
         return made
-    return _of_pages(q, k, *args, **kwargs)
+    return _of_pages(q, k, v, *args, **kwargs)
 
 
 def _of_pages(
     queries: mx.array,
     keys: PagedKeys,
+    values: PagedValues,
     *,
     scale: float,
     mask: Any = None,
     sinks: mx.array | None = None,
 ) -> mx.array:
+    if type(values) is not PagedValues or values.layer is not keys.layer:
+        raise NotPaged("its attention takes keys and values from different places")
     if mask is not None and not (isinstance(mask, str) and mask == "causal"):
         raise NotPaged("its attention has a mask of its own")
     if ON_CPU:
-        return _row_by_row(queries, keys, scale=scale, mask=mask, sinks=sinks)
-    layer = keys.layer
+        return _row_by_row(queries, keys, values, scale=scale, mask=mask, sinks=sinks)
+    store, pages = keys.layer.store, keys.layer.pages
     _, heads, width, key_dim = queries.shape
     shape = AttentionShape(
-        layer.keys.dtype,
+        keys.dtype,
         heads,
-        layer.heads,
+        keys.fresh.shape[1],
         key_dim,
-        layer.values.shape[1],
+        values.fresh.shape[3],
         width,
         scale,
         sinks=sinks is not None,
     )
     if shape.why_not is not None:
         raise NotPaged(f"no kernel for {shape.why_not}")
-    pages = layer.pages
-    return attend(shape, queries, layer.keys, layer.values, pages.table, pages.lengths, sinks)
+    fresh = keys.fresh, values.fresh
+    return store.attend(shape, queries, fresh, pages.table, pages.lengths, sinks)
 
 
-def _row_by_row(queries: mx.array, keys: PagedKeys, **how: Any) -> mx.array:
+def _row_by_row(queries: mx.array, keys: PagedKeys, values: PagedValues, **how: Any) -> mx.array:
     """Each row's own pages, put together, and MLX's attention to them."""
     layer = keys.layer
+    layer.store.write_step(layer.pages.slots(keys.fresh.shape[1]), keys.fresh, values.fresh)
     rows = [
-        _of_arrays(queries[row : row + 1], *layer.row(row, length), **how)
+        _of_arrays(queries[row : row + 1], *layer.row(row, 0, length), **how)
         for row, length in enumerate(layer.pages.after)
     ]
     return mx.concatenate(rows)

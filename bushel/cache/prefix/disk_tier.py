@@ -18,7 +18,8 @@ import numpy as np
 
 from bushel.cache.prefix.disk import Disk, Entry, HostArray, PendingRead
 from bushel.cache.prefix.kv_segment import KVSegment, SegmentLayout
-from bushel.cache.prefix.node import Node, Place
+from bushel.cache.prefix.node import Edge, Node, Place
+from bushel.cache.prefix.paged_segment import PagedForm, PagedSegment
 from bushel.cache.prefix.radix_tree import RadixTree
 from bushel.cache.prefix.snapshot import PrefixSnapshot
 from bushel.cache.prefix.token_key import Key, digest_of
@@ -54,10 +55,21 @@ class DiskFetch:
 
 
 class DiskTier:
-    """sample: a snapshot of the model's, by whose form those read from files are judged."""
+    """sample: a snapshot of the model's, by whose form those read from files are judged.
 
-    def __init__(self, disk: Disk, tree: RadixTree, layout: SegmentLayout, sample: PrefixSnapshot):
+    pages: how edges are put into pages, if the tree holds such.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        tree: RadixTree,
+        layout: SegmentLayout,
+        sample: PrefixSnapshot,
+        pages: PagedForm | None = None,
+    ):
         self.disk = disk
+        self._pages = pages
         self._tree = tree
         self._layout = layout
         self._sample = sample
@@ -107,9 +119,9 @@ class DiskTier:
 
     def _write_edge(self, root: str, node: Node) -> bool:
         above = node.parent.file if node.parent is not None else None
-        if not isinstance(node.edge, KVSegment) or (node.start and above is None):
+        if not isinstance(node.edge, KVSegment | PagedSegment) or (node.start and above is None):
             return False
-        arrays = {str(at): to_host(array) for at, array in enumerate(node.edge.arrays)}
+        arrays = {str(at): to_host(array) for at, array in enumerate(node.edge.segment().arrays)}
         note = json.dumps([root, []])
         parent = above.name if above is not None else None
         name = self.disk.write("edge", parent, node.start, node.key, note, arrays)
@@ -139,7 +151,7 @@ class DiskTier:
                 continue
             reading = fetch.edges.get(node.file.name) if node.file is not None else None
             segment = self._segment(node, reading) if reading is not None else None
-            if segment is None or not self._tree.load(node, segment):
+            if segment is None or not self._tree.load(node, self._edge(node, segment)):
                 break
             fetch.loaded.add(node)
         if nodes and fetch.snapshot is not None:
@@ -168,6 +180,13 @@ class DiskTier:
             self._reject(reading.name, "its tokens are not those of its place")
             return None
         return part
+
+    def _edge(self, node: Node, segment: KVSegment) -> Edge:
+        """As the tree holds it."""
+        if self._pages is None:
+            return segment
+        before = node.parent.edge if node.parent is not None else None
+        return self._pages.adopt(segment, before if isinstance(before, PagedSegment) else None)
 
     def _rest(self, node: Node, reading: PendingRead) -> PrefixSnapshot | None:
         if reading.arrays is None:

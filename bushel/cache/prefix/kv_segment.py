@@ -192,6 +192,14 @@ class KVSegment:
     def buffers(self) -> int:
         return len(self.arrays)
 
+    @property
+    def split_cost(self) -> tuple[int, int]:
+        """Until the halves are made, the whole is there as well."""
+        return self.nbytes, 2 * self.buffers
+
+    def segment(self) -> KVSegment:
+        return self
+
     def group(self, at: int) -> tuple[mx.array, ...]:
         """Its arrays of one group, however that is encoded."""
         first = sum(group.arrays for group in self.layout.groups[:at])

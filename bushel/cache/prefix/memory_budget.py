@@ -104,7 +104,7 @@ class MemoryBudget:
         if size > self.limit or buffers > self.buffer_limit:
             return False
         while self.bytes + size > self.limit or self.buffers + buffers > self.buffer_limit:
-            if not self._evict_one():
+            if not self.evict_oldest():
                 return False
         return True
 
@@ -117,7 +117,8 @@ class MemoryBudget:
         if self.bytes != held or held > self.limit:
             raise IntegrityError(f"{held} bytes kept, {self.bytes} counted, of {self.limit}")
 
-    def _evict_one(self) -> bool:
+    def evict_oldest(self) -> bool:
+        """Let go of what was not used for longest; false if nothing may go."""
         oldest = [(entry, queue) for queue in self._queues if (entry := queue.oldest())]
         if not oldest:
             return False

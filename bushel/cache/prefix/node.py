@@ -24,7 +24,11 @@ class Edge(HeldState, Protocol):
         """Whether it holds the state of exactly these tokens, with `start` others before them."""
 
     def split(self, at: int) -> tuple[Edge, Edge]:
-        """As two that own their memory, the first of `at` tokens."""
+        """As two, the first of `at` tokens."""
+
+    @property
+    def split_cost(self) -> tuple[int, int]:
+        """Bytes and buffers that are needed for that, beside its own."""
 
 
 class Place(NamedTuple):

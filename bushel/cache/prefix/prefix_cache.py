@@ -1,8 +1,8 @@
 """What was computed for earlier prompts, found again: the tree, its states, and a plan for each.
 
     plan     how much of a prompt can be restored, and why not more
-    restore  a row's own state from what is kept: copied once
-    keep     what a row has run since: copied once
+    restore  a row's own state from what is kept: copied once, or its pages held as well
+    keep     what a row has run since: likewise
 
 The row goes on writing into its own state; nothing here is ever written to again. Owned by the
 thread that owns MLX. No call raises because of what it holds: a state that cannot be kept is
@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import takewhile
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import mlx.core as mx
 import numpy as np
@@ -24,12 +24,14 @@ import numpy as np
 from bushel.cache.fixed import Fixed
 from bushel.cache.layer_kind import Layer, LayerSnapshot
 from bushel.cache.opaque import Opaque
+from bushel.cache.paged.paged_kv import table_of
 from bushel.cache.prefix.disk import Disk
 from bushel.cache.prefix.disk_tier import DiskFetch, DiskTier
 from bushel.cache.prefix.image_features import ImageFeatures, ImagePart
 from bushel.cache.prefix.kv_segment import KVSegment, SegmentLayout, parts_of
 from bushel.cache.prefix.memory_budget import MemoryBudget
-from bushel.cache.prefix.node import Node
+from bushel.cache.prefix.node import Edge, Node
+from bushel.cache.prefix.paged_segment import PagedForm, PagedSegment
 from bushel.cache.prefix.radix_tree import RadixTree, TreeWalk
 from bushel.cache.prefix.snapshot import PrefixSnapshot
 from bushel.cache.prefix.token_key import Key, digest_of
@@ -38,6 +40,8 @@ from bushel.core.reuse import Hit, Miss
 from bushel.models.device import raise_device_fault
 
 log = logging.getLogger(__name__)
+
+E = TypeVar("E")
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,11 @@ def cannot_restore(state: Sequence[Layer]) -> str | None:
     return None
 
 
-def _segments(nodes: Sequence[Node]) -> list[KVSegment]:
-    segments = [node.edge for node in nodes if isinstance(node.edge, KVSegment)]
-    if len(segments) < len(nodes):
+def _edges(nodes: Sequence[Node], sort: type[E]) -> list[E]:
+    edges = [node.edge for node in nodes if isinstance(node.edge, sort)]
+    if len(edges) < len(nodes):
         raise IntegrityError("the state of some tokens is not in memory")
-    return segments
+    return edges
 
 
 class PrefixCache:
@@ -86,6 +90,8 @@ class PrefixCache:
     ):
         self._make_state = make_state
         self._layout = SegmentLayout.of(sample, bits)
+        paged = table_of(sample) is not None and bits is None
+        self._pages = PagedForm(self._layout, make_state) if paged else None
         self._cannot_be_cut = [not kind.appends for kind, _ in parts_of(sample)]
         self.needs_snapshots = any(self._cannot_be_cut)
         self._most = limit, buffer_limit
@@ -95,7 +101,9 @@ class PrefixCache:
         rest = self._rest(sample, 0, False, np.zeros(1, np.int64))
         form = f"{self._layout} {[(name, array.dtype) for name, array in rest.named().items()]}"
         self._tier = (
-            DiskTier(disk(form), self._tree, self._layout, rest) if disk is not None else None
+            DiskTier(disk(form), self._tree, self._layout, rest, self._pages)
+            if disk is not None
+            else None
         )
         self.hits: dict[str, int] = {}
         self.reused_tokens = self.asked_tokens = 0
@@ -201,7 +209,10 @@ class PrefixCache:
 
     def _restored(self, reuse: ReusePlan, key: Key, length: int) -> list[Layer]:
         state, position = self._make_state(), reuse.position
-        self._layout.assemble(_segments(reuse.nodes), key, length, state)
+        if self._pages is not None:
+            self._pages.assemble(_edges(reuse.nodes, PagedSegment), key, state)
+        else:
+            self._layout.assemble(_edges(reuse.nodes, KVSegment), key, length, state)
         last = reuse.nodes[-1]
         if self.needs_snapshots:
             if not isinstance(last.snapshot, PrefixSnapshot) or last.snapshot.digest != digest_of(
@@ -261,7 +272,9 @@ class PrefixCache:
         made: list[Any] = []
         evicted = self.budget.evicted
 
-        def edge(start: int, end: int) -> KVSegment:
+        def edge(start: int, end: int) -> Edge:
+            if self._pages is not None:
+                return self._pages.cut(state, row, key, start, end)
             segment = self._layout.cut(state, row, key, start, end)
             made.append(segment.arrays)
             return segment

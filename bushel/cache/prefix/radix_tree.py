@@ -208,11 +208,11 @@ class RadixTree:
         assert node.parent is not None
         upper = Node(node.parent, node.key[:at].copy(), node.start, {}, generated=node.generated)
         if node.edge is not None:
-            # Until the halves are made, the whole is there as well.
-            if not self._make_room(node.edge.nbytes, 2 * node.edge.buffers):
+            if not self._make_room(*node.edge.split_cost):
                 return None
             first, second = node.edge.split(at)
             self._budget.give(node.edge.nbytes, node.edge.buffers)
+            self.edge_bytes += first.nbytes + second.nbytes - node.edge.nbytes
             for half in (first, second):
                 self._budget.take(half.nbytes, half.buffers)
             upper.edge, node.edge, upper.loaded = first, second, 1

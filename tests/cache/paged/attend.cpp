@@ -1,33 +1,13 @@
-// Runs both bodies of attention.kernel on a CPU: see block.h.
+// Runs both bodies of attention.kernel on a CPU.
 
-#include "block.h"
-
-#define SHARED static
-#define BARRIER() block::wait()
-#define THREAD threadIdx.x
-#define BLOCK blockIdx.x
-#define SHUFFLE_XOR(mine, step) float(block::other(double(mine), threadIdx.x ^ (step)))
-#define EXP(x) std::exp(float(x))
-#define TANH(x) std::tanh(float(x))
-#define OFFSET(x) size_t(x)
-#define UNROLL
-#define LOAD_PIECE(from) (*reinterpret_cast<const Piece*>(from))
-
-struct bfloat {
-  uint16_t bits;
-  operator float() const { return __uint_as_float(unsigned(bits) << 16); }
-  bfloat() = default;
-  explicit bfloat(float x) {
-    unsigned whole = __float_as_uint(x);
-    bits = (whole + 0x7fff + (whole >> 16 & 1)) >> 16;
-  }
-};
+#include "cache/paged/host.h"
 
 HEADER
 
 extern "C" void partition(int blocks, const int* table_shape, const ELEMENT* queries,
+                          const ELEMENT* fresh_keys, const ELEMENT* fresh_values,
                           const ELEMENT* keys, const ELEMENT* values, const int32_t* table,
-                          const int32_t* lengths,
+                          const int32_t* lengths, const void* after,
 #if FINAL
                           ELEMENT* attended
 #else

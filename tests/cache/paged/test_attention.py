@@ -6,20 +6,16 @@ in every test run.
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
-from bushel.cache.paged import attention
 from bushel.cache.paged.attention import PAGE, PARTITION, AttentionShape, attend
 from bushel.models.device import ON_CPU
-from tests.cpu_blocks import compiled
+
+from .host_kernels import installed
 
 PLAIN = AttentionShape(mx.float32, 4, 2, 64, 64, 1, 0.125)
 # Heads in one group and in many, keys unlike values, sizes that are no power of two, a draft.
@@ -42,64 +38,12 @@ SHAPES = {
 LENGTHS = (9, 256, 257, 600)
 
 
-# -- blocks of threads on the CPU --------------------------------------------------------------
-
-
 @pytest.fixture(scope="module", autouse=True)
 def _on_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    if not ON_CPU:
+    with pytest.MonkeyPatch.context() as patch:
+        if ON_CPU:
+            installed(patch, tmp_path_factory.mktemp("kernel"))
         yield
-        return
-    folder = tmp_path_factory.mktemp("kernel")
-    frame = Path(__file__).with_name("attend.cpp").read_text()
-
-    @cache
-    def built(shape: AttentionShape, final: bool) -> attention._Kernels:
-        header, partition, merge = attention.source(shape, final, "")
-        text = frame.replace("HEADER\n", header).replace("PARTITION_BODY\n", partition)
-        library = compiled(text.replace("MERGE_BODY\n", merge), folder)
-        return attention._Kernels(
-            *(called(getattr(library, name), name) for name in ("partition", "merge"))
-        )
-
-    patch = pytest.MonkeyPatch()
-    patch.setattr(attention, "_kernels", built)
-    patch.setattr(attention, "_THREADS", 64)  # two warps
-    yield
-    patch.undo()
-
-
-def called(function: Any, name: str) -> Callable[..., list[mx.array]]:
-    """Called as `mx.fast.cuda_kernel` would be."""
-
-    def run(
-        *,
-        inputs: list[mx.array],
-        grid: tuple[int, int, int],
-        threadgroup: tuple[int, int, int],
-        output_shapes: list[Any],
-        output_dtypes: list[mx.Dtype],
-    ) -> list[mx.array]:
-        table = inputs[3] if name == "partition" else inputs[2]
-        given = [np.array([*table.shape], np.int32), *map(raw, inputs)]
-        outputs = [
-            raw(mx.zeros(shape, dtype))
-            for shape, dtype in zip(output_shapes, output_dtypes, strict=True)
-        ]
-        pointers = [ctypes.c_void_p(array.ctypes.data) for array in (*given, *outputs)]
-        function(grid[0] // threadgroup[0], *pointers)
-        return [
-            mx.array(output).view(dtype) if dtype == mx.bfloat16 else mx.array(output)
-            for output, dtype in zip(outputs, output_dtypes, strict=True)
-        ]
-
-    return run
-
-
-def raw(array: mx.array) -> np.ndarray:
-    """Its bits, where numpy has no such type."""
-    plain = array.view(mx.uint16) if array.dtype == mx.bfloat16 else array
-    return np.ascontiguousarray(np.array(plain))
 
 
 # -- rows and pools ------------------------------------------------------------------------------
@@ -134,21 +78,43 @@ class Rows:
         pages = iter(places)
         for at, (row, count) in enumerate(zip(rows, counts, strict=True)):
             table[at, :count] = [next(pages) for _ in range(count)]
-            for token in range(self.lengths[row]):
+            for token in range(self.lengths[row] - shape.width):
                 page, slot = table[at, token // PAGE], token % PAGE
                 keys[page, :, slot] = self.keys[row][:, token]
                 values[page, :, slot] = self.values[row][:, token]
-        dtype = shape.dtype
+
+        def given(array: np.ndarray) -> mx.array:
+            return mx.array(array).astype(shape.dtype)
+
+        def fresh(held: list[np.ndarray]) -> mx.array:
+            ends = ((held[row], self.lengths[row]) for row in rows)
+            return given(np.stack([all[:, end - shape.width : end] for all, end in ends]))
+
+        pool = given(keys), given(values)
         made = attend(
             shape,
-            mx.array(np.stack([self.queries[row] for row in rows])).astype(dtype),
-            mx.array(keys).astype(dtype),
-            mx.array(values).astype(dtype),
+            given(np.stack([self.queries[row] for row in rows])),
+            (fresh(self.keys), fresh(self.values)),
+            pool,
             mx.array(table),
             mx.array([self.lengths[row] for row in rows], dtype=mx.int32),
-            mx.array(self.sinks).astype(dtype) if shape.sinks else None,
+            mx.zeros(1, mx.int32),
+            given(self.sinks) if shape.sinks else None,
         )
+        mx.eval(made)
+        self._check_written(rows, table, pool)
         return np.array(made.astype(mx.float32))
+
+    def _check_written(
+        self, rows: Sequence[int], table: np.ndarray, pool: tuple[mx.array, mx.array]
+    ) -> None:
+        """The step's own tokens are in their pages."""
+        keys, values = (np.array(array.astype(mx.float32)) for array in pool)
+        for at, row in enumerate(rows):
+            for token in range(self.lengths[row] - self.shape.width, self.lengths[row]):
+                page, slot = table[at, token // PAGE], token % PAGE
+                np.testing.assert_array_equal(keys[page, :, slot], self.keys[row][:, token])
+                np.testing.assert_array_equal(values[page, :, slot], self.values[row][:, token])
 
     def expected(self, row: int) -> np.ndarray:
         """By definition, in float64."""

@@ -1,0 +1,125 @@
+"""One layer's pages on the device: keys and values [pages x heads x PAGE, D].
+
+On a GPU they are written in place, by kernels that MLX takes for readers (`preludes`); on a CPU by
+MLX's own operations, which may copy them.
+"""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import numpy as np
+
+from bushel.cache.paged import page_kernels
+from bushel.cache.paged.attention import AttentionShape, attend
+from bushel.cache.paged.page_kernels import PAGE, PageShape
+from bushel.models.device import ON_CPU
+
+
+class LayerPages:
+    def __init__(self) -> None:
+        self.shape: PageShape | None = None  # None: the model has not written any
+        self.keys = self.values = self.last = mx.zeros(0)
+        self.capacity = 0  # pages
+
+    @property
+    def written(self) -> bool:
+        return self.shape is not None
+
+    @property
+    def page_bytes(self) -> int:
+        return 0 if self.shape is None else self.shape.nbytes
+
+    @property
+    def to_evaluate(self) -> list[mx.array]:
+        """All that was written is written when these are there."""
+        if self.shape is None or not self.capacity:
+            return []
+        return [self.keys, self.values] if ON_CPU else [self.last]
+
+    def fit(self, capacity: int, keys: mx.array, values: mx.array) -> None:
+        """Have so many pages, of tokens like these: [*, heads, *, D]."""
+        if self.shape is None:
+            _, heads, _, key_dim = keys.shape
+            self.shape = PageShape(keys.dtype, heads, key_dim, values.shape[3])
+        if self.capacity != capacity:
+            self.resize(capacity)
+
+    def resize(self, capacity: int, kept: list[int] | None = None) -> None:
+        """Other pages: all of these and more, or those that are kept, in this order."""
+        if self.shape is None:
+            return
+        rows, dims = self.shape.heads * PAGE, (self.shape.key_dim, self.shape.value_dim)
+        order = None if kept is None else mx.array(kept, dtype=mx.int32)
+        held = self.capacity if order is None else order.size
+
+        def resized(pool: mx.array, dim: int) -> mx.array:
+            whole = mx.zeros((capacity - held, rows * dim), self._dtype)
+            if held:
+                old = pool if ON_CPU else mx.depends([pool], [self.last])[0]
+                by_page = old.reshape(self.capacity, rows * dim)
+                whole = mx.concatenate([by_page if order is None else by_page[order], whole])
+            made = whole.reshape(capacity * rows, dim)
+            mx.eval(made)  # one by one: no more than one is there twice
+            return made
+
+        self.keys = resized(self.keys, dims[0])
+        self.values = resized(self.values, dims[1])
+        self.last = mx.zeros(1, mx.int32)
+        self.capacity = capacity
+
+    @property
+    def _dtype(self) -> mx.Dtype:
+        assert self.shape is not None
+        return self.shape.dtype
+
+    def write(self, pages: list[int], place: int, keys: mx.array, values: mx.array) -> None:
+        """Tokens [1, heads, T, D] into pages, from a place in the first one on."""
+        assert self.shape is not None
+        if ON_CPU:
+            slots = self._slots(pages, place, keys.shape[2])
+            self.keys[slots], self.values[slots] = keys, values
+        else:
+            table = mx.array(pages, dtype=mx.int32)
+            pool = self.keys, self.values
+            self.last = page_kernels.put(self.shape, pool, table, place, (keys, values), self.last)
+
+    def write_step(self, slots: mx.array, keys: mx.array, values: mx.array) -> None:
+        """Tokens [B, heads, L, D] of all rows, each to its slot; on a CPU."""
+        self.keys[slots], self.values[slots] = keys, values
+
+    def read(self, pages: list[int], place: int, tokens: int) -> tuple[mx.array, mx.array]:
+        """Tokens from a place in the first of these pages on: [1, heads, T, D]."""
+        assert self.shape is not None
+        if ON_CPU:
+            slots = self._slots(pages, place, tokens)
+            return self.keys[slots], self.values[slots]
+        table = mx.array(pages, dtype=mx.int32)
+        pool = self.keys, self.values
+        return page_kernels.gather(self.shape, pool, table, place, tokens, self.last)
+
+    def _slots(self, pages: list[int], place: int, tokens: int) -> mx.array:
+        """[1, heads, tokens]"""
+        assert self.shape is not None
+        at, heads = place + np.arange(tokens), self.shape.heads
+        first = np.array(pages, np.int64)[at // PAGE] * heads
+        slots = (first + np.arange(heads)[:, None]) * PAGE + at % PAGE
+        return mx.array(slots[None].astype(np.int32))
+
+    def copy(self, source: int, target: int) -> None:
+        """All of a page."""
+        if self.written and self.capacity:
+            self.write([target], 0, *self.read([source], 0, PAGE))
+
+    def attend(
+        self,
+        shape: AttentionShape,
+        queries: mx.array,
+        fresh: tuple[mx.array, mx.array],
+        table: mx.array,
+        lengths: mx.array,
+        sinks: mx.array | None,
+    ) -> mx.array:
+        """Writes a step's own tokens and attends to all; on a GPU."""
+        pool = self.keys, self.values
+        self.last = attend(shape, queries, fresh, pool, table, lengths, self.last, sinks)
+        return self.last
