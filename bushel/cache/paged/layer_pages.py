@@ -51,12 +51,12 @@ class LayerPages:
         rows, dims = self.shape.heads * PAGE, (self.shape.key_dim, self.shape.value_dim)
         order = None if kept is None else mx.array(kept, dtype=mx.int32)
         held = self.capacity if order is None else order.size
+        mx.eval(self.last)  # MLX does not know that its own operations have to wait for it
 
         def resized(pool: mx.array, dim: int) -> mx.array:
             whole = mx.zeros((capacity - held, rows * dim), self._dtype)
             if held:
-                old = pool if ON_CPU else mx.depends([pool], [self.last])[0]
-                by_page = old.reshape(self.capacity, rows * dim)
+                by_page = pool.reshape(self.capacity, rows * dim)
                 whole = mx.concatenate([by_page if order is None else by_page[order], whole])
             made = whole.reshape(capacity * rows, dim)
             mx.eval(made)  # one by one: no more than one is there twice
