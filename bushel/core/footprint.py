@@ -1,14 +1,14 @@
 """How much memory work will need: a closed form over shapes, without MLX and without looking.
 
-MLX allocates lazily, so what is in use now says nothing about what was promised. A row is
-admitted only if everything that is promised fits when every row has reached its full length:
+MLX allocates lazily, so what is in use now says nothing about what was promised. A row is promised
+its prompt and some room, and grows into more; it is admitted if all that is promised fits:
 
-    weights | state: rows x longest row | the larger of    | headroom
-            |  . . . . a b c d          |  a forward pass  |
-            |  a b c d e f g h          |  a layer copied  |
-            |  . . a b c d e f          |                  |
+    weights | state: rows x longest row | state: tokens    | the larger of    | headroom
+            |  . . . . a b c d          |  of all rows, in |  a forward pass  |
+            |  a b c d e f g h          |  pages           |  a layer copied  |
+            |  . . a b c d e f          |                  |                  |
 
-Rows of a batch are padded to the longest, so that one long row makes all of them long.
+Where rows of a batch are padded to the longest, one long row makes all of them long.
 """
 
 from __future__ import annotations
@@ -47,24 +47,46 @@ class Footprint:
     per_score: int  # and per token of it and token it looks at; 0 where attention is fused
     per_row: int  # logits and what sampling makes of them
 
-    def state(self, rows: int, longest: int) -> int:
-        return rows * sum(piece.count * piece.row(longest) for piece in self.pieces)
+    def state(self, rows: int, longest: int, tokens: int | None = None) -> int:
+        """tokens: that lie in pages, of all rows together; None: none are shared."""
+        padded = sum(piece.count * piece.row(longest) for piece in self.pieces if not piece.paged)
+        tokens = rows * (longest + STEP) if tokens is None else tokens
+        return rows * padded + tokens * self.paged_token
+
+    @property
+    def paged_token(self) -> int:
+        """Bytes of a token in pages, and of one layer of it once more: that is copied as pools
+        grow.
+        """
+        paged = [piece for piece in self.pieces if piece.paged]
+        most = max((piece.per_token for piece in paged), default=0)
+        return most + sum(piece.count * piece.per_token for piece in paged)
 
     def copy(self, rows: int, longest: int) -> int:
         """While rows change, layer after layer is copied, and MLX works on two at a time."""
-        return 2 * (rows + 1) * max((piece.row(longest) for piece in self.pieces), default=0)
+        padded = (piece.row(longest) for piece in self.pieces if not piece.paged)
+        return 2 * (rows + 1) * max(padded, default=0)
 
     def forward(self, tokens: int, context: int) -> int:
+        return tokens * self.pass_token(context) + self.gathered(context)
+
+    def pass_token(self, context: int) -> int:
+        """Bytes of a forward pass for each of its tokens, of which the last looks at so many."""
         windows = sum(
             piece.count * piece.per_token for piece in self.pieces if piece.most is not None
         )
-        return tokens * (self.per_token + windows + self.per_score * context)
+        return self.per_token + windows + self.per_score * context
 
-    def peak(self, rows: int, longest: int, chunk: int) -> int:
+    def gathered(self, context: int) -> int:
+        """A chunk of a prompt puts its row's pages together, and MLX works on two layers."""
+        paged = (piece.per_token for piece in self.pieces if piece.paged)
+        return 2 * context * max(paged, default=0)
+
+    def peak(self, rows: int, longest: int, chunk: int, tokens: int | None = None) -> int:
         """All that exists at once with so many rows, of which one runs a chunk of its prompt."""
         return (
             self.weights
-            + self.state(rows, longest)
+            + self.state(rows, longest, tokens)
             + max(self.copy(rows, longest), self.forward(max(chunk, rows), longest))
             + rows * self.per_row
         )
@@ -85,23 +107,22 @@ class Memory:
     buffer_limit: int
     rows: int = 0
     longest: int = 0
-    held: int = 0  # bytes that rows have now, if that may be more
+    tokens: int = 0  # of all rows, where they lie in pages
 
     def with_rows(self, rows: int, length: int) -> Memory:
-        return replace(self, rows=self.rows + rows, longest=max(self.longest, length))
+        """As it will be when so many more have come to this length."""
+        tokens = self.tokens + rows * (length + STEP)
+        return replace(
+            self, rows=self.rows + rows, longest=max(self.longest, length), tokens=tokens
+        )
 
-    def without_rows(self, rows: int) -> Memory:
+    def without_rows(self, rows: int, length: int = 0) -> Memory:
         """The longest may be among those who stay."""
-        return replace(self, rows=self.rows - rows)
+        return replace(self, rows=self.rows - rows, tokens=max(0, self.tokens - rows * length))
 
     def peak(self, chunk: int) -> int:
         """All that will exist at once, while a chunk of so many tokens runs."""
-        return self.footprint.peak(self.rows, self.longest, chunk) + self._idle
-
-    @property
-    def _idle(self) -> int:
-        """Bytes that rows have, and were not promised."""
-        return max(0, self.held - self.footprint.state(self.rows, self.longest))
+        return self.footprint.peak(self.rows, self.longest, chunk, self.tokens)
 
     def fits(self, chunk: int) -> bool:
         """Whether the promises hold while a chunk of so many tokens runs."""
@@ -110,21 +131,28 @@ class Memory:
             and self.footprint.buffers(self.rows) <= self.buffer_limit
         )
 
+    def paged_tokens(self, chunk: int) -> int:
+        """How many could lie in pages beside everything else, of rows or of what is kept."""
+        each = self.footprint.paged_token
+        room = self.limit - replace(self, tokens=0).peak(chunk)
+        return max(0, room // each) if each else 0
+
     def chunk(self, want: int, least: int, context: int) -> int:
         """How many of `want` tokens may run at once when they look at `context` tokens."""
         sizes, rows = self.footprint, self.rows
-        used = sizes.weights + sizes.state(rows, self.longest) + rows * sizes.per_row
-        room = self.limit - used - self._idle
-        each = sizes.forward(1, context)
+        used = sizes.weights + sizes.state(rows, self.longest, self.tokens) + rows * sizes.per_row
+        room = self.limit - used - sizes.gathered(context)
+        each = sizes.pass_token(context)
         return max(min(want, room // each if each else want), min(want, least))
 
     def longest_row(self, rows: int, chunk: int, most: int) -> int:
         """The longest that so many rows could be with nobody else there; 0 if none could."""
         low, high = 0, most
+        nobody = replace(self, rows=0, longest=0, tokens=0)
         while low < high:
             middle = (low + high + 1) // 2
-            alone = replace(self, rows=rows, longest=middle)
-            low, high = (middle, high) if alone.fits(chunk) else (low, middle - 1)
+            fits = nobody.with_rows(rows, middle).fits(chunk)
+            low, high = (middle, high) if fits else (low, middle - 1)
         return low
 
 

@@ -57,30 +57,31 @@ class Admission:
             param="messages",
         )
 
-    def promised(self, lengths: Iterable[int], held: int = 0) -> Memory | None:
-        """Memory as it will be when each row has reached its full length. held: bytes that rows
-        have now, which may be more where some have left and their pages lie idle.
+    def promised(self, lengths: Iterable[int], tokens: int | None = None) -> Memory | None:
+        """Memory as it will be when each row has the length that it was promised.
+
+        tokens: in pages, of all of them together, where any are.
         """
         if self.memory is None:
             return None
         lengths = [*lengths]
         memory = self.memory.with_rows(len(lengths), max(lengths, default=0))
-        return replace(memory, held=held)
+        return memory if tokens is None else replace(memory, tokens=tokens)
 
-    def spare(self, lengths: Iterable[int], held: int = 0) -> tuple[int, int] | None:
-        """Bytes and buffers that no row was promised; None where nobody counts.
+    def spare(self, memory: Memory) -> tuple[int, int]:
+        """Bytes and buffers that no row was promised.
 
         What is kept of rows is copied while they change and while others run: both at once.
         """
-        memory = self.promised(lengths, held)
-        if memory is None:
-            return None
         sizes, rows, longest = memory.footprint, memory.rows, memory.longest
         used = memory.peak(self._least_chunk) + sizes.copy(rows, longest)
         return memory.limit - used, memory.buffer_limit - sizes.buffers(rows)
 
-    def status(self, lengths: Iterable[int]) -> dict[str, int]:
-        memory = self.promised(lengths)
+    def paged_tokens(self, memory: Memory) -> int:
+        """How many there may be in pages, of rows and of what is kept."""
+        return memory.paged_tokens(self._least_chunk)
+
+    def status(self, memory: Memory | None) -> dict[str, int]:
         if memory is None:
             return {}
         sizes = memory.footprint

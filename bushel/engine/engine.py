@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from bushel.cache import unbatchable
+from bushel.cache.paged.page_kernels import PAGE
+from bushel.cache.paged.page_pool import PagePool
 from bushel.cache.prefix import PrefixCache, key_of
 from bushel.core import BushelError, DeviceFault, Event, Request
 from bushel.core.footprint import Memory
@@ -27,7 +29,7 @@ from bushel.engine.device_memory import MemoryClaim, give_back
 from bushel.engine.plan import Arrivals, Chunk, Plan, Policy, Work
 from bushel.engine.prefill import BackgroundChunks, Prefill, PrefilledRow
 from bushel.engine.recovery import Recovery, run_alone
-from bushel.engine.request_queue import RequestQueue
+from bushel.engine.request_queue import GROWTH, RequestQueue
 from bushel.engine.scheduler import schedule
 from bushel.engine.sequence import Phase, Sequence
 from bushel.engine.status import describe_cache, describe_memory, describe_request
@@ -86,6 +88,8 @@ class Engine:
         self._events: list[Event] = []
         self._started: list[Started] = []
         self._someone_ended = False  # since `_drop_done` last looked
+        self._steps = 0
+        self._watch_pages()
 
     # -- what callers do -------------------------------------------------------------------
 
@@ -176,10 +180,9 @@ class Engine:
         """What the step will do."""
         plan = _GO_ON  # what `schedule` says to running rows alone
         costs = self._stopwatch.costs
-        if self._queue:
-            running = self._batch.sequences
-            memory = self.admission.promised(self._lengths())
-            state = self._queue.state(self._now, running, costs, memory)
+        self._steps += 1
+        if self._queue or self._steps % GROWTH == 0:
+            state = self._queue.state(self._now, self._batch.sequences, costs, self._promised())
             plan = schedule(state, self.policy)
             if plan == _NOTHING and self._pending is None:
                 self._wait()
@@ -192,10 +195,19 @@ class Engine:
         if not compiling and self.prefixes is not None:
             self.prefixes.wait(_SHORT_WAIT)
 
-    def _lengths(self) -> Iterator[int]:
-        """Of every row whose state is held or promised."""
-        yield from self._queue.lengths()
-        yield from (sequence.length for sequence in self._batch.sequences)
+    def _promised(self) -> Memory | None:
+        """Memory, with what rows have and were promised."""
+        running = self._batch.sequences
+        lengths = [*self._queue.lengths(), *(sequence.reach(GROWTH) for sequence in running)]
+        return self.admission.promised(lengths, self._paged_tokens())
+
+    def _paged_tokens(self) -> int | None:
+        """That rows hold in pages, each once, and those that they may take next."""
+        pool: PagePool | None = self.model.pages
+        if pool is None:
+            return None
+        more = self._queue.missing() + GROWTH * len(self._batch)
+        return pool.of_rows * PAGE + more
 
     # -- run -------------------------------------------------------------------------------
 
@@ -220,10 +232,13 @@ class Engine:
         """Whoever yields goes on later from where it is; its newest token is read in this step."""
         if not (plan.preempt or plan.drop):
             return
-        self.preemptions += len(plan.preempt)
+        self.preemptions += len({*plan.preempt, *plan.drop})
         rows = enumerate(self._batch.sequences)
         yielding = [(at, sequence) for at, sequence in rows if sequence.row.id in plan.preempt]
         keeping = [at for at, sequence in yielding if sequence.row.id not in plan.drop]
+        for at, sequence in yielding:
+            if sequence.row.id in plan.drop:
+                self._keep(at, sequence, "grid")  # for as long as there is room
         try:
             aside = [self._batch.put_aside(at) for at in keeping]
             self._batch.leave([sequence for _, sequence in yielding])
@@ -235,12 +250,13 @@ class Engine:
             self._queue.put_back(ready, self._now)
         for _, sequence in yielding:
             if sequence.row.id in plan.drop:
-                self._queue.restart(sequence, self._now, slot=False)
+                self._queue.restart(sequence, self._now, slot=False, prefixes=self.prefixes)
         for id in plan.preempt:
             if id in self._queue.prefilling:
                 self._queue.pause(id, self._now)
         for id in plan.drop:
-            self._queue.drop(id, self._now)
+            self._queue.drop(id, self._now, self.prefixes)
+        self._fit_prefixes()
 
     def _admit(self, plan: Plan) -> None:
         for id in plan.admit:
@@ -250,30 +266,52 @@ class Engine:
 
     def _fit_prefixes(self) -> None:
         """What is kept for later takes no more than what rows were promised leaves."""
-        if self.prefixes is not None and (spare := self.admission.spare(self._lengths())):
-            self.prefixes.fit(*spare)
+        memory = self._promised()
+        if memory is None:
+            return
+        pool: PagePool | None = self.model.pages
+        if pool is not None:
+            self._fit_pages(pool, memory)
+        elif self.prefixes is not None:
+            self.prefixes.fit(*self.admission.spare(memory))
+
+    def _fit_pages(self, pool: PagePool, memory: Memory) -> None:
+        """Pages that are only kept may take what rows leave; those that rows hold as well count
+        as theirs once they are no longer kept.
+        """
+        limit = self.admission.paged_tokens(memory) // PAGE
+        while self.prefixes is not None:
+            of_rows_alone = pool.used - pool.of_kept
+            more = memory.tokens // PAGE - pool.of_rows
+            spare = limit - of_rows_alone - more
+            before = self.prefixes.budget.evicted
+            self.prefixes.fit(spare * pool.page_bytes, self.admission.spare(memory)[1])
+            if self.prefixes.budget.evicted == before:
+                break
+        pool.fit(limit)
 
     def _retire(self) -> None:
         if not (ended := self._batch.ended()):
             return
         for row, sequence in ended:
-            self._keep_reply(row, sequence)
+            if not sequence.failed and sequence.request.prompt.borders.reply:
+                self._keep(row, sequence, "reply")  # the next turn may begin with both
         try:
             self._batch.leave([sequence for _, sequence in ended])
         except Exception as error:  # the batch may be half changed
             raise_device_fault(error)
             self._rebuild(error, self._pending)
 
-    def _keep_reply(self, row: int, sequence: Sequence) -> None:
-        """The next turn may begin with this one and its reply."""
-        if self.prefixes is None or sequence.failed or not sequence.request.prompt.borders.reply:
+    def _keep(self, row: int, sequence: Sequence, sort: str) -> None:
+        """What a row of the batch has run so far."""
+        if self.prefixes is None:
             return
         rows = self._batch.rows
         self.prefixes.keep(
             sequence.root,
             sequence.run_key,
             rows.layers,
-            "reply",
+            sort,
             row=row,
             batch=len(rows) > 1,
             generated=True,
@@ -436,6 +474,7 @@ class Engine:
         device.settle()
         running = dict.fromkeys((*self._batch.sequences, *self._left_batch()))
         self._fault = self._pending = self._unread = None
+        self._new_pages()
         self._batch, self._chunks = DecodeBatch(self.model), BackgroundChunks()
         self.model.distrust()
         if self.prefixes is not None:
@@ -445,6 +484,19 @@ class Engine:
             self._fail(sequence, fault)
         self._queue.start_over([sequence for sequence in running if not sequence.done], self._now)
         self._drop_done()
+
+    def _new_pages(self) -> None:
+        """Other pages, in which nobody has written."""
+        pool: PagePool | None = self.model.pages
+        if pool is not None:
+            self.model.pages = PagePool(len(pool.layers))
+            self._watch_pages()
+
+    def _watch_pages(self) -> None:
+        """Who wants pages when there are none has those that are only kept."""
+        pool: PagePool | None = self.model.pages
+        if pool is not None and self.prefixes is not None:
+            pool.reclaim = partial(self.prefixes.reclaim, pool)
 
     def _run_alone(self, ready: PrefilledRow) -> PrefilledRow | None:
         """One decode step of a sequence by itself; None if that ends it."""
@@ -501,7 +553,7 @@ class Engine:
             attention={} if alone else self.attention,
             max_decode_batch=self.max_decode_batch,
             preemptions=self.preemptions,
-            memory=describe_memory(self._batch.rows, self.admission.status(self._lengths())),
+            memory=describe_memory(self._batch.rows, self.admission.status(self._promised())),
             requests=[
                 describe_request(sequence, prefilled.get(sequence)) for sequence in sequences
             ],
@@ -521,6 +573,8 @@ class Engine:
     def rest(self) -> None:
         """Nobody has asked for anything for a while: what was freed goes back to the system."""
         if self.idle:
+            if self.model.pages is not None:
+                self.model.pages.resize(0)  # but for those that are held
             give_back()
 
     def check_integrity(self) -> None:
@@ -530,6 +584,8 @@ class Engine:
                 raise BushelError(f"a prefill at {job.done} of {job.target}")
         if self.prefixes is not None:
             self.prefixes.check_integrity()
+        if self.model.pages is not None:
+            self.model.pages.check_integrity()
 
     def close(self) -> None:
         self._queue, self._batch = RequestQueue(self.model), DecodeBatch(self.model)

@@ -59,7 +59,7 @@ class Row(NamedTuple):
     since: float = 0.0  # when it got its slot, or began to wait for one
     owner: str = ""
     group: str = ""
-    length: int = 0  # of prompt and reply at their longest
+    length: int = 0  # tokens that it was promised memory for: what it has, and some room
     yields: int = 0  # how often it was preempted
     slot: bool = True
     state: bool = True  # it holds some of its own; false: it will be given a copy
@@ -74,13 +74,14 @@ class PendingPrompt:
     last_served: float  # when it got its last chunk, or was admitted; while it waits, arrived
     order: int  # of arrival
     done: int = 0  # tokens it has run
-    length: int = 0  # of prompt and reply at their longest
+    length: int = 0  # tokens to promise it memory for: the prompt, and some room
     rows: int = 1  # choices, each of which will be a row
     owner: str = ""
     group: str = ""
     since: float = 0.0  # when it was admitted
     yields: int = 0
     state: bool = False  # it holds some while it waits
+    returning: bool = False  # it ran before, and yielded for want of memory
 
 
 class Served(NamedTuple):

@@ -17,11 +17,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 from llguidance import LLMatcher
 from mlx.utils import tree_flatten
 
 from bushel.cache import Snapshot, take_snapshot
-from bushel.cache.prefix import DiskFetch, Node, PrefixCache, ReusePlan
+from bushel.cache.prefix import DiskFetch, Key, Node, PrefixCache, ReusePlan
 from bushel.core import Event, IntegrityError, RequestError, TokenLogprob
 from bushel.core.wire import Started
 from bushel.engine.row_state import new_row
@@ -91,6 +92,14 @@ class Prefill:
         return len(self.sequences[0].request.prompt.ids) + len(self.replay) - 1
 
     @property
+    def key(self) -> Key:
+        """Of all tokens to run, and the last."""
+        sequence = self.sequences[0]
+        if not sequence.tokens:
+            return sequence.key
+        return np.concatenate([sequence.key, np.array(sequence.tokens, np.int64)])
+
+    @property
     def remaining(self) -> int:
         return self.target - self.done
 
@@ -104,8 +113,7 @@ class Prefill:
         """Plan what could be restored, and begin to read what is on disk."""
         self.plan_reuse()
         if self.prefixes is not None and self._wanted_logprobs is None:
-            sequence = self.sequences[0]
-            self.fetch = self.prefixes.ahead(sequence.root, sequence.key, len(sequence.key) - 1)
+            self.fetch = self.prefixes.ahead(self.sequences[0].root, self.key, self.target)
 
     @property
     def complete(self) -> bool:
@@ -137,7 +145,7 @@ class Prefill:
             why = "log-probabilities of the whole prompt were asked for"
             self.reuse = ReusePlan(why=why, reason="prompt_logprobs")
         else:
-            self.reuse = self.prefixes.plan(sequence.root, sequence.key, len(sequence.key) - 1)
+            self.reuse = self.prefixes.plan(sequence.root, self.key, self.target)
             if self.from_disk.intersection(self.reuse.nodes):
                 self.reuse = replace(self.reuse, hit="disk")
 
@@ -156,7 +164,7 @@ class Prefill:
             )
         restored = None
         if prefixes is not None:
-            restored = prefixes.restore(self.reuse, sequence.key, len(prompt.ids))
+            restored = prefixes.restore(self.reuse, self.key, self.target + 1)
         if restored is None and self.reuse.position:
             self.reuse = ReusePlan(why="what was kept could not be restored", reason="not_restored")
             prompt = self._embedded()
@@ -164,7 +172,7 @@ class Prefill:
         self.state = new_row(self.model) if restored is None else restored
         self.done = self.kept = self.reuse.position
         self.prompt_logprobs = [None] if self._wanted_logprobs is not None else []
-        if prefixes is not None:
+        if prefixes is not None and not self.replay:
             if not self.rebuilt:
                 prefixes.count(self.reuse, len(prompt.ids))
             borders = sequence.request.prompt.borders
@@ -189,12 +197,14 @@ class Prefill:
         features = prefixes.features(sequence.root) if prefixes is not None else None
         while True:
             start = self.reuse.position
-            prompt = self.model.embed(sequence.request.prompt, start, features)
+            # Of one that runs again, perhaps all of the prompt and some of the reply are there.
+            begin = min(start, len(sequence.request.prompt.ids) - 1)
+            prompt = self.model.embed(sequence.request.prompt, begin, features)
             if prefixes is None:
                 return prompt
             whole = (low for low, high in prompt.uncut if low < start < high)
             # What was seen in images may have taken the place of what the plan stood on.
-            again = prefixes.plan(sequence.root, sequence.key, next(whole, start))
+            again = prefixes.plan(sequence.root, self.key, next(whole, start))
             if again.position == start:
                 self.reuse = replace(self.reuse, nodes=again.nodes)
                 return prompt

@@ -12,12 +12,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator
 
+from bushel.cache.prefix import PrefixCache
 from bushel.core.footprint import Memory
 from bushel.engine.plan import Costs, PendingPrompt, Row, Served, State
 from bushel.engine.prefill import Prefill, PrefilledRow
 from bushel.engine.sequence import Phase, Sequence
 from bushel.models import Model
 
+# Tokens that a row is promised memory for beyond those it has: when it comes, and as it decodes. It
+# takes more as it needs it, and yields if there is none.
+ROOM, GROWTH = 64, 16
 # Owners and groups that are remembered before those who have gone are looked for.
 _MANY = 4096
 
@@ -50,19 +54,36 @@ class RequestQueue:
                 now,
                 request.owner,
                 request.group or request.id,
-                sequence.length,
+                sequence.reach(ROOM),
                 slot=False,
                 state=False,
             )
         job = self.waiting[id] = Prefill(self._model, sequences, id, now, piece=self._piece)
         return job
 
-    def restart(self, sequence: Sequence, now: float, *, slot: bool) -> None:
-        """A row without state runs its tokens again, at once if it has a slot."""
+    def restart(
+        self,
+        sequence: Sequence,
+        now: float,
+        *,
+        slot: bool,
+        prefixes: PrefixCache | None = None,
+    ) -> None:
+        """A row without state runs its tokens again, at once if it has a slot.
+
+        prefixes: where to look for what is still there of it, if that may be trusted.
+        """
         sequence.phase = Phase.PREFILL if slot else Phase.WAITING
         row, more = sequence.row, 0 if slot else 1
-        sequence.row = row._replace(since=now, slot=slot, state=False, yields=row.yields + more)
+        sequence.row = row._replace(
+            since=now,
+            slot=slot,
+            state=False,
+            yields=row.yields + more,
+            length=sequence.reach(ROOM),
+        )
         job = Prefill(self._model, [sequence], row.order, now, piece=self._piece, rebuilt=True)
+        job.prefixes = prefixes
         (self.prefilling if slot else self.waiting)[next(self._ids)] = job
 
     # -- moving on ---------------------------------------------------------------------------
@@ -108,7 +129,13 @@ class RequestQueue:
         sequence = ready.sequence
         row = sequence.row
         sequence.phase = Phase.READY
-        sequence.row = row._replace(since=now, slot=False, state=True, yields=row.yields + 1)
+        sequence.row = row._replace(
+            since=now,
+            slot=False,
+            state=True,
+            yields=row.yields + 1,
+            length=sequence.reach(ROOM),
+        )
         self.ready[row.id] = ready
 
     def pause(self, id: int, now: float) -> None:
@@ -119,10 +146,10 @@ class RequestQueue:
             sequence.phase = Phase.WAITING
             sequence.row = sequence.row._replace(yields=sequence.row.yields + 1)
 
-    def drop(self, id: int, now: float) -> None:
-        """Free the state of a row, or a prompt, that waits for a slot."""
+    def drop(self, id: int, now: float, prefixes: PrefixCache | None) -> None:
+        """Free the state of a row, or a prompt, that waits for a slot or for its batch."""
         if (ready := self.ready.pop(id, None)) is not None:
-            self.restart(ready.sequence, now, slot=False)
+            self.restart(ready.sequence, now, slot=False, prefixes=prefixes)
         elif (job := self.waiting.get(id)) is not None:
             job.leave()
             self.waiting[id] = self._anew(job)
@@ -186,10 +213,23 @@ class RequestQueue:
                 yield from job.sequences
         yield from (ready.sequence for ready in self.ready.values())
 
+    def missing(self) -> int:
+        """Tokens that rows on their way were promised memory for, and have not written yet."""
+        jobs = sum(
+            max(0, sequence.row.length - job.done)
+            for job in self._begun_jobs()
+            for sequence in job.sequences[:1]
+        )
+        ready = self.ready.values()
+        return jobs + sum(max(0, one.sequence.row.length - one.position) for one in ready)
+
+    def _begun_jobs(self) -> Iterator[Prefill]:
+        yield from self.prefilling.values()
+        yield from (job for job in self.waiting.values() if job.prompt is not None)
+
     def lengths(self) -> Iterator[int]:
-        """Of every row whose state is held, or promised to be; at their longest."""
-        paused = (job for job in self.waiting.values() if job.prompt is not None)
-        for job in (*self.prefilling.values(), *paused):
+        """Of every row whose state is held, or promised to be."""
+        for job in self._begun_jobs():
             # Choices share one copy of their prompt's state until each has its own.
             yield from [sequence.row.length for sequence in job.sequences][:2]
         shared = dict[int, int]()
@@ -216,7 +256,9 @@ class RequestQueue:
     ) -> State:
         return State(
             now=now,
-            running=tuple(sequence.row for sequence in running),
+            running=tuple(
+                sequence.row._replace(length=sequence.reach(GROWTH)) for sequence in running
+            ),
             ready=tuple(ready.sequence.row for ready in self.ready.values()),
             prefilling=_jobs(self.prefilling),
             waiting=_jobs({id: job for id, job in self.waiting.items() if job.complete}),
@@ -241,6 +283,7 @@ def _jobs(prefills: dict[int, Prefill]) -> tuple[PendingPrompt, ...]:
             job.admitted,
             job.sequences[0].row.yields,
             job.prompt is not None,
+            job.rebuilt and job.sequences[0].row.yields > 0,
         )
         for id, job in prefills.items()
     )

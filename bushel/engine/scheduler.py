@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 def schedule(state: State, policy: Policy) -> Plan:
-    with_slot = [row for row in state.ready if row.slot]
-    join = with_slot[: max(0, policy.max_batch - len(state.running))]
     slots = Slots(state, policy)
+    slots.relieve()
     slots.hand_out()
     slots.take_back()
-    join += slots.joining
-    gone = {victim.id for victim in slots.preempted}
+    gone = {victim.id for victim in (*slots.preempted, *slots.dropped)}
+    with_slot = [row for row in state.ready if row.slot and row.id not in gone]
+    join = with_slot[: max(0, policy.max_batch - len(state.running))] + slots.joining
     prefilling = [job for job in state.prefilling if job.id not in gone]
     running = sum(row.id not in gone for row in state.running) + len(join)
     # Time in the queue does not count, or every newcomer would overtake who is being served.

@@ -94,6 +94,11 @@ class Sequence:
         """Of prompt and reply, at their longest."""
         return len(self.request.prompt.ids) + self.limit
 
+    def reach(self, room: int) -> int:
+        """What it comes to with so many more tokens, if it may be as long."""
+        so_far = len(self.request.prompt.ids) + max(self.launched, len(self.tokens))
+        return min(self.length, so_far + room)
+
     def add(self, tokens: tuple[int, ...], logprobs: tuple[TokenLogprob, ...] = ()) -> Event:
         """Take tokens read back from the device, up to one that ends the sequence."""
         finish: FinishReason | None = None

@@ -7,9 +7,11 @@ with more than a quarter of all. The row that yields has run for start_wait, so 
 yields often; it keeps its state, unless memory is what is lacking. Then the youngest yields,
 and never the oldest of its owner's that hold state: that one runs to its end.
 
-Memory is promised with a slot, for prompt and reply at their longest. Who does not fit lets others
-pass until he is `oldest`; from then on nobody takes memory before him, but rows whose request has
-no other, since they hold some that only they can give back.
+Memory is promised with a slot, for the prompt and some room; rows grow into more. When there is no
+more, the youngest of all yield with their state until the others fit, and come back before anyone
+new; the oldest of all never does, and alone it fits. Who does not fit lets others pass until he is
+`oldest`, or if he yielded not at all; from then on nobody takes memory before him, but rows whose
+request has no other, since they hold some that only they can give back.
 """
 
 from __future__ import annotations
@@ -50,9 +52,27 @@ class Slots:
             self.owners.update(holder.owner for holder in held)
             self.groups.update(holder.group for holder in held)
 
+    def relieve(self) -> None:
+        """Where rows have grown to more than there is, the youngest yield."""
+        chunk = min(self.policy.least_chunk, self.policy.prefill_chunk)
+        if self.memory is None or self.memory.fits(chunk):
+            return
+        with_slot = [row for row in self.state.ready if row.slot]
+        held: list[Claim] = [*self.holders, *with_slot, *self._idle()]
+        held.sort(key=lambda holder: (holder.order, holder.id))
+        for victim in held[:0:-1]:
+            if self.memory.fits(chunk):
+                return
+            if victim in self.holders:
+                self.preempted.append(victim)
+            if victim in self.holders or victim in with_slot:
+                self._count(victim, -1)
+            self.dropped.append(victim)
+            self.memory = self.memory.without_rows(_held(victim), victim.length)
+
     def hand_out(self) -> None:
-        """Give away the free slots."""
-        if self.free <= 0 or not self.claims:
+        """Give away the free slots; not in a step in which someone has to yield."""
+        if self.free <= 0 or not self.claims or self.dropped:
             return
         given = set[int]()
         behind = False  # someone old who does not fit
@@ -68,6 +88,8 @@ class Slots:
 
     def take_back(self) -> None:
         """Make way for those who hold nothing and have waited for too long."""
+        if self.dropped:
+            return
         late = self.state.now - self.policy.start_wait
         urgent = [waiter for waiter in self.claims if _waits_since(waiter) <= late]
         urgent = [waiter for waiter in urgent if not self.groups[waiter.group]]
@@ -89,7 +111,8 @@ class Slots:
         return alone or not behind or not _need(claim)
 
     def _is_old(self, claim: Claim) -> bool:
-        return self.state.now - _waits_since(claim) >= self.policy.oldest
+        returning = isinstance(claim, PendingPrompt) and claim.returning
+        return returning or self.state.now - _waits_since(claim) >= self.policy.oldest
 
     def _contested(self, owners: set[str]) -> bool:
         """Whether any of them may take from someone; most times nobody may."""
@@ -136,7 +159,8 @@ class Slots:
     def _place(self, claim: Claim) -> _Place:
         """Among its owner's."""
         group = claim.group
-        served = self.state.served.groups.get(group, BEFORE)
+        returning = isinstance(claim, PendingPrompt) and claim.returning
+        served = BEFORE if returning else self.state.served.groups.get(group, BEFORE)
         return self.groups[group], served, self._rank(claim), group
 
     def _rank(self, claim: Claim) -> _Rank:
@@ -236,7 +260,7 @@ class Slots:
             return False
         victim = max(able, key=self._youngest)
         self.dropped.append(victim)
-        self.memory = self.memory.without_rows(_held(victim))
+        self.memory = self.memory.without_rows(_held(victim), victim.length)
         return True
 
     def _idle(self) -> list[Claim]:

@@ -114,10 +114,13 @@ def test_measuring_leaves_nothing_behind() -> None:
     model.close()
 
 
-def test_pages_that_lie_idle_are_nobody_elses_memory() -> None:
-    """What rows hold and were not promised counts; less than was promised changes nothing."""
-    promised = Memory(SIZES, SIZES.peak(2, 100, 16), 1 << 30).with_rows(2, 100)
-    state = SIZES.state(2, 100)
-    assert replace(promised, held=state).fits(16)
-    assert not replace(promised, held=state + 1).fits(16)
-    assert replace(promised, held=state + 1).peak(16) == promised.peak(16) + 1
+def test_tokens_in_pages_are_counted_once_however_many_rows_hold_them() -> None:
+    """And padded layers of the same rows by the longest. B62."""
+    paged = replace(SIZES, pieces=(Piece(100, count=4, paged=True), Piece(10, most=50, count=2)))
+    memory = replace(Memory(paged, 1 << 40, 1 << 30), rows=8, longest=1000, tokens=3000)
+    assert memory.peak(16) - replace(memory, tokens=0).peak(16) == 3000 * (4 + 1) * 100
+    assert replace(memory, rows=9).peak(16) - memory.peak(16) == 2 * 500 + SIZES.per_row
+    limit = memory.peak(16)
+    assert replace(memory, limit=limit).paged_tokens(16) == 3000
+    assert replace(memory, limit=limit).fits(16)
+    assert not replace(memory, limit=limit, tokens=3001).fits(16)

@@ -52,7 +52,7 @@ class PagePool:
         self.layers = [LayerPages() for _ in range(layers)]
         self.capacity = 0
         self.limit: int | None = None  # pages that memory allows; None: any number
-        self.reclaim: Callable[[int], None] = lambda _: None  # asks others to drop so many
+        self.reclaim: Callable[[int], None] = lambda _: None  # asks others to let so many be free
         self.layout = 0  # of what page is where: changes when pages are renumbered
         self.of_rows = self.of_kept = 0  # pages that any row holds, that the tree holds
         self._lists: weakref.WeakSet[PageList] = weakref.WeakSet()
@@ -68,6 +68,10 @@ class PagePool:
     def nbytes(self) -> int:
         """All that is allocated."""
         return sum(layer.page_bytes * layer.capacity for layer in self.layers)
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
 
     @property
     def used(self) -> int:
@@ -157,8 +161,8 @@ class PagePool:
         more = max(count - len(self._free), int(self.capacity * _GROWTH))
         if self.limit is not None:
             more = min(more, max(0, self.limit - self.capacity))
-        if (missing := count - len(self._free) - more) > 0:
-            self.reclaim(missing)
+        if count > len(self._free) + more:
+            self.reclaim(count - more)
         more = max(more, count - len(self._free))  # what rows were promised, in any case
         if more > 0:
             self.resize(self.capacity + more)

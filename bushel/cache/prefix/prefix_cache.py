@@ -24,6 +24,7 @@ import numpy as np
 from bushel.cache.fixed import Fixed
 from bushel.cache.layer_kind import Layer, LayerSnapshot
 from bushel.cache.opaque import Opaque
+from bushel.cache.paged.page_pool import PagePool
 from bushel.cache.paged.paged_kv import table_of
 from bushel.cache.prefix.disk import Disk
 from bushel.cache.prefix.disk_tier import DiskFetch, DiskTier
@@ -330,6 +331,11 @@ class PrefixCache:
         evicted = self.budget.evicted
         self.budget.shrink(min(limit, spare), min(buffers, spare_buffers))
         self._await_evicted(evicted)
+
+    def reclaim(self, pool: PagePool, count: int) -> None:
+        """Let go of what was not used for longest until so many pages are free."""
+        while pool.free < count and self.budget.evict_oldest():
+            pass
 
     def settle(self) -> None:
         """Between steps."""
