@@ -9,6 +9,8 @@ set -euo pipefail
 wanted=(openblas)
 if [ "${1:-}" = --tests ]; then
     wanted+=(jemalloc)
+    # Tests run in two workers, which would otherwise fight over the cores.
+    export OPENBLAS_NUM_THREADS=${OPENBLAS_NUM_THREADS:-1}
     shift
 fi
 
@@ -24,7 +26,5 @@ if [ -e "$env_file" ]; then
             export LD_LIBRARY_PATH=${!library_path}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
         fi
     done
-    # Tests run in two workers, which would otherwise fight over the cores.
-    export OPENBLAS_NUM_THREADS=${OPENBLAS_NUM_THREADS:-1}
 fi
 exec "$@"

@@ -4,6 +4,7 @@ import gc
 import itertools
 import os
 import random
+from collections.abc import Iterator
 from typing import get_args
 
 import mlx.core as mx
@@ -13,6 +14,7 @@ from bushel import LLM, Handle, SamplingParams
 from bushel.cache.batch_state import BatchState
 from bushel.core.options import Attention
 from bushel.engine import engine
+from bushel.engine.footprint import footprint
 from bushel.engine.step_costs import Stopwatch
 from tests.engine.mixed_requests import Pair, ids, innocent, look
 from tests.families import checkpoint_dir
@@ -76,6 +78,41 @@ def play(llm: LLM, seed: int) -> list[tuple[int, Handle]]:
         llm.step()
         llm.check_integrity()
     return handles
+
+
+@pytest.fixture(scope="module", params=get_args(Attention)[1:])
+def short_llm(request: pytest.FixtureRequest) -> Iterator[LLM]:
+    """Memory for two rows, which are promised hardly more than they have."""
+    family = str(checkpoint_dir("qwen3_5_vl"))
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("request_queue", "engine"):
+            patch.setattr(f"bushel.engine.{module}.GROWTH", 1)
+        patch.setattr("bushel.engine.request_queue.ROOM", 2)
+        patch.setattr("bushel.core.footprint.STEP", 16)
+        with LLM(family, attention=request.param) as llm:
+            sizes = footprint(llm._engine.model)  # type: ignore[union-attr]
+        limit = sizes.peak(2, 64, 24)
+        yield LLM(
+            family,
+            max_batch=5,
+            prefill_chunk=24,
+            attention=request.param,
+            memory_limit=limit,
+            headroom=0,
+        )
+
+
+@pytest.mark.parametrize("block", range(SCRIPTS // BLOCK))
+def test_no_shortage_changes_an_answer_or_loses_a_page(short_llm: LLM, block: int) -> None:
+    """Rows yield and come back, and are answered as they are alone. B62, B63."""
+    alone = [short_llm.generate(*pair)[0] for pair in pool()]
+    expected = [[choice.token_ids for choice in out.choices] for out in alone]
+    assert not any(out.error for out in alone)
+    before = short_llm.status()["preemptions"]
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        assert mismatches(play(short_llm, seed), expected) == [], f"script {seed}"
+        assert short_llm.status()["requests"] == []
+    assert short_llm.status()["preemptions"] > before
 
 
 def memory() -> int:

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from starlette.datastructures import Headers
 
 from bushel.core import SamplingParams
+from bushel.core.params import BOUNDS
 from bushel.server.callers import owner_of, sent_key
 from bushel.server.service.job import GenerationJob
 
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Enough for most replies. Memory for a whole reply is promised when it is admitted, so the rest of
-# a long context would leave room for few at once.
-REPLY_TOKENS = 4096
+# A reply for which nobody says how long it may be ends by itself or with the context: memory is
+# promised as it grows, and not for all of it.
+UNLIMITED = int(BOUNDS["max_tokens"].high)
+# What such a reply counts as, where one request orders many.
+USUAL_REPLY = 4096
 # Names a client makes up must not fill the memory, nor the log.
 _MOST_NAMES = 256
 _LONGEST_NAME = 64
@@ -67,7 +70,7 @@ def generation_job(
     *,
     model: str,
     api: str,
-    reply_tokens: int = REPLY_TOKENS,
+    reply_tokens: int = UNLIMITED,
     reads: bool = True,
 ) -> GenerationJob:
     """prompt: what `chat.prepare` takes. reads: its reply may have thoughts and calls."""

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from bushel.core import SamplingParams
 from bushel.server.api.errors import InvalidField
 from bushel.server.api.openapi import documented, streamed
-from bushel.server.api.request import REPLY_TOKENS, generation_job, note_unknown
+from bushel.server.api.request import USUAL_REPLY, generation_job, note_unknown
 from bushel.server.api.response import ApiResponse
 from bushel.server.http.request_body import JsonRoute, make_conversation
 from bushel.server.openai.chat.conversation import conversation_of
@@ -37,7 +37,7 @@ def chat_routes(services: Services) -> APIRouter:
         service = services.of(body.model)
         model = service.names.resolve(body.model)
         params = _params(body)
-        check_size(service, 1, params, REPLY_TOKENS)
+        check_size(service, 1, params, USUAL_REPLY)
         conversation = await make_conversation(request, lambda: conversation_of(body))
         job = generation_job(service, request, body, conversation, params, model=model, api="chat")
 
