@@ -29,6 +29,7 @@ from bushel.core.params import resolve
 from bushel.engine.attention_route import choose_attention
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
+from bushel.engine.row_state import new_row
 from bushel.models import Model
 
 
@@ -36,9 +37,9 @@ def prompt(row: int, length: int, vocab: int) -> tuple[int, ...]:
     return tuple((row * 7919 + at * 104729) % (vocab - 1) for at in range(length))
 
 
-def filled(model: Model, length: int) -> Snapshot:
+def filled(model: Model, length: int, *, bare: bool = False) -> Snapshot:
     """The state after a prompt's tokens but the last; what they are does not matter for speed."""
-    state = model.make_state()
+    state = model.make_state() if bare else new_row(model)
     embedded = model.embed(Prepared(prompt(0, length, model.vocab)))
     for start in range(0, length - 1, 512):
         model.prefill(embedded, start, min(start + 512, length - 1), state)
@@ -46,10 +47,11 @@ def filled(model: Model, length: int) -> Snapshot:
     return take_snapshot(state, length - 1)
 
 
-def rows_of(model: Model, count: int, snapshot: Snapshot, *, paged: bool = False) -> BatchState:
-    rows = BatchState(model.make_state, paged=paged)
+def rows_of(model: Model, count: int, snapshot: Snapshot, *, bare: bool = False) -> BatchState:
+    rows = BatchState(model.make_state, None if bare else model.pages)
     for _ in range(count):
-        rows.join(snapshot.restore(model.make_state()), snapshot.position)
+        fresh = model.make_state() if bare else new_row(model)
+        rows.join(snapshot.restore(fresh), snapshot.position)
     mx.eval([layer.state for layer in rows.layers])
     return rows
 
@@ -86,7 +88,7 @@ class Bare:
 
     def __init__(self, model: Model, batch: int, length: int):
         self._model = model
-        self._cache = rows_of(model, batch, filled(model, length)).layers
+        self._cache = rows_of(model, batch, filled(model, length, bare=True), bare=True).layers
         self._next = mx.array([prompt(row, length, model.vocab)[-1] for row in range(batch)])
         self._launch()
 
@@ -149,8 +151,8 @@ def join_and_leave(model: Model, batch: int, length: int, step: float) -> tuple[
     snapshot = filled(model, length)
     joins, leaves = [], []
     for _ in range(4):
-        rows = rows_of(model, batch - 1, snapshot, paged=model.paged)
-        last = snapshot.restore(model.make_state())
+        rows = rows_of(model, batch - 1, snapshot)
+        last = snapshot.restore(new_row(model))
         mx.eval([layer.state for layer in last])
         for change, found in (
             (lambda rows=rows, last=last: rows.join(last, length - 1), joins),

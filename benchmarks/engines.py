@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import mlx.core as mx
 
@@ -17,6 +18,7 @@ from bushel.core.params import resolve
 from bushel.engine import device_memory, footprint
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
+from bushel.engine.row_state import new_row
 from bushel.models import Model
 
 _ids = itertools.count()
@@ -37,10 +39,10 @@ def engine_on(
     policy = Policy(max_batch=batch, prefill_chunk=chunk, token_gap=gap)
     prefixes = None
     if reuse:
-        sample = model.make_state()
+        sample = new_row(model)
         mx.eval(model.forward(mx.array([[0]]), [0], sample))
         most = (limit - room.footprint.weights) // 2 if memory is None else memory
-        prefixes = PrefixCache(model.make_state, sample, most, room.buffer_limit)
+        prefixes = PrefixCache(partial(new_row, model), sample, most, room.buffer_limit)
     every = EngineOptions.snapshot_every
     return Engine(model, policy, memory=room, prefixes=prefixes, snapshot_every=every)
 

@@ -3,8 +3,10 @@
     python -m benchmarks.rows                                      a 20M-parameter model
     python -m benchmarks.rows --model 8b --dtype bfloat16 --prompt 2000 --long 32000
 
-    burst   16 prompts at once, 128 new tokens each: tokens per second, and the longest step
-    ragged  one long row beside seven short ones: a step's time, and the bytes that rows hold
+    burst    16 prompts at once, 128 new tokens each: tokens per second, and the longest step
+    ragged   one long row beside seven short ones: a step's time, and the bytes that rows hold
+    restore  a long prompt that was run before, for eight rows: a restore's time, and the bytes that
+             they hold together, beside those of the prompt
 
 Each round runs all sides after each other in one process, the order turning round; a figure is the
 median of its rounds, with the lowest and highest beside it. The first round is not counted: kernels
@@ -23,7 +25,9 @@ import mlx.core as mx
 from mlx_lm.generate import BatchGenerator
 
 from benchmarks.decode import prompt
+from benchmarks.engines import ask, engine_on, per_token
 from benchmarks.networks import CONFIGS, make
+from bushel.cache.prefix import key_of
 from bushel.core import Prepared, Request, SamplingParams
 from bushel.core.params import resolve
 from bushel.engine.attention_route import choose_attention
@@ -84,6 +88,26 @@ def ragged(model: Model, lengths: Sequence[int]) -> tuple[float, float]:
     return 1e3 * statistics.median(times), held / 1e9
 
 
+def restore(model: Model, length: int) -> tuple[float, float]:
+    """Milliseconds to restore a prompt, and the prompts' worth of tokens that eight rows hold."""
+    engine = engine_on(model, batch=8, chunk=2048)
+    ids = prompt(0, length, model.vocab)
+    ask(engine, ids)
+    assert engine.prefixes is not None
+    key, times, rows = key_of(Prepared(ids)), [], []
+    mx.synchronize()
+    before = mx.get_active_memory()
+    for _ in range(8):
+        start = time.perf_counter()
+        reuse = engine.prefixes.plan("", key, length - 1)
+        rows.append(engine.prefixes.restore(reuse, key, length))
+        times.append(time.perf_counter() - start)
+        assert reuse.position == length - 1
+    mx.synchronize()
+    more = (mx.get_active_memory() - before) / (per_token(engine) * length)
+    return 1e3 * statistics.median(times), 1 + more
+
+
 def rounds(sides: dict[str, Callable[[], tuple[float, float]]], count: int) -> dict[str, Any]:
     """By side, the figures of each round but the first."""
     figures: dict[str, Any] = {name: [] for name in sides}
@@ -112,10 +136,14 @@ def main() -> None:
     model = make(options.model, getattr(mx, options.dtype))
     choose_attention(model, "pages")  # or raises
 
+    pages = model.pages
+
     def served(paged: bool, run: Callable[..., Any], *given: Any) -> Callable[[], Any]:
         def one() -> Any:
-            model.paged = paged
-            return run(model, *given)
+            model.pages = pages if paged else None
+            made = run(model, *given)
+            pages.clear()
+            return made
 
         return one
 
@@ -147,6 +175,17 @@ def main() -> None:
         for name, made in figures.items():
             steps, held = zip(*made, strict=True)
             print(f"  {name:8} step {told(steps)} ms, keys and values {told(held)} GB")
+    figures = rounds(
+        {
+            "pages": served(True, restore, options.long),
+            "padded": served(False, restore, options.long),
+        },
+        options.rounds,
+    )
+    print(f"a prompt of {options.long} tokens, restored for eight rows")
+    for name, made in figures.items():
+        times, held = zip(*made, strict=True)
+        print(f"  {name:8} each {told(times)} ms, with what is kept {told(held)} prompts")
 
 
 if __name__ == "__main__":
