@@ -20,6 +20,8 @@ class LayerPages:
         self.shape: PageShape | None = None  # None: the model has not written any
         self.keys = self.values = self.last = mx.zeros(0)
         self.capacity = 0  # pages
+        # By heads, width, scale and sinks: every layer asks in every step.
+        self.asked: dict[tuple[int, int, float, bool], AttentionShape] = {}
 
     @property
     def written(self) -> bool:

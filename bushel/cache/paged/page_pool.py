@@ -13,6 +13,7 @@ when their list is dropped, as the memory of an array does. Owned by the thread 
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 
@@ -23,8 +24,9 @@ from bushel.cache.paged.layer_pages import LayerPages
 from bushel.cache.paged.page_kernels import PAGE
 from bushel.core import IntegrityError
 
-# By which part of itself the pool grows, if it may: copies of all of it stay few.
-_GROWTH = 0.25
+# By which part of itself the pool grows, and by how many pages at least, if it may: each time waits
+# for the device and copies all of it.
+_GROWTH, _LEAST = 0.25, 32
 
 
 def pages_of(tokens: int) -> int:
@@ -40,7 +42,8 @@ class PageList:
         self.pool, self.ids, self.kept = pool, ids, kept
 
     def __del__(self) -> None:
-        self.pool._release(self)
+        if not sys.is_finalizing():
+            self.pool._release(self)
 
     def share(self, first: int = 0, last: int | None = None, *, kept: bool = False) -> PageList:
         """Some of them, for someone else as well."""
@@ -158,7 +161,7 @@ class PagePool:
 
     def _find(self, count: int) -> None:
         """Have so many free: grow as far as memory allows, then ask for what is only kept."""
-        more = max(count - len(self._free), int(self.capacity * _GROWTH))
+        more = max(count - len(self._free), int(self.capacity * _GROWTH), _LEAST)
         if self.limit is not None:
             more = min(more, max(0, self.limit - self.capacity))
         if count > len(self._free) + more:

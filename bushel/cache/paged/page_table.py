@@ -27,7 +27,8 @@ class PageTable:
         self.after: list[int] = []  # tokens of each row when this step has run
         self.offset: mx.array | int = 0  # of each row before it
         self.lengths = self.table = mx.zeros(0, mx.int32)
-        self._host = self._tokens = np.zeros((0, 0), np.int32)
+        self._host = np.zeros((0, 0), np.int32)
+        self._count = 0  # tokens of this step, of each row
         self._slots: dict[int, mx.array] = {}  # of this step, by heads
         self._layout: int | None = None  # of the pool, when the table was written; None: anew
 
@@ -40,7 +41,7 @@ class PageTable:
         self.rows = [self.rows[row] for row in keep]
         self._layout = None
 
-    def reserve(self, positions: Sequence[int], count: int) -> None:
+    def reserve(self, positions: list[int], count: int) -> None:
         """A step in which every row goes on by so many tokens from where it stands."""
         changed: list[tuple[int, int]] = []  # rows, and from which of their pages on
         for row, (pages, position) in enumerate(zip(self.rows, positions, strict=True)):
@@ -49,12 +50,11 @@ class PageTable:
                 changed.append((row, position // PAGE))
             elif len(pages.ids) > before:
                 changed.append((row, before))
-        starts = np.array(positions, np.int32)
-        self._write_table(int(starts.max()) + count, changed)
         self.after = [position + count for position in positions]
-        self.offset = positions[0] if len(positions) == 1 else mx.array(starts)
-        self.lengths = mx.array(starts + count)
-        self._tokens, self._slots = starts[:, None] + np.arange(count), {}
+        self._write_table(max(self.after), changed)
+        self.offset = positions[0] if len(positions) == 1 else mx.array(positions, dtype=mx.int32)
+        self.lengths = mx.array(self.after, dtype=mx.int32)
+        self._count, self._slots = count, {}
 
     def _write_table(self, longest: int, changed: list[tuple[int, int]]) -> None:
         width = -(-longest // PARTITION) * _WIDE
@@ -71,7 +71,8 @@ class PageTable:
     def slots(self, heads: int) -> mx.array:
         """Where this step's tokens go, in keys [page x head x place in it]: [B, heads, L]."""
         if heads not in self._slots:
-            tokens = self._tokens
+            ends = np.array(self.after)[:, None]
+            tokens = ends - self._count + np.arange(self._count)
             pages = self._host[np.arange(len(self.rows))[:, None], tokens // PAGE].astype(np.int64)
             head = np.arange(heads)[:, None]
             at = (pages[:, None] * heads + head) * PAGE + (tokens % PAGE)[:, None]

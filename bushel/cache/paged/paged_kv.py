@@ -72,7 +72,8 @@ class PagedKVCache:
         self, keys: mx.array, values: mx.array
     ) -> tuple[mx.array, mx.array] | tuple[PagedKeys, PagedValues]:
         if self.batch:
-            self.store.fit(self.pages.pool.capacity, keys, values)
+            if self.store.capacity != self.pages.pool.capacity:
+                self.store.fit(self.pages.pool.capacity, keys, values)
             return PagedKeys(self, keys), PagedValues(self, values)
         start, count = self.position, keys.shape[2]
         self.append(keys, values)

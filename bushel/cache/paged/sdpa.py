@@ -12,6 +12,7 @@ from typing import Any
 import mlx.core as mx
 
 from bushel.cache.paged.attention import AttentionShape
+from bushel.cache.paged.layer_pages import LayerPages
 from bushel.cache.paged.paged_kv import NotPaged, PagedKeys, PagedValues
 from bushel.models.device import ON_CPU
 
@@ -45,21 +46,22 @@ def _of_pages(
     if ON_CPU:
         return _row_by_row(queries, keys, values, scale=scale, mask=mask, sinks=sinks)
     store, pages = keys.layer.store, keys.layer.pages
-    _, heads, width, key_dim = queries.shape
-    shape = AttentionShape(
-        keys.dtype,
-        heads,
-        keys.fresh.shape[1],
-        key_dim,
-        values.fresh.shape[3],
-        width,
-        scale,
-        sinks=sinks is not None,
-    )
-    if shape.why_not is not None:
-        raise NotPaged(f"no kernel for {shape.why_not}")
+    asked = queries.shape[1], queries.shape[2], scale, sinks is not None
+    shape = store.asked.get(asked) or _shape_of(store, *asked)
     fresh = keys.fresh, values.fresh
     return store.attend(shape, queries, fresh, pages.table, pages.lengths, sinks)
+
+
+def _shape_of(
+    store: LayerPages, heads: int, width: int, scale: float, sinks: bool
+) -> AttentionShape:
+    assert store.shape is not None
+    dtype, key_heads, key_dim, value_dim = store.shape
+    shape = AttentionShape(dtype, heads, key_heads, key_dim, value_dim, width, scale, sinks=sinks)
+    if shape.why_not is not None:
+        raise NotPaged(f"no kernel for {shape.why_not}")
+    store.asked[heads, width, scale, sinks] = shape
+    return shape
 
 
 def _row_by_row(queries: mx.array, keys: PagedKeys, values: PagedValues, **how: Any) -> mx.array:
