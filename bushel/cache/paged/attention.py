@@ -11,7 +11,8 @@ and, in tests, a CPU (`preludes`).
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,7 +94,7 @@ class _Kernels(NamedTuple):
     merge: Any
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _kernels(shape: AttentionShape, final: bool) -> _Kernels:
     header, partition, merge = source(shape, final, preludes.prelude())
     fresh = ["queries", "fresh_keys", "fresh_values"]
@@ -116,6 +117,36 @@ def _kernels(shape: AttentionShape, final: bool) -> _Kernels:
     )
 
 
+class _Launch(NamedTuple):
+    """Of all rows of a step: asked for by every layer, so it is made once for many steps."""
+
+    partition: Callable[..., list[mx.array]]
+    merge: Callable[..., list[mx.array]] | None
+
+
+@lru_cache(maxsize=4096)
+def _launch(shape: AttentionShape, rows: int, parts: int) -> _Launch:
+    final = parts == 1 and not shape.sinks
+    kernels, threads = _kernels(shape, final), (_THREADS, 1, 1)
+    result = (rows, shape.query_heads, shape.width, shape.value_dim)
+    measured = [(*result[:3], parts, shape.value_dim), (*result[:3], parts, 2)]
+    partition = partial(
+        kernels.partition,
+        grid=(rows * shape.heads * parts * _THREADS, 1, 1),
+        threadgroup=threads,
+        output_shapes=[result] if final else measured,
+        output_dtypes=[shape.dtype] if final else [mx.float32, mx.float32],
+    )
+    merge = partial(
+        kernels.merge,
+        grid=(rows * shape.query_heads * shape.width * _THREADS, 1, 1),
+        threadgroup=threads,
+        output_shapes=[result],
+        output_dtypes=[shape.dtype],
+    )
+    return _Launch(partition, None if final else merge)
+
+
 def attend(
     shape: AttentionShape,
     queries: mx.array,
@@ -130,25 +161,9 @@ def attend(
 
     after: what was made by the last kernel that wrote to the pool.
     """
-    rows, parts = table.shape[0], table.shape[1] * PAGE // PARTITION
-    final = parts == 1 and not shape.sinks
-    kernels = _kernels(shape, final)
-    result = (rows, shape.query_heads, shape.width, shape.value_dim)
-    blocks = rows * shape.heads * parts
-    measured = [(*result[:3], parts, shape.value_dim), (*result[:3], parts, 2)]
-    made: list[mx.array] = kernels.partition(
-        inputs=[queries, *fresh, *pool, table, lengths, after],
-        grid=(blocks * _THREADS, 1, 1),
-        threadgroup=(_THREADS, 1, 1),
-        output_shapes=[result] if final else measured,
-        output_dtypes=[shape.dtype] if final else [mx.float32, mx.float32],
-    )
-    if not final:
-        made = kernels.merge(
-            inputs=[*made, table, lengths, *([] if sinks is None else [sinks])],
-            grid=(rows * shape.query_heads * shape.width * _THREADS, 1, 1),
-            threadgroup=(_THREADS, 1, 1),
-            output_shapes=[result],
-            output_dtypes=[shape.dtype],
-        )
+    rows, pages = table.shape
+    launch = _launch(shape, rows, pages * PAGE // PARTITION)
+    made = launch.partition(inputs=[queries, *fresh, *pool, table, lengths, after])
+    if launch.merge is not None:
+        made = launch.merge(inputs=[*made, table, lengths, *([] if sinks is None else [sinks])])
     return made[0]

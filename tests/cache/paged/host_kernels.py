@@ -42,6 +42,7 @@ def installed(patch: pytest.MonkeyPatch, folder: Path) -> None:
         return PageKernels(_called(library.put), _called(library.gather))
 
     patch.setattr(attention, "_kernels", attend)
+    patch.setattr(attention, "_launch", cache(attention._launch.__wrapped__))
     patch.setattr(attention, "_THREADS", 64)  # two warps
     patch.setattr(page_kernels, "_kernels", pages)
     patch.setattr(page_kernels, "_THREADS", 32)
