@@ -56,6 +56,10 @@ class Run:
     def covers(self, _: int, tokens: np.ndarray) -> bool:
         return self.tokens == tuple(tokens.tolist())
 
+    @property
+    def split_cost(self) -> tuple[int, int]:
+        return self.nbytes, 2 * self.buffers
+
     def split(self, at: int) -> tuple[Run, Run]:
         assert 0 < at < len(self.tokens)
         assert self.budget.bytes + self.nbytes <= self.budget.limit

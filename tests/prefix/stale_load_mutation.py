@@ -66,8 +66,8 @@ def _position(self: PrefixCache, walk: TreeWalk, most: int, *, files: bool = Fal
     return next(resting, 0)
 
 
-def _segments(nodes: Sequence[Node]) -> list[KVSegment]:
-    return [node.edge for node in nodes if isinstance(node.edge, KVSegment)]
+def _edges(nodes: Sequence[Node], sort: type[Any]) -> list[Any]:
+    return [node.edge for node in nodes if isinstance(node.edge, sort)]
 
 
 def _enough(layout: SegmentLayout, segments: Sequence[KVSegment], key: Any) -> None:
@@ -83,7 +83,7 @@ def put_back() -> Iterator[None]:
             (DiskTier, "fetch", _remember),
             (DiskTier, "take", _take),
             (PrefixCache, "_position", _position),
-            (prefix_cache, "_segments", _segments),
+            (prefix_cache, "_edges", _edges),
             (SegmentLayout, "_check_joined", _enough),
         ):
             stack.enter_context(patch.object(owner, name, old))

@@ -360,7 +360,7 @@ class KeepsLast(MemoryBudget):
 
 
 class NeverEvicts(MemoryBudget):
-    def _evict_one(self) -> bool:
+    def evict_oldest(self) -> bool:
         return False
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
-from mlx_lm.models.cache import create_attention_mask
 
 from bushel.cache.layer_kind import Layer, LayerKind, LayerSnapshot
 from bushel.cache.paged.layer_pages import LayerPages
@@ -104,6 +103,9 @@ class PagedKVCache:
         self, N: int, return_array: bool = False, window_size: int | None = None
     ) -> mx.array | str | None:
         if not self.batch:
+            # Late: mlx-lm changes the limits of the process that imports it.
+            from mlx_lm.models.cache import create_attention_mask
+
             mask: mx.array | str | None = create_attention_mask(
                 N, offset=self.position, return_array=return_array, window_size=window_size
             )

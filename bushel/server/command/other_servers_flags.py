@@ -20,7 +20,7 @@ _ENTRIES = "what is kept is bounded by its size; see --cache-memory."
 NOTED = {
     "--continuous-batching": _ALWAYS,
     "--mllm": "Bushel sees what a checkpoint is; images need no flag.",
-    "--use-paged-cache": "memory is promised per request and never runs out half-way.",
+    "--use-paged-cache": "rows have pages wherever their model and device allow; /v1/status tells.",
     "--enable-chunked-prefill": _ALWAYS,
     "--enable-metrics": "metrics are always at /metrics.",
     "--enable-prefix-cache": _PREFIX,
