@@ -261,7 +261,7 @@ class Engine:
     def _admit(self, plan: Plan) -> None:
         for id in plan.admit:
             self._queue.admit(id, self._now)
-        if plan.admit or plan.join:
+        if plan.admit or plan.join or self._steps % GROWTH == 0:  # or rows have grown
             self._fit_prefixes()
 
     def _fit_prefixes(self) -> None:

@@ -144,6 +144,25 @@ def test_whoever_yielded_comes_back_before_anyone_new(attention: Attention) -> N
         assert ended[0] == 0
 
 
+@ways
+def test_what_is_kept_gives_way_to_a_reply_that_grows(attention: Attention) -> None:
+    """Prompts of before had all the memory; a reply that nobody else waits for takes it. B63."""
+    with scarce("llama", attention, 2, 900) as llm:
+        engine = llm._engine
+        assert engine is not None
+        assert engine.prefixes is not None
+        for seed in range(12):
+            llm.generate(prompt(200, 50 + seed), asked(1))
+        kept, limit = engine.prefixes.budget.bytes, llm.status()["memory"]["limit_bytes"]
+        handle = llm.submit(prompt(20), asked(860))
+        while not handle.done:
+            llm.step()
+            memory = engine._promised()
+            assert memory is not None
+            assert memory.peak(16) + engine.prefixes.budget.bytes <= limit
+        assert engine.prefixes.budget.bytes < kept
+
+
 def test_what_a_row_left_in_the_tree_is_not_computed_again() -> None:
     """Its pages stay for as long as there is room. B63."""
     with scarce("llama", "pages", 3) as llm:
