@@ -47,11 +47,16 @@ def draw(target: Path, title: str, below: str, lines: Mapping[str, Sequence[Poin
     for x in sorted({it[0] for it in points}):
         pen.text((across(x) - 6, bottom + 6), f"{x:g}", fill="black", font=font)
     pen.rectangle([_LEFT, _TOP, right, bottom], outline="#999999")
+    beside: list[float] = []  # where names stand
     for (name, line), colour in zip(lines.items(), _COLOURS, strict=False):
         placed = [(across(x), up(y)) for x, y, _, _ in line]
         pen.line(placed, fill=colour, width=2)
         for x, y, low, high in line:
             pen.line([across(x), up(low), across(x), up(high)], fill=colour)
             pen.ellipse([across(x) - 3, up(y) - 3, across(x) + 3, up(y) + 3], fill=colour)
-        pen.text((right + 10, placed[-1][1] - 8), name, fill=colour, font=font)
+        name_at = placed[-1][1] - 8
+        while any(abs(name_at - other) < 16 for other in beside):
+            name_at += 1
+        beside.append(name_at)
+        pen.text((right + 10, name_at), name, fill=colour, font=font)
     image.save(target, optimize=True)
