@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from bushel.cache import unbatchable
-from bushel.cache.paged.page_kernels import PAGE
-from bushel.cache.paged.page_pool import PagePool
 from bushel.cache.prefix import PrefixCache, key_of
 from bushel.core import BushelError, DeviceFault, Event, Request
 from bushel.core.footprint import Memory
@@ -26,6 +24,7 @@ from bushel.engine.constraints.constraint import too_slow
 from bushel.engine.constraints.mask_thread import MaskThread
 from bushel.engine.decode_batch import LATE, DecodeBatch, Step
 from bushel.engine.device_memory import MemoryClaim, give_back
+from bushel.engine.memory_sharing import MemorySharing
 from bushel.engine.plan import Arrivals, Chunk, Plan, Policy, Work
 from bushel.engine.prefill import BackgroundChunks, Prefill, PrefilledRow
 from bushel.engine.recovery import Recovery, run_alone
@@ -70,6 +69,7 @@ class Engine:
         if self._piece:  # time, memory and others never make a chunk shorter
             self.policy = dataclasses.replace(self.policy, least_chunk=self._piece)
         self.admission = Admission(memory, model.context, self.policy.least_chunk)
+        self._sharing = MemorySharing(model, self.admission, prefixes)
         self.max_decode_batch = 0  # largest so far
         self.preemptions = 0  # of rows and prompts, so far
         self.work = Work()  # of the present or the last step; any thread may look
@@ -89,7 +89,6 @@ class Engine:
         self._started: list[Started] = []
         self._someone_ended = False  # since `_drop_done` last looked
         self._steps = 0
-        self._watch_pages()
 
     # -- what callers do -------------------------------------------------------------------
 
@@ -196,18 +195,7 @@ class Engine:
             self.prefixes.wait(_SHORT_WAIT)
 
     def _promised(self) -> Memory | None:
-        """Memory, with what rows have and were promised."""
-        running = self._batch.sequences
-        lengths = [*self._queue.lengths(), *(sequence.reach(GROWTH) for sequence in running)]
-        return self.admission.promised(lengths, self._paged_tokens())
-
-    def _paged_tokens(self) -> int | None:
-        """That rows hold in pages, each once, and those that they may take next."""
-        pool: PagePool | None = self.model.pages
-        if pool is None:
-            return None
-        more = self._queue.missing() + GROWTH * len(self._batch)
-        return pool.of_rows * PAGE + more
+        return self._sharing.promised(self._queue, self._batch.sequences)
 
     # -- run -------------------------------------------------------------------------------
 
@@ -256,39 +244,13 @@ class Engine:
                 self._queue.pause(id, self._now)
         for id in plan.drop:
             self._queue.drop(id, self._now, self.prefixes)
-        self._fit_prefixes()
+        self._sharing.fit(self._promised())
 
     def _admit(self, plan: Plan) -> None:
         for id in plan.admit:
             self._queue.admit(id, self._now)
         if plan.admit or plan.join or self._steps % GROWTH == 0:  # or rows have grown
-            self._fit_prefixes()
-
-    def _fit_prefixes(self) -> None:
-        """What is kept for later takes no more than what rows were promised leaves."""
-        memory = self._promised()
-        if memory is None:
-            return
-        pool: PagePool | None = self.model.pages
-        if pool is not None:
-            self._fit_pages(pool, memory)
-        elif self.prefixes is not None:
-            self.prefixes.fit(*self.admission.spare(memory))
-
-    def _fit_pages(self, pool: PagePool, memory: Memory) -> None:
-        """Pages that are only kept may take what rows leave; those that rows hold as well count
-        as theirs once they are no longer kept.
-        """
-        limit = self.admission.paged_tokens(memory) // PAGE
-        while self.prefixes is not None:
-            of_rows_alone = pool.used - pool.of_kept
-            more = memory.tokens // PAGE - pool.of_rows
-            spare = limit - of_rows_alone - more
-            before = self.prefixes.budget.evicted
-            self.prefixes.fit(spare * pool.page_bytes, self.admission.spare(memory)[1])
-            if self.prefixes.budget.evicted == before:
-                break
-        pool.fit(limit)
+            self._sharing.fit(self._promised())
 
     def _retire(self) -> None:
         if not (ended := self._batch.ended()):
@@ -474,7 +436,7 @@ class Engine:
         device.settle()
         running = dict.fromkeys((*self._batch.sequences, *self._left_batch()))
         self._fault = self._pending = self._unread = None
-        self._new_pages()
+        self._sharing.new_pages()
         self._batch, self._chunks = DecodeBatch(self.model), BackgroundChunks()
         self.model.distrust()
         if self.prefixes is not None:
@@ -484,19 +446,6 @@ class Engine:
             self._fail(sequence, fault)
         self._queue.start_over([sequence for sequence in running if not sequence.done], self._now)
         self._drop_done()
-
-    def _new_pages(self) -> None:
-        """Other pages, in which nobody has written."""
-        pool: PagePool | None = self.model.pages
-        if pool is not None:
-            self.model.pages = PagePool(len(pool.layers))
-            self._watch_pages()
-
-    def _watch_pages(self) -> None:
-        """Who wants pages when there are none has those that are only kept."""
-        pool: PagePool | None = self.model.pages
-        if pool is not None and self.prefixes is not None:
-            pool.reclaim = partial(self.prefixes.reclaim, pool)
 
     def _run_alone(self, ready: PrefilledRow) -> PrefilledRow | None:
         """One decode step of a sequence by itself; None if that ends it."""
@@ -532,7 +481,7 @@ class Engine:
         self._retire()
         if self._pending is not None and all(sequence.done for sequence in self._pending.sequences):
             self._pending = None
-        self._fit_prefixes()
+        self._sharing.fit(self._promised())
         self._queue.forget_served(self._batch.sequences)
         if self.idle:
             self._chunks = BackgroundChunks()
@@ -573,8 +522,7 @@ class Engine:
     def rest(self) -> None:
         """Nobody has asked for anything for a while: what was freed goes back to the system."""
         if self.idle:
-            if self.model.pages is not None:
-                self.model.pages.resize(0)  # but for those that are held
+            self._sharing.rest()
             give_back()
 
     def check_integrity(self) -> None:
@@ -584,8 +532,7 @@ class Engine:
                 raise BushelError(f"a prefill at {job.done} of {job.target}")
         if self.prefixes is not None:
             self.prefixes.check_integrity()
-        if self.model.pages is not None:
-            self.model.pages.check_integrity()
+        self._sharing.check_integrity()
 
     def close(self) -> None:
         self._queue, self._batch = RequestQueue(self.model), DecodeBatch(self.model)

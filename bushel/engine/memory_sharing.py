@@ -1,0 +1,81 @@
+"""One memory for rows and for what is kept of earlier ones: who may have how much of it now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from bushel.cache.paged.page_kernels import PAGE
+from bushel.cache.paged.page_pool import PagePool
+from bushel.cache.prefix import PrefixCache
+from bushel.core.footprint import Memory
+from bushel.engine.admission import Admission
+from bushel.engine.request_queue import GROWTH, RequestQueue
+from bushel.engine.sequence import Sequence as Row
+from bushel.models import Model
+
+
+class MemorySharing:
+    """Owned by one engine."""
+
+    def __init__(self, model: Model, admission: Admission, prefixes: PrefixCache | None):
+        self._model, self._admission, self._prefixes = model, admission, prefixes
+        self._watch_pages()
+
+    @property
+    def _pool(self) -> PagePool | None:
+        pool: PagePool | None = self._model.pages
+        return pool
+
+    def promised(self, queue: RequestQueue, running: Sequence[Row]) -> Memory | None:
+        """Memory, with what rows have and were promised; None where nobody counts."""
+        lengths = [*queue.lengths(), *(sequence.reach(GROWTH) for sequence in running)]
+        if self._pool is None:
+            return self._admission.promised(lengths)
+        # What rows hold in pages, each once, and what they may take next.
+        more = queue.missing() + GROWTH * len(running)
+        return self._admission.promised(lengths, self._pool.of_rows * PAGE + more)
+
+    def fit(self, memory: Memory | None) -> None:
+        """What is kept for later takes no more than what rows were promised leaves."""
+        if memory is None:
+            return
+        if self._pool is not None:
+            self._fit_pages(self._pool, memory)
+        elif self._prefixes is not None:
+            self._prefixes.fit(*self._admission.spare(memory))
+
+    def _fit_pages(self, pool: PagePool, memory: Memory) -> None:
+        """Pages that are only kept may take what rows leave; those that rows hold as well count
+        as theirs once they are no longer kept.
+        """
+        limit = self._admission.paged_tokens(memory) // PAGE
+        while self._prefixes is not None:
+            of_rows_alone = pool.used - pool.of_kept
+            more = memory.tokens // PAGE - pool.of_rows
+            spare = limit - of_rows_alone - more
+            before = self._prefixes.budget.evicted
+            self._prefixes.fit(spare * pool.page_bytes, self._admission.spare(memory)[1])
+            if self._prefixes.budget.evicted == before:
+                break
+        pool.fit(limit)
+
+    def new_pages(self) -> None:
+        """Other pages, in which nobody has written."""
+        if self._pool is not None:
+            self._model.pages = PagePool(len(self._pool.layers))
+            self._watch_pages()
+
+    def _watch_pages(self) -> None:
+        """Who wants pages when there are none has those that are only kept."""
+        if self._pool is not None and self._prefixes is not None:
+            self._pool.reclaim = partial(self._prefixes.reclaim, self._pool)
+
+    def rest(self) -> None:
+        """Nobody runs: pages that nobody holds go."""
+        if self._pool is not None:
+            self._pool.resize(0)
+
+    def check_integrity(self) -> None:
+        if self._pool is not None:
+            self._pool.check_integrity()
