@@ -17,6 +17,7 @@ import pytest
 from bushel import LLM, SamplingParams
 from bushel.core.options import Attention
 from bushel.engine.footprint import footprint
+from bushel.engine.plan import Plan
 from tests.drawings import row as drawn
 from tests.families import checkpoint_dir
 from tests.llm.request_builders import chat, image, prompt, text
@@ -163,18 +164,29 @@ def test_what_is_kept_gives_way_to_a_reply_that_grows(attention: Attention) -> N
         assert engine.prefixes.budget.bytes < kept
 
 
-def test_what_a_row_left_in_the_tree_is_not_computed_again() -> None:
-    """Its pages stay for as long as there is room. B63."""
-    with scarce("llama", "pages", 3) as llm:
+@ways
+def test_what_a_row_left_in_the_tree_is_not_computed_again(attention: Attention) -> None:
+    """It stays for as long as there is room, and the row goes on from there. B63."""
+    with LLM(str(checkpoint_dir("llama")), attention=attention) as llm:
         engine = llm._engine
         assert engine is not None
+        assert engine.prefixes is not None
         restored: list[int] = []
-        restore = engine.prefixes.restore  # type: ignore[union-attr]
+        restore = engine.prefixes.restore
 
         def counted(reuse: Any, key: Any, length: int) -> Any:
             restored.append(reuse.position)
             return restore(reuse, key, length)
 
-        engine.prefixes.restore = counted  # type: ignore[union-attr, method-assign]
-        llm.generate(SIXTEEN, asked(LONG))
-        assert max(restored) > 20  # more than a prompt
+        engine.prefixes.restore = counted  # type: ignore[method-assign]
+        handles = [llm.submit(request, asked(60)) for request in SIXTEEN[:2]]
+        while len(handles[1].output.token_ids) < 30:
+            llm.step()
+        youngest = engine._batch.sequences[-1].row.id
+        engine.execute(Plan(preempt=(youngest,), drop=(youngest,), decode=True))
+        for handle in handles:
+            while not handle.done:
+                llm.step()
+        assert restored[-1] >= 20 + 28
+        got = [handle.output.token_ids for handle in handles]
+        assert got == alone(llm, SIXTEEN[:2], [asked(60)] * 2)
