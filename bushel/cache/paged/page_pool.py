@@ -17,7 +17,6 @@ import sys
 import weakref
 from collections.abc import Callable, Sequence
 
-import mlx.core as mx
 import numpy as np
 
 from bushel.cache.paged.layer_pages import LayerPages
@@ -208,9 +207,6 @@ class PagePool:
         """Free all memory, when nobody holds a page. What layers look like stays known."""
         if not self.used:
             self.resize(0)
-
-    def to_evaluate(self) -> list[mx.array]:
-        return [array for layer in self.layers for array in layer.to_evaluate]
 
     # -- looking after it --------------------------------------------------------------------
 

@@ -6,16 +6,13 @@ in every test run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
 from bushel.cache.paged.attention import PAGE, PARTITION, AttentionShape, attend
-from bushel.models.device import ON_CPU
-
-from .host_kernels import installed
 
 PLAIN = AttentionShape(mx.float32, 4, 2, 64, 64, 1, 0.125)
 # Heads in one group and in many, keys unlike values, sizes that are no power of two, a draft.
@@ -38,12 +35,7 @@ SHAPES = {
 LENGTHS = (9, 256, 257, 600)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _on_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        if ON_CPU:
-            installed(patch, tmp_path_factory.mktemp("kernel"))
-        yield
+pytestmark = pytest.mark.usefixtures("kernels_here")
 
 
 # -- rows and pools ------------------------------------------------------------------------------

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import mlx.core as mx
 import numpy as np
 import pytest
 
 from bushel.cache.paged.page_kernels import PAGE, PageShape, gather, put
-from bushel.models.device import ON_CPU
-
-from .host_kernels import installed
 
 SHAPES = {
     "plain": PageShape(mx.float32, 2, 64, 64),
@@ -21,12 +16,7 @@ SHAPES = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _on_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        if ON_CPU:
-            installed(patch, tmp_path_factory.mktemp("kernel"))
-        yield
+pytestmark = pytest.mark.usefixtures("kernels_here")
 
 
 @pytest.mark.parametrize("name", SHAPES)
