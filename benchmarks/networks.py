@@ -86,6 +86,24 @@ _SMALL_HYBRID = {
     },
 }
 
+# Five of six layers see the last 1,024 tokens only.
+_WINDOWS: dict[str, Any] = {
+    "model_type": "gemma3_text",
+    "hidden_size": 2560,
+    "num_hidden_layers": 34,
+    "intermediate_size": 10240,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "query_pre_attn_scalar": 256,
+    "rms_norm_eps": 1e-6,
+    "vocab_size": 262208,
+    "max_position_embeddings": 131072,
+    "sliding_window": 1024,
+    "sliding_window_pattern": 6,
+    "tie_word_embeddings": True,
+}
+
 CONFIGS: dict[str, dict[str, Any]] = {
     "nano": _llama(64, 2, 2, 2, 128, 4096),  # nothing but overhead
     "20m": _llama(384, 8, 6, 2, 1280, 8192),
@@ -93,6 +111,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "8b": _llama(4096, 32, 32, 8, 14336, 128256),
     "hybrid8m": _SMALL_HYBRID,
     "hybrid4b": _HYBRID,
+    "windows4b": _WINDOWS,
 }
 
 
