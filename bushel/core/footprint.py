@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 STEP = 256  # tokens that the libraries' caches grow by
+# Of the memory that is left, what one chunk may take: the next is begun before its end.
+ONE_CHUNK = 0.5
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,8 @@ class Memory:
         used = sizes.weights + sizes.state(rows, self.longest, self.tokens) + rows * sizes.per_row
         room = self.limit - used - sizes.gathered(context)
         each = sizes.pass_token(context)
-        return max(min(want, room // each if each else want), min(want, least))
+        most = int(room * ONE_CHUNK) // each if each else want
+        return max(min(want, most), min(want, least))
 
     def longest_row(self, rows: int, chunk: int, most: int) -> int:
         """The longest that so many rows could be with nobody else there; 0 if none could."""

@@ -31,7 +31,7 @@ class EngineOptions:
     model: str
     dtype: str | None = None
     max_batch: int = 32
-    prefill_chunk: int = 512
+    prefill_chunk: int = 2048
     prefix_cache: bool = True
     trust_remote_code: bool = False
     _: KW_ONLY

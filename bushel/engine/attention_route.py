@@ -14,9 +14,10 @@ from bushel.cache.paged.page_pool import PagePool
 from bushel.cache.paged.paged_kv import pageable
 from bushel.core import ModelError
 from bushel.core.options import Attention
-from bushel.engine.batching_check import batching_fault
+from bushel.engine.batching_check import batching_fault, packing_fault
 from bushel.models import Model, State
 from bushel.models.device import ON_CPU
+from bushel.models.known_families import cuts_matter
 
 _PADDED = "padded rows"
 
@@ -29,7 +30,7 @@ def choose_attention(model: Model, wanted: Attention) -> dict[str, str]:
     """Sets the model's way, and tells it by kind of layer; nothing if its rows share no batch.
     ModelError if pages were asked for, and do not work.
     """
-    model.pages = None
+    model.pages, model.shares_passes = None, False
     state = model.make_state()
     if model.single is not None or unbatchable(state) is not None:
         return {}
@@ -37,6 +38,9 @@ def choose_attention(model: Model, wanted: Attention) -> dict[str, str]:
     why = _why_padded(model, wanted, state)
     if why is not None:
         model.pages = None
+    elif all(map(pageable, state)) and not cuts_matter(model.network):
+        model.shares_passes = packing_fault(model) is None
+        model.pages.clear()
     if wanted == "pages" and why is not None:
         raise ModelError(f"{model.name} cannot be served with attention='pages': {why}.")
     routes: dict[str, str] = {}

@@ -10,7 +10,7 @@ matter: after the same tokens, the log-probabilities have to be the same.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import mlx.core as mx
@@ -18,6 +18,7 @@ import numpy as np
 
 from bushel.cache import BatchState, unbatchable
 from bushel.core import ModelError, Prepared, public_message
+from bushel.engine.prefill_pass import PassRow, run_pass
 from bushel.engine.row_state import new_row
 from bushel.engine.solo_run import SoloRun, apart, bound, logprobs
 from bushel.models import Model, Prompt
@@ -64,16 +65,42 @@ def _encoding_fault(model: Model) -> str | None:
 
 def batching_fault(model: Model) -> str | None:
     """What goes wrong when rows of this model share a batch, or None if nothing does."""
+    return _fault(model, _largest_difference, "batched rows")
+
+
+def packing_fault(model: Model) -> str | None:
+    """What goes wrong when prompts share a forward pass over their pages, or None."""
+    return _fault(model, _largest_packed_difference, "prompts that share a pass")
+
+
+def _fault(model: Model, difference: Callable[[Model], float], who: str) -> str | None:
     try:
-        worst, allowed = _largest_difference(model), bound(model)
+        worst, allowed = difference(model), bound(model)
     except Exception as error:  # unknown families fail in ways of their own
         return f"the self-check of batching failed: {type(error).__name__}: {public_message(error)}"
     if worst <= allowed:
         return None
     return (
-        f"the self-check found batched rows {worst:.1e} away from the same rows alone, "
+        f"the self-check found {who} {worst:.1e} away from the same alone, "
         f"where {allowed:.0e} is rounding"
     )
+
+
+def _largest_packed_difference(model: Model) -> float:
+    """Two passes, so that the second looks at what the first has left; then all decode."""
+    prompts = [_prompt(model, row, length) for row, length in enumerate(_LENGTHS)]
+    states = [new_row(model) for _ in prompts]
+    rows, done = BatchState(model.make_state, model.pages), [0] * len(prompts)
+    for end in ([len(prompt.ids) // 2 for prompt in prompts], [len(p.ids) - 1 for p in prompts]):
+        parts = zip(prompts, done, end, states, strict=True)
+        run_pass(model, [PassRow(p.ids[start:to], start, state) for p, start, to, state in parts])
+        done = end
+    for state, position in zip(states, done, strict=True):
+        rows.join(state, position)
+    rows.reserve(1)
+    logits = logprobs(model.forward(mx.array([p.ids[-1:] for p in prompts]), done, rows.layers))
+    alone = (SoloRun(model, prompt).run() for prompt in prompts)
+    return float(np.max([apart(logits[at], expected) for at, expected in enumerate(alone)]))
 
 
 def _largest_difference(model: Model) -> float:

@@ -8,6 +8,7 @@ device nobody knows what it spoilt: `step` raises it, and `start_over` computes 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,12 +28,13 @@ from bushel.engine.device_memory import MemoryClaim, give_back
 from bushel.engine.memory_sharing import MemorySharing
 from bushel.engine.plan import Arrivals, Chunk, Plan, Policy, Work
 from bushel.engine.prefill import BackgroundChunks, Prefill, PrefilledRow
+from bushel.engine.prefill_pass import run_together
 from bushel.engine.recovery import Recovery, run_alone
 from bushel.engine.request_queue import GROWTH, RequestQueue
 from bushel.engine.scheduler import schedule
 from bushel.engine.sequence import Phase, Sequence
 from bushel.engine.status import describe_cache, describe_memory, describe_request
-from bushel.engine.step_costs import Stopwatch
+from bushel.engine.step_costs import Passes, Stopwatch
 from bushel.models import Model, device
 from bushel.models.device import ON_CPU, device_fault, raise_device_fault
 from bushel.models.known_families import cuts_matter
@@ -40,6 +42,7 @@ from bushel.models.known_families import cuts_matter
 log = logging.getLogger(__name__)
 
 _GO_ON, _NOTHING = Plan(decode=True), Plan()
+_PACKED = 256  # tokens of prompts that share a pass: longer ones fill a device by themselves
 _SHORT_WAIT = 0.01  # seconds until the next look at what has been read or compiled
 
 
@@ -68,6 +71,9 @@ class Engine:
         self._piece = policy.prefill_chunk if cuts_matter(model.network) else 0
         if self._piece:  # time, memory and others never make a chunk shorter
             self.policy = dataclasses.replace(self.policy, least_chunk=self._piece)
+        if model.pages is not None:
+            pack = _PACKED if model.shares_passes else 0
+            self.policy = dataclasses.replace(self.policy, decode_waits=True, pack=pack)
         self.admission = Admission(memory, model.context, self.policy.least_chunk)
         self._sharing = MemorySharing(model, self.admission, prefixes)
         self.max_decode_batch = 0  # largest so far
@@ -87,6 +93,7 @@ class Engine:
         self._fault: DeviceFault | None = None  # that nobody has been told of
         self._events: list[Event] = []
         self._started: list[Started] = []
+        self._decoded, self._prompts_since = 0.0, 0.0  # the last decode step, and seconds after it
         self._someone_ended = False  # since `_drop_done` last looked
         self._steps = 0
 
@@ -135,13 +142,13 @@ class Engine:
         arrivals = self._arrivals()
         self.take_in(arrivals)
         plan = self.decide()
-        tokens = self.execute(plan)
-        self._stopwatch.step(
-            self._clock() - arrivals.now,
-            decode=self._pending is not None,
-            tokens=tokens,
-            chunks=len(plan.chunks),
-        )
+        passes = self.execute(plan)
+        rows = 0 if self._pending is None else len(self._pending.sequences)
+        self._stopwatch.step(self._clock() - arrivals.now, rows=rows, passes=passes)
+        seconds = passes.seconds(self._stopwatch.costs(rows))
+        if plan.decode:
+            self._decoded, self._prompts_since = arrivals.now, 0.0
+        self._prompts_since += seconds
 
     @property
     def idle(self) -> bool:
@@ -178,11 +185,13 @@ class Engine:
     def decide(self) -> Plan:
         """What the step will do."""
         plan = _GO_ON  # what `schedule` says to running rows alone
-        costs = self._stopwatch.costs
+        costs = self._stopwatch.costs(len(self._batch) + len(self._queue.ready))
         self._steps += 1
         if self._queue or self._steps % GROWTH == 0:
             state = self._queue.state(self._now, self._batch.sequences, costs, self._promised())
-            plan = schedule(state, self.policy)
+            # The device may be behind: what prompts have been given counts as if it were done.
+            since = max(self._now - self._decoded, self._prompts_since)
+            plan = schedule(dataclasses.replace(state, since_decode=since), self.policy)
             if plan == _NOTHING and self._pending is None:
                 self._wait()
         self.work = Work.of(plan, len(self._batch), costs)
@@ -199,8 +208,8 @@ class Engine:
 
     # -- run -------------------------------------------------------------------------------
 
-    def execute(self, plan: Plan) -> int:
-        """Carry out a plan; returns how many tokens of prompts were run."""
+    def execute(self, plan: Plan) -> Passes:
+        """Carry out a plan; returns what was run of prompts."""
         self._preempt(plan)
         self._admit(plan)
         self._join(plan)
@@ -209,12 +218,12 @@ class Engine:
         fault: Exception | None = None
         if plan.decode:
             fault = self._launch(pending, late=LATE and not plan.chunks)
-        tokens = sum(self._run_chunk(chunk) for chunk in plan.chunks)
+        passes = self._run_chunks(plan.chunks)
         self._emit(pending)
         if fault is not None:
             self._rebuild(fault)
         self._drop_done()
-        return tokens
+        return passes
 
     def _preempt(self, plan: Plan) -> None:
         """Whoever yields goes on later from where it is; its newest token is read in this step."""
@@ -329,33 +338,65 @@ class Engine:
             run.go_on()
         return batch.choose(run, masks, late=late)
 
-    def _run_chunk(self, chunk: Chunk) -> int:
-        """Run a piece of one prompt; returns how many tokens that was."""
-        job = self._queue.prefilling[chunk.job]
-        before = job.done
+    def _run_chunks(self, chunks: tuple[Chunk, ...]) -> Passes:
+        """Run pieces of prompts; those that are packed share the pass of the one before them."""
+        passes = Passes()
+        for at, chunk in enumerate(chunks):
+            if not chunk.packed:
+                rest = itertools.takewhile(lambda other: other.packed, chunks[at + 1 :])
+                passes = self._run_pass([chunk, *rest], passes)
+        return passes
+
+    def _run_pass(self, chunks: list[Chunk], passes: Passes) -> Passes:
+        """Whoever cannot begin ends. If several fail together, each is tried by itself."""
+        work = [(chunk, job) for chunk in chunks if (job := self._begun(chunk.job)) is not None]
+        before = [job.done for _, job in work]
+        try:
+            states = run_together([(job, chunk.tokens) for chunk, job in work])
+            self._chunks.start(states, catch_up=self._pending is None)
+        except Exception as error:
+            raise_device_fault(error)
+            if len(work) == 1:  # a prompt runs alone: its fault is its own
+                self._drop_prompt(chunks[0].job, error)
+            for chunk, _ in work if len(work) > 1 else ():
+                passes = self._run_pass([chunk], passes)
+            return passes
+        for at, ((chunk, job), done) in enumerate(zip(work, before, strict=True)):
+            self._queue.ran(job, self._now)
+            passes = passes.with_chunk(job.done - done, done, packed=at > 0)
+            if job.remaining <= 0:
+                self._finish_prefill(chunk.job, job)
+        return passes
+
+    def _begun(self, id: int) -> Prefill | None:
+        """A prompt that can run; None if it has just failed."""
+        job = self._queue.prefilling[id]
         try:
             if job.prompt is None:
                 job.begin()
                 self._started.extend(job.started())
-                before = job.done
-            self._chunks.start(job.run(chunk.tokens), catch_up=self._pending is None)
-            self._queue.ran(job, self._now)
-            if job.remaining <= 0:
-                self._finish_prefill(chunk.job, job)
-        except Exception as error:  # a prompt runs alone: its fault is its own
+        except Exception as error:
             raise_device_fault(error)
-            self._queue.prefilling.pop(chunk.job, None)
-            for sequence in job.sequences:
-                self._fail(sequence, error)
-        return job.done - before
+            self._drop_prompt(id, error)
+            return None
+        return job
+
+    def _drop_prompt(self, id: int, error: Exception) -> None:
+        job = self._queue.prefilling.pop(id)
+        for sequence in job.sequences:
+            self._fail(sequence, error)
 
     def _finish_prefill(self, id: int, job: Prefill) -> None:
-        if job.wants_hidden_state:
-            self._give_hidden_state(job)
-            del self._queue.prefilling[id]
-            return
-        for ready in self._queue.finish(id, self._now):
-            self._events.extend(job.prompt_logprob_events(ready.sequence))
+        try:
+            if job.wants_hidden_state:
+                self._give_hidden_state(job)
+                del self._queue.prefilling[id]
+                return
+            for ready in self._queue.finish(id, self._now):
+                self._events.extend(job.prompt_logprob_events(ready.sequence))
+        except Exception as error:
+            raise_device_fault(error)
+            self._drop_prompt(id, error)
 
     def _give_hidden_state(self, job: Prefill) -> None:
         hidden_state = job.last_hidden_state()

@@ -27,8 +27,10 @@ BEFORE = float("-inf")  # any clock
 @dataclass(frozen=True)
 class Policy:
     max_batch: int = 32
-    prefill_chunk: int = 512
+    prefill_chunk: int = 2048  # tokens of prompts in one step, at most
     least_chunk: int = 16
+    decode_waits: bool = False  # for prompts; where rows are padded, each that joins copies all
+    pack: int = 0  # tokens of prompts that may share a forward pass; 0: each has its own
     token_gap: float = 0.5  # seconds between two tokens of a running stream
     start_wait: float = 2.0  # seconds without progress of an admitted prompt, or without a slot
     order: Order = "arrival"  # of admission
@@ -43,9 +45,18 @@ class Policy:
 class Costs(NamedTuple):
     """Measured seconds; zero until something has been measured."""
 
-    decode_step: float = 0.0
+    decode_step: float = 0.0  # of as many rows as run now
     prefill_token: float = 0.0
-    prefill_chunk: float = 0.0  # beside its tokens
+    prefill_pass: float = 0.0  # of a forward pass, beside its tokens
+    prefill_reach: float = 0.0  # of a token, for each token before it
+
+    def per_token(self, tokens: int, done: int) -> float:
+        """Of so many tokens after those that are done."""
+        return self.prefill_token + self.prefill_reach * (done + tokens / 2)
+
+    def prompt(self, tokens: int, done: int = 0) -> float:
+        """A forward pass of so many tokens after those that are done."""
+        return self.prefill_pass + tokens * self.per_token(tokens, done)
 
 
 _UNKNOWN = Costs()
@@ -118,12 +129,14 @@ class State:
     costs: Costs = _UNKNOWN
     memory: Memory | None = None  # with what is held or promised so far; None: enough
     served: Served = _NEVER
+    since_decode: float = 0.0  # seconds of prompts since the last decode step was started
 
 
 @dataclass(frozen=True)
 class Chunk:
     job: int
     tokens: int
+    packed: bool = False  # it shares the forward pass of the chunk before it
 
 
 @dataclass(frozen=True)
@@ -135,7 +148,7 @@ class Plan:
     admit: tuple[int, ...] = ()  # waiting jobs that start now
     join: tuple[int, ...] = ()  # ready rows that decode from now on
     chunks: tuple[Chunk, ...] = ()  # at most one per job
-    decode: bool = False
+    decode: bool = False  # all rows by one token
 
 
 class Work(NamedTuple):
@@ -147,10 +160,11 @@ class Work(NamedTuple):
 
     @classmethod
     def of(cls, plan: Plan, running: int, costs: Costs) -> Work:
-        rows = running + len(plan.join)
+        rows = running + len(plan.join) if plan.decode else 0
         seconds = costs.decode_step if rows else 0.0
         if not plan.chunks:
             return cls(seconds, False, rows)
         tokens = sum(chunk.tokens for chunk in plan.chunks)
-        seconds += tokens * costs.prefill_token + len(plan.chunks) * costs.prefill_chunk
+        passes = sum(not chunk.packed for chunk in plan.chunks)
+        seconds += tokens * costs.prefill_token + passes * costs.prefill_pass
         return cls(seconds, tokens > 0, rows)

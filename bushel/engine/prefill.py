@@ -217,23 +217,45 @@ class Prefill:
         assert prompt is not None
         if self.remaining <= 0 or tokens < 1:  # it may have been planned to need none
             return []
-        length, want = len(prompt.ids), self.done + (self._equal_piece or tokens)
+        length, end = len(prompt.ids), self.end_of_piece(tokens)
         if self.done < length:
-            last = min(self.target, length)
-            if self.piece and self.done < length - 1:
-                last = length - 1  # the last token is run by itself, as it was at first
-            end = prompt.cut(self.done, min(want, self._next_cut), last)
             logits = self.model.prefill(prompt, self.done, end, self.state)
             self._keep_logprobs(logits, self.done, end)
         else:
-            end = min(want, self.target)
             again = mx.array([self.replay[self.done - length : end - length]])
             self.model.forward(again, [self.done + prompt.delta], self.state)
+        return self.ran_to(end)
+
+    def end_of_piece(self, tokens: int) -> int:
+        """Where a piece of about so many tokens ends."""
+        prompt = self.prompt
+        assert prompt is not None
+        length, want = len(prompt.ids), self.done + (self._equal_piece or tokens)
+        if self.done >= length:
+            return min(want, self.target)
+        last = min(self.target, length)
+        if self.piece and self.done < length - 1:
+            last = length - 1  # the last token is run by itself, as it was at first
+        return prompt.cut(self.done, min(want, self._next_cut), last)
+
+    def ran_to(self, end: int) -> list[mx.array]:
+        """All tokens before this one have been run."""
         if end <= self.done:
             raise IntegrityError(f"a chunk from {self.done} to {end}")
         self.done = end
         self._keep()
         return [layer.state for layer in self.state]
+
+    @property
+    def plain(self) -> bool:
+        """Whether what is left of it is text, of which nothing but its state is wanted."""
+        assert self.prompt is not None
+        return not self.prompt.spans and not self.prompt.uncut and self._wanted_logprobs is None
+
+    def ids(self, end: int) -> list[int]:
+        """Tokens to run until there."""
+        assert self.prompt is not None
+        return [*self.prompt.ids, *self.replay][self.done : end]
 
     @property
     def _equal_piece(self) -> int:

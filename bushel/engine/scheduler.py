@@ -4,18 +4,24 @@ No MLX, no clock, no randomness: the clock and the measured costs are part of th
 that the same state gives the same plan on every rank and in every test. `plan` has the nouns.
 Slots are given out first (`slot_sharing`); then prompts share the time that a step may take.
 
-One engine step is one decode step of all rows and up to a budget of prefill tokens, spent on
-one prompt after the other:
+One engine step is up to a budget of prefill tokens, spent on one prompt after the other, and one
+decode step of all rows whenever that is due:
 
-    step     | decode | prefill ....... |   | decode | prefill ....... |
-    stream          token  <── gap ───────────────> token
+    step     | decode | prefill ... |   | prefill ... |   | decode | prefill ... |
+    stream          token  <── gap ────────────────────────────> token
+
+A decode step takes hardly longer for many rows than for few, so that prompts are run first, as long
+as streams do not feel it: until they have taken DECODE_WORTH times as long as a decode step takes.
+Where prompts are slow, the gap between two tokens says how long. Where rows are padded, and joining
+them costs, every step decodes.
 
 Two bounds hold (B61):
   token_gap   decode time + prefill time stays under it, as far as `least_chunk` tokens allow
   start_wait  a prompt that has gone without progress for so long is served before younger ones
               of its owner, the longest-waiting first; so its wait is start_wait plus one step
               for each prompt that is overdue before it. Owners take turns
-Neither prefill nor decode can starve: both are in every plan that has work of both sorts.
+Neither prefill nor decode can starve: prefill is in every plan that has work of both sorts, and
+decode in every one after which it would be late.
 """
 
 from __future__ import annotations
@@ -31,6 +37,16 @@ if TYPE_CHECKING:
     from bushel.core.footprint import Memory
 
 
+# Of the gap that streams were promised, what is planned with: costs are not known exactly.
+_PLANNED = 0.8
+# Seconds of prompts for each second of decoding, while both want the device. Twice as many would
+# gain a twentieth of its time for prompts, and make streams beside them half as fast.
+DECODE_WORTH = 10.0
+# Tokens of the first chunk of all, when nobody knows how long it will take.
+_UNMEASURED = 512
+_EVEN = 128  # tokens of which longer chunks are a multiple; shorter ones are a power of two
+
+
 def schedule(state: State, policy: Policy) -> Plan:
     slots = Slots(state, policy)
     slots.relieve()
@@ -40,23 +56,22 @@ def schedule(state: State, policy: Policy) -> Plan:
     with_slot = [row for row in state.ready if row.slot and row.id not in gone]
     join = with_slot[: max(0, policy.max_batch - len(state.running))] + slots.joining
     prefilling = [job for job in state.prefilling if job.id not in gone]
-    running = sum(row.id not in gone for row in state.running) + len(join)
+    before = sum(row.id not in gone for row in state.running)
+    running = before + len(join)
     # Time in the queue does not count, or every newcomer would overtake who is being served.
     started = [replace(job, last_served=state.now) for job in slots.admitted]
-    chunks = _chunks(
-        _by_urgency([*prefilling, *started], state, policy),
-        _seconds_for_prompts(running, state.costs, policy),
-        state.costs,
-        slots.memory,
-        policy,
-    )
+    jobs = _by_urgency([*prefilling, *started], state, policy)
+    seconds = _seconds_for_prompts(running, state.costs, policy)
+    chunks = _chunks(jobs, seconds, state.costs, slots.memory, policy)
+    left = seconds - state.since_decode
+    wait = policy.decode_waits and before > 0 and _can_wait(chunks, jobs, left, state.costs)
     return Plan(
         preempt=tuple(victim.id for victim in slots.preempted),
         drop=tuple(victim.id for victim in slots.dropped),
         admit=tuple(job.id for job in slots.admitted),
-        join=tuple(row.id for row in join),
+        join=() if wait else tuple(row.id for row in join),
         chunks=chunks,
-        decode=running > 0,
+        decode=running > 0 and not wait,
     )
 
 
@@ -76,8 +91,27 @@ def _by_urgency(jobs: Sequence[PendingPrompt], state: State, policy: Policy) -> 
 
 
 def _seconds_for_prompts(running: int, costs: Costs, policy: Policy) -> float:
-    """Seconds that the prompts of this step may take."""
-    return policy.token_gap - costs.decode_step if running else float("inf")
+    """Seconds that prompts may take between two decode steps; if nobody decodes, in a step."""
+    if not running:
+        return policy.start_wait / 2
+    longest = _PLANNED * policy.token_gap - costs.decode_step
+    if not policy.decode_waits or not costs.decode_step:
+        return longest
+    return min(longest, DECODE_WORTH * costs.decode_step)
+
+
+def _can_wait(
+    chunks: tuple[Chunk, ...], jobs: Sequence[PendingPrompt], seconds: float, costs: Costs
+) -> bool:
+    """Whether so many seconds are enough for these chunks before the next decode step."""
+    if not chunks or not costs.prefill_token:
+        return False
+    done = {job.id: job.done for job in jobs}
+    return sum(_seconds(chunk, done[chunk.job], costs) for chunk in chunks) <= seconds
+
+
+def _seconds(chunk: Chunk, done: int, costs: Costs) -> float:
+    return costs.prompt(chunk.tokens, done) - (costs.prefill_pass if chunk.packed else 0.0)
 
 
 def _chunks(
@@ -89,26 +123,80 @@ def _chunks(
     """
     chunks: list[Chunk] = []
     budget = policy.prefill_chunk
+    if not costs.prefill_token + costs.prefill_pass:
+        budget = min(budget, max(_UNMEASURED, policy.least_chunk))
+    shared = _Pass(policy, memory)
     for job in jobs:
-        tokens = min(job.remaining, budget, _affordable(seconds, costs, budget))
+        packed = shared.has_room_for(job)
+        own = seconds + (costs.prefill_pass if packed else 0.0)
+        tokens = min(job.remaining, budget, _affordable(own, costs, budget, job.done))
+        if tokens < job.remaining:
+            tokens = even(tokens)
         if not chunks:
             tokens = max(tokens, min(job.remaining, policy.least_chunk, policy.prefill_chunk))
-        if memory is not None:
-            tokens = memory.chunk(tokens, policy.least_chunk, job.done + tokens)
+        if memory is not None:  # all of a step may be on its way at once
+            before, context = sum(chunk.tokens for chunk in chunks), job.done + tokens
+            least = 0 if chunks else policy.least_chunk
+            tokens = max(0, memory.chunk(before + tokens, least, context) - before)
         if chunks and (
-            seconds < costs.prefill_chunk
-            or (tokens < job.remaining and tokens < policy.least_chunk)
+            own < costs.prefill_pass or (tokens < job.remaining and tokens < policy.least_chunk)
         ):
             break
-        chunks.append(Chunk(job.id, tokens))
+        chunk = Chunk(job.id, tokens, packed and tokens == job.remaining)
+        chunks.append(chunk)
+        shared.take(chunk, job)
         budget -= tokens
-        seconds -= costs.prefill_chunk + tokens * costs.prefill_token
+        seconds -= _seconds(chunk, job.done, costs)
     return tuple(chunks)
 
 
-def _affordable(seconds: float, costs: Costs, most: int) -> int:
+class _Pass:
+    """A forward pass that several short prompts may share, each padded to the longest."""
+
+    def __init__(self, policy: Policy, memory: Memory | None):
+        self._policy, self._memory = policy, memory
+        self._rows = self._width = self._context = 0
+
+    def has_room_for(self, job: PendingPrompt) -> bool:
+        if not self._rows or not self._short(job):
+            return False
+        tokens = (self._rows + 1) * max(self._width, job.remaining)
+        if tokens > self._policy.prefill_chunk:
+            return False
+        context = max(self._context, job.done + job.remaining)
+        return self._memory is None or self._memory.chunk(tokens, 1, context) == tokens
+
+    def take(self, chunk: Chunk, job: PendingPrompt) -> None:
+        if not chunk.packed:
+            self._rows = self._width = self._context = 0
+        if self._short(job) and chunk.tokens == job.remaining:
+            self._rows += 1
+            self._width = max(self._width, chunk.tokens)
+            self._context = max(self._context, job.done + chunk.tokens)
+
+    def _short(self, job: PendingPrompt) -> bool:
+        return 0 < job.remaining <= self._policy.pack
+
+
+def even(tokens: int) -> int:
+    """No more than these, of which devices have seen chunks before: for some of them each number is
+    something new, to be planned at length.
+    """
+    if tokens >= _EVEN:
+        return tokens - tokens % _EVEN
+    return 1 << (tokens.bit_length() - 1) if tokens else 0
+
+
+def next_even(tokens: int) -> int:
+    """The least such number that is no less."""
+    if tokens > _EVEN:
+        return -(-tokens // _EVEN) * _EVEN
+    return 1 << (tokens - 1).bit_length()
+
+
+def _affordable(seconds: float, costs: Costs, most: int, done: int) -> int:
     """Tokens of one chunk that take no longer than `seconds`, at most so many."""
-    left = seconds - costs.prefill_chunk
-    if left >= most * costs.prefill_token:
+    left, each = seconds - costs.prefill_pass, costs.per_token(most, done)
+    if left >= most * each:
         return most
-    return int(left / costs.prefill_token) if left > 0 else 0
+    return int(left / each) if left > 0 else 0

@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from bushel.engine.plan import Costs
 
 _WEIGHT = 0.3  # of the newest decode step
-_MEMORY = 0.8  # of a step of prompts, with every later one
+_MEMORY = 0.9  # of a step of prompts, with every later one
+
+
+class Passes(NamedTuple):
+    """Forward passes of prompts in one step, added up."""
+
+    number: int = 0
+    tokens: int = 0
+    reach: float = 0.0  # of each token the tokens before it
+
+    def with_chunk(self, tokens: int, done: int, *, packed: bool = False) -> Passes:
+        reach = tokens * (done + tokens / 2)
+        return Passes(self.number + (not packed), self.tokens + tokens, self.reach + reach)
+
+    def seconds(self, costs: Costs) -> float:
+        each = (costs.prefill_pass, costs.prefill_token, costs.prefill_reach)
+        return sum(number * seconds for number, seconds in zip(self, each, strict=True))
+
+
+_NONE = Passes()
 
 
 class Stopwatch:
@@ -16,62 +38,103 @@ class Stopwatch:
     """
 
     def __init__(self, *, behind: bool = True) -> None:
-        self.costs = Costs()
         self._behind = behind
-        self._line = _Line()
-        self._work: tuple[bool, int, int] = (False, 0, 0)
+        self._decode: dict[int, float] = {}  # seconds of a step, by `_size` of its rows
+        self._prompts = _Fit()
+        self._work: tuple[int, Passes] = (0, _NONE)
 
-    def step(self, seconds: float, *, decode: bool, tokens: int, chunks: int = 1) -> None:
-        """`decode`, `tokens` and `chunks`: the work that this step started."""
-        started = (decode, tokens, chunks)
+    def costs(self, rows: int) -> Costs:
+        """With a decode step of so many rows."""
+        return Costs(self._decode_step(rows), *self._prompts.seconds)
+
+    def step(self, seconds: float, *, rows: int, passes: Passes = _NONE) -> None:
+        """`rows` that decode and `passes` of prompts: the work that this step started."""
+        started = (rows, passes)
         self._charge(seconds, *(self._work if self._behind else started))
         self._work = started
 
-    def _charge(self, seconds: float, decode: bool, tokens: int, chunks: int) -> None:
-        costs = self.costs
-        if tokens:
-            decode_step = costs.decode_step
-            if decode:
-                # A step shorter than a decode was thought to be corrects that thought.
-                decode_step = min(decode_step, seconds)
-                seconds -= decode_step
-            self._line.add(chunks, tokens, seconds)
-            per_chunk, per_token = self._line.fit()
-            self.costs = Costs(decode_step, per_token, per_chunk)
-        elif decode:
-            fresh = _blend(costs.decode_step, seconds)
-            self.costs = Costs(fresh, costs.prefill_token, costs.prefill_chunk)
+    def _decode_step(self, rows: int) -> float:
+        """As measured for about so many, or the nearest number of them."""
+        size = _size(rows)
+        nearest = min(self._decode, key=lambda other: (abs(other - size), other), default=None)
+        return 0.0 if nearest is None else self._decode[nearest]
+
+    def _charge(self, seconds: float, rows: int, passes: Passes) -> None:
+        size = _size(rows)
+        if passes.tokens:
+            if rows:
+                decode_step = self._decode_step(rows)
+                if size in self._decode:
+                    # A step shorter than a decode was thought to be corrects that thought.
+                    decode_step = self._decode[size] = min(decode_step, seconds)
+                seconds -= min(decode_step, seconds)
+            self._prompts.add(passes, seconds)
+        elif rows:
+            before = self._decode.get(size)
+            blended = seconds if before is None else (1 - _WEIGHT) * before + _WEIGHT * seconds
+            self._decode[size] = blended
 
 
-class _Line:
-    """seconds = chunks * a + tokens * b, by least squares; what is older counts less.
+def _size(rows: int) -> int:
+    """Numbers of rows whose steps take about as long: 1, 2, 3 to 4, 5 to 8, 9 to 16, ..."""
+    return max(0, rows - 1).bit_length()
+
+
+class _Fit:
+    """seconds = passes * a + tokens * b + reach * c, by least squares; what is older counts less.
 
     Many short prompts cost more than one as long as all of them: each is a pass through the
-    weights, and its processor's work.
+    weights, and its processor's work. A token far into a long prompt costs more than its first.
     """
 
+    # What can be told apart; if nothing can, it is tokens that cost.
+    _SOME = ((0, 1, 2), (1, 2), (0, 1), (1,), (0,))
+
     def __init__(self) -> None:
-        self._cc = self._ct = self._tt = self._cs = self._ts = 0.0
+        self._products = [[0.0] * 3 for _ in range(3)]
+        self._sums = [0.0] * 3
+        self.seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)  # b, a, c
 
-    def add(self, chunks: int, tokens: int, seconds: float) -> None:
-        self._cc = _MEMORY * self._cc + chunks * chunks
-        self._ct = _MEMORY * self._ct + chunks * tokens
-        self._tt = _MEMORY * self._tt + tokens * tokens
-        self._cs = _MEMORY * self._cs + chunks * seconds
-        self._ts = _MEMORY * self._ts + tokens * seconds
+    def add(self, passes: Passes, seconds: float) -> None:
+        for one in range(3):
+            self._sums[one] = _MEMORY * self._sums[one] + passes[one] * seconds
+            for two in range(3):
+                before = _MEMORY * self._products[one][two]
+                self._products[one][two] = before + passes[one] * passes[two]
+        solutions = (self._solve(some) for some in self._SOME)
+        a, b, c = next((each for each in solutions if each is not None), (0.0, 0.0, 0.0))
+        self.seconds = (b, a, c)
 
-    def fit(self) -> tuple[float, float]:
-        """a and b, neither below zero. If only one can be told, it is b."""
-        spread = self._cc * self._tt - self._ct * self._ct
-        if spread > 1e-6 * self._cc * self._tt:
-            a = (self._cs * self._tt - self._ts * self._ct) / spread
-            b = (self._ts * self._cc - self._cs * self._ct) / spread
-            if a >= 0 and b >= 0:
-                return a, b
-            if b < 0:
-                return self._cs / self._cc, 0.0
-        return 0.0, self._ts / self._tt
+    def _solve(self, some: Sequence[int]) -> tuple[float, ...] | None:
+        """Seconds of each, if these alone cost something; None: below zero, or not to be told."""
+        # Scaled, so that what is nearly nothing is nearly nothing of one.
+        scale = [self._products[at][at] ** 0.5 for at in some]
+        if not all(scale):
+            return None
+        rows = [
+            [self._products[one][two] / (scale[m] * scale[n]) for n, two in enumerate(some)]
+            + [self._sums[one] / scale[m]]
+            for m, one in enumerate(some)
+        ]
+        found = _eliminate(rows)
+        if found is None:
+            return None
+        each = [0.0] * 3
+        for at, value, size in zip(some, found, scale, strict=True):
+            each[at] = value / size
+        return tuple(each) if min(each) >= 0 else None
 
 
-def _blend(old: float, new: float) -> float:
-    return new if old == 0 else (1 - _WEIGHT) * old + _WEIGHT * new
+def _eliminate(rows: list[list[float]]) -> list[float] | None:
+    """Solve a small symmetric system, its right side last; None if it is nearly singular."""
+    count = len(rows)
+    for at in range(count):
+        if rows[at][at] < 1e-6:
+            return None
+        rows[at] = [value / rows[at][at] for value in rows[at]]
+        for other in range(count):
+            if other != at:
+                factor = rows[other][at]
+                pairs = zip(rows[other], rows[at], strict=True)
+                rows[other] = [value - factor * pivot for value, pivot in pairs]
+    return [row[-1] for row in rows]

@@ -79,6 +79,9 @@ class Model(ABC):
     network: Any  # the library's own object
     kv_bits: KVBits | None = None  # how keys and values are encoded, if they are
     pages: Any = None  # of the keys and values of its rows, where they are in pages (`PagePool`)
+    shares_passes: bool = (
+        False  # whether prompts of several rows can share a forward pass over these
+    )
 
     @property
     def name(self) -> str:

@@ -56,10 +56,11 @@ class Trace:
     def late(self, start_wait: float) -> list[Wait]:
         """Waits beyond the promise: start_wait, a step for each prompt that is overdue before,
         and the step that was running when this one became overdue."""
+        step = self.longest_step + OVERHEAD
         return [
             wait
             for wait in self.waits
-            if wait.seconds > start_wait + (wait.overdue_before + 1) * self.longest_step + 1e-9
+            if wait.seconds > start_wait + (wait.overdue_before + 1) * step + 1e-9
         ]
 
 
@@ -103,7 +104,7 @@ class Simulation:
     ):
         self._coming = sorted(arrivals, key=lambda it: it.at)
         self._policy, self._costs, self._plan, self._memory = policy, costs, plan, memory
-        self._now = 0.0
+        self._now = self._decoded = 0.0
         self._ids = 0
         self._waiting: dict[int, _Prompt] = {}
         self._prefilling: dict[int, _Prompt] = {}
@@ -169,6 +170,7 @@ class Simulation:
                 self._costs,
                 self._promised(),
                 Served(self._owners, self._groups, self._chunks),
+                self._now - self._decoded,
             ),
             self._policy,
         )
@@ -186,7 +188,7 @@ class Simulation:
         if plan.decode:
             self._decode()
         for chunk in plan.chunks:
-            self._prefill(chunk.job, chunk.tokens, start)
+            self._prefill(chunk.job, chunk.tokens, start, packed=chunk.packed)
         self._rows = {id: row for id, row in self._rows.items() if row.left > 0}
         self.trace.longest_step = max(self.trace.longest_step, self._now - start)
 
@@ -230,6 +232,7 @@ class Simulation:
 
     def _decode(self) -> None:
         self._now += self._costs.decode_step
+        self._decoded = self._now
         self.trace.most_rows = max(self.trace.most_rows, len(self._rows))
         for row in self._rows.values():
             if row.last_token is not None:
@@ -242,11 +245,13 @@ class Simulation:
             if not row.left:
                 self.trace.ended.append((row.arrival, self._now))
 
-    def _prefill(self, id: int, tokens: int, start: float) -> None:
+    def _prefill(self, id: int, tokens: int, start: float, *, packed: bool) -> None:
         prompt = self._prefilling[id]
         since = max(prompt.last_served, prompt.admitted)
         self.trace.waits.append(Wait(start - since, prompt.overdue_before or 0))
-        self._now += self._costs.prefill_chunk + tokens * self._costs.prefill_token
+        self._now += (
+            0.0 if packed else self._costs.prefill_pass
+        ) + tokens * self._costs.prefill_token
         prompt.remaining -= tokens
         prompt.done += tokens
         prompt.begun = True

@@ -13,6 +13,7 @@ from bushel.engine import engine
 from bushel.engine.constraints.mask_thread import MaskThread
 from bushel.engine.decode_batch import DecodeBatch, Run, Step
 from bushel.engine.engine import Engine
+from bushel.engine.step_costs import Passes
 from tests.families import checkpoint_dir
 from tests.llm.request_builders import assert_same, prompt
 
@@ -43,13 +44,14 @@ def late(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def test_it_waits_for_the_next_step_unless_a_prompt_would_run_before_it(
     llm: LLM, late: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chunks, run_chunk = list[int](), Engine._run_chunk
+    chunks, run_pass = list[int](), Engine._run_pass
 
-    def spy(self: Engine, chunk: Any) -> int:
+    def spy(self: Engine, *given: Any) -> Passes:
         chunks.append(len(late))
-        return run_chunk(self, chunk)
+        return run_pass(self, *given)
 
-    monkeypatch.setattr(Engine, "_run_chunk", spy)
+    monkeypatch.setattr(Engine, "_run_pass", spy)
+    monkeypatch.setattr(llm._engine, "_clock", lambda: 0.0)  # nothing costs: all steps decode
     running = llm.submit(prompt(20), LONG)
     while len(running.output.token_ids) < 3:
         llm.step()

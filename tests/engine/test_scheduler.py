@@ -23,7 +23,7 @@ from bushel.engine.scheduler import schedule
 
 from .scheduler_simulation import OVERHEAD, Arrival, Schedule, Trace, simulate
 
-POLICY = Policy(max_batch=3, prefill_chunk=32, least_chunk=8, token_gap=0.5, start_wait=2.0)
+POLICY = Policy(3, 32, 8, decode_waits=True, token_gap=0.5, start_wait=2.0)
 NOW = 100.0
 REMAINING = (0, 1, 5, 16, 40)
 FRESH = 1.0
@@ -32,8 +32,12 @@ OVERDUE = (3.0, 5.0, 4.0)  # by place: who has waited longest is not who came fi
 COSTS = (Costs(), Costs(0.1, 0.02), Costs(0.6, 0.02))
 
 
+SINCE = (0.0, 0.15, 0.35)  # seconds of prompts since the last decode step
+
+
 def states() -> Iterator[State]:
     """Every combination of up to three prompts with any number of rows; 155,556 states."""
+    since = itertools.cycle(SINCE)
     shapes = [
         tuple(
             PendingPrompt(at, remaining, NOW - age, at, group=str(at))
@@ -48,7 +52,15 @@ def states() -> Iterator[State]:
         for split, running, ready, costs in itertools.product(
             range(len(jobs) + 1), range(4), range(3), COSTS
         ):
-            yield State(NOW, rows(running), rows(ready, 10), jobs[:split], jobs[split:], costs)
+            yield State(
+                NOW,
+                rows(running),
+                rows(ready, 10),
+                jobs[:split],
+                jobs[split:],
+                costs,
+                since_decode=next(since),
+            )
 
 
 def rows(count: int, first: int = 20) -> tuple[Row, ...]:
@@ -61,16 +73,18 @@ def broken_promise(state: State, plan: Plan) -> str | None:
     slots = len(state.running) + len(state.ready) + len(state.prefilling)
     join = len(plan.join)
     running = len(state.running) + join
+    could_run = min(3, len(state.running) + len(state.ready))
     started = [replace(job, last_served=NOW) for job in state.waiting[: len(plan.admit)]]
     admitted = [*state.prefilling, *started]
     queue = sorted(admitted, key=urgency)
     total = sum(chunk.tokens for chunk in plan.chunks)
+    seconds = total * state.costs.prefill_token
     remaining = {job.id: job.remaining for job in admitted}
     least = min(8, max(remaining.values(), default=0))
     promises = {
         "rows fit the batch": running <= 3
         and plan.join == tuple(row.id for row in state.ready[:join]),
-        "rows are not left empty": running == 3 or join == len(state.ready),
+        "rows are not left empty": running == could_run or not plan.decode,
         "nobody yields who holds no more than others": not plan.preempt and not plan.drop,
         "prompts fit the slots": not plan.admit or slots + len(plan.admit) <= 3,
         "slots are not left empty": slots + len(plan.admit) >= 3
@@ -86,9 +100,17 @@ def broken_promise(state: State, plan: Plan) -> str | None:
         ),
         "tokens fit the budget": total <= 32,
         "tokens fit the gap": not running
-        or state.costs.decode_step + total * state.costs.prefill_token
+        or state.costs.decode_step + seconds
         <= max(0.5, state.costs.decode_step + 8 * state.costs.prefill_token) + 1e-9,
-        "decode is never left out": plan.decode == (running > 0),
+        "decode is left out only while it can wait": plan.decode == (could_run > 0)
+        or (
+            len(state.running) > 0
+            and len(plan.chunks) > 0
+            and state.since_decode + seconds + state.costs.decode_step <= 0.5 + 1e-9
+        ),
+        "decode is not in the way of prompts": not (plan.decode and state.running)
+        or state.since_decode + seconds + state.costs.decode_step > 0.4 - 1e-9
+        or not seconds,
         "prefill is never left out": not admitted or len(plan.chunks) > 0,
         "the first prompt gets a real piece": not plan.chunks
         or plan.chunks[0].tokens >= min(remaining[plan.chunks[0].job], least),
@@ -132,6 +154,14 @@ def decode_when_nothing_else(state: State, policy: Policy) -> Plan:
     return replace(plan, decode=plan.decode and not plan.chunks)
 
 
+def decode_always(state: State, policy: Policy) -> Plan:
+    return schedule(replace(state, since_decode=1.0), policy)
+
+
+def decode_too_late(state: State, policy: Policy) -> Plan:
+    return schedule(replace(state, since_decode=0.0), policy)
+
+
 def prefill_when_nothing_else(state: State, policy: Policy) -> Plan:
     plan = schedule(state, policy)
     return replace(plan, chunks=() if plan.decode else plan.chunks)
@@ -170,6 +200,8 @@ def two_chunks_each(state: State, policy: Policy) -> Plan:
         no_age,
         shortest_first,
         decode_when_nothing_else,
+        decode_always,
+        decode_too_late,
         prefill_when_nothing_else,
         whole_prompts,
         no_costs,
@@ -187,7 +219,7 @@ def test_control_a_wrong_scheduler_breaks_a_promise_in_some_small_state(wrong: S
 
 def gap_bound(policy: Policy, costs: Costs) -> float:
     least = min(policy.least_chunk, policy.prefill_chunk)
-    chunk = costs.prefill_chunk + least * costs.prefill_token
+    chunk = costs.prefill_pass + least * costs.prefill_token
     return max(policy.token_gap, costs.decode_step + chunk) + OVERHEAD + 1e-9
 
 
@@ -214,6 +246,7 @@ arrivals = st.lists(
 )
 policies = st.builds(
     Policy,
+    decode_waits=st.booleans(),
     max_batch=st.integers(1, 5),
     prefill_chunk=st.sampled_from([8, 16, 64, 512]),
     least_chunk=st.sampled_from([1, 16, 64]),
@@ -221,7 +254,11 @@ policies = st.builds(
     start_wait=st.floats(0.05, 3),
 )
 measured = st.builds(
-    Costs, st.floats(1e-3, 0.3), st.floats(1e-4, 5e-3), st.sampled_from([0.0, 0.01, 0.1])
+    Costs,
+    st.floats(1e-3, 0.3),
+    st.floats(1e-4, 5e-3),
+    st.sampled_from([0.0, 0.01, 0.1]),
+    st.just(0.0),
 )
 
 
@@ -240,7 +277,7 @@ TALK = Arrival(0.0, 10, 400)
 LONG = Arrival(0.5, 3000, 5)
 SHORT = [Arrival(1.0 + 0.05 * at, 60, 1) for at in range(300)]
 TRAFFIC = [*CROWD, TALK, LONG, *SHORT]
-BUSY = Policy(max_batch=8, prefill_chunk=64, least_chunk=16, token_gap=0.1, start_wait=1.0)
+BUSY = Policy(8, 32, 16, decode_waits=True, token_gap=0.1, start_wait=1.0)
 SECONDS = Costs(decode_step=0.02, prefill_token=0.001)
 
 

@@ -4,52 +4,53 @@ import pytest
 
 from bushel.engine.plan import Costs, PendingPrompt, Policy, Row, State
 from bushel.engine.scheduler import schedule
-from bushel.engine.step_costs import Stopwatch
+from bushel.engine.step_costs import Passes, Stopwatch
 
 RUNNING = (Row(1),)
+PASS = Passes(1, 100)
 
 
 def stalled_once() -> Stopwatch:
     """100 tokens take 0.1 s, a decode step took 10 s once, and no time at all since."""
     watch = Stopwatch()
-    watch.step(0.0, decode=False, tokens=100)
-    watch.step(0.1, decode=True, tokens=0)
-    watch.step(10.0, decode=True, tokens=100)
+    watch.step(0.0, rows=0, passes=PASS)
+    watch.step(0.1, rows=1)
+    watch.step(10.0, rows=1, passes=PASS)
     return watch
 
 
 def test_a_step_is_charged_to_the_work_started_before_it() -> None:
     watch = Stopwatch()
-    watch.step(9.0, decode=True, tokens=0)  # waited for nothing
-    assert watch.costs == Costs()
-    watch.step(0.02, decode=True, tokens=100)
-    assert watch.costs == Costs(0.02, 0.0)
-    watch.step(0.12, decode=False, tokens=0)
-    assert watch.costs.decode_step == 0.02
-    assert watch.costs.prefill_token == pytest.approx(0.001)
-    watch.step(5.0, decode=True, tokens=0)  # idle: charged to nobody
-    assert watch.costs.decode_step == 0.02
+    watch.step(9.0, rows=1)  # waited for nothing
+    assert watch.costs(1) == Costs()
+    watch.step(0.02, rows=1, passes=PASS)
+    assert watch.costs(1) == Costs(0.02, 0.0)
+    watch.step(0.12, rows=0)
+    assert watch.costs(1).decode_step == 0.02
+    assert watch.costs(1).prefill_token == pytest.approx(0.001)
+    watch.step(5.0, rows=1)  # idle: charged to nobody
+    assert watch.costs(1).decode_step == 0.02
 
 
 def test_costs_follow_a_lasting_change_and_forgive_one_slow_step() -> None:
     watch = Stopwatch()
     for _ in range(20):
-        watch.step(0.02, decode=True, tokens=0)
-    watch.step(1.0, decode=True, tokens=0)
+        watch.step(0.02, rows=1)
+    watch.step(1.0, rows=1)
     for _ in range(20):
-        watch.step(0.02, decode=True, tokens=0)
-    assert watch.costs.decode_step == pytest.approx(0.02, rel=0.05)
+        watch.step(0.02, rows=1)
+    assert watch.costs(1).decode_step == pytest.approx(0.02, rel=0.05)
     for _ in range(20):
-        watch.step(0.2, decode=True, tokens=0)
-    assert watch.costs.decode_step == pytest.approx(0.2, rel=0.05)
+        watch.step(0.2, rows=1)
+    assert watch.costs(1).decode_step == pytest.approx(0.2, rel=0.05)
 
 
 def test_one_slow_decode_step_is_forgotten_while_prompts_keep_coming() -> None:
     watch = stalled_once()
     for _ in range(100):
-        watch.step(0.12, decode=True, tokens=100)
+        watch.step(0.12, rows=1, passes=PASS)
     prompt = PendingPrompt(0, 5000, 0.0, 0)
-    chunk = schedule(State(0.0, RUNNING, (), (prompt,), (), watch.costs), Policy()).chunks[0]
+    chunk = schedule(State(0.0, RUNNING, (), (prompt,), (), watch.costs(1)), Policy()).chunks[0]
     assert chunk.tokens > Policy().least_chunk
 
 
@@ -62,23 +63,23 @@ def test_planning_survives_any_cost() -> None:
 
 def test_a_cpu_step_is_charged_to_its_own_work() -> None:
     watch = Stopwatch(behind=False)
-    watch.step(0.02, decode=True, tokens=0)
-    assert watch.costs == Costs(0.02, 0.0)
-    watch.step(0.12, decode=True, tokens=100)
-    assert watch.costs.prefill_token == pytest.approx(0.001)
+    watch.step(0.02, rows=1)
+    assert watch.costs(1) == Costs(0.02, 0.0)
+    watch.step(0.12, rows=1, passes=PASS)
+    assert watch.costs(1).prefill_token == pytest.approx(0.001)
 
 
 def charged(*steps: tuple[int, int]) -> Costs:
     """What is thought after steps of so many prompts and tokens, at 0.1 s and 1 ms each."""
     watch = Stopwatch(behind=False)
     for chunks, tokens in steps:
-        watch.step(0.1 * chunks + 0.001 * tokens, decode=False, tokens=tokens, chunks=chunks)
-    return watch.costs
+        watch.step(0.1 * chunks + 0.001 * tokens, rows=0, passes=Passes(chunks, tokens))
+    return watch.costs(1)
 
 
 def test_a_prompt_costs_something_beside_its_tokens() -> None:
     costs = charged((1, 500), (5, 60), (2, 300), (8, 80))
-    assert costs.prefill_chunk == pytest.approx(0.1, rel=0.01)
+    assert costs.prefill_pass == pytest.approx(0.1, rel=0.01)
     assert costs.prefill_token == pytest.approx(0.001, rel=0.01)
 
 
@@ -87,7 +88,7 @@ def test_many_short_prompts_are_spread_over_steps() -> None:
     costs = charged((1, 500), (5, 60), (2, 300), (8, 80))
     prompts = tuple(PendingPrompt(at, 10, 0.0, at) for at in range(8))
     plan = schedule(State(0.0, RUNNING, (), prompts, (), costs), Policy(token_gap=0.5))
-    assert len(plan.chunks) == 4
+    assert len(plan.chunks) == 3
     alone = schedule(State(0.0, (), (), prompts, (), costs), Policy(token_gap=0.5))
     assert len(alone.chunks) == 8  # nobody waits for a token
 
@@ -95,5 +96,5 @@ def test_many_short_prompts_are_spread_over_steps() -> None:
 def test_no_cost_is_ever_negative() -> None:
     watch = Stopwatch(behind=False)
     for chunks, tokens, seconds in ((1, 10, 1.0), (1, 500, 0.1), (4, 40, 0.1), (1, 500, 2.0)):
-        watch.step(seconds, decode=False, tokens=tokens, chunks=chunks)
-        assert min(watch.costs.prefill_token, watch.costs.prefill_chunk) >= 0
+        watch.step(seconds, rows=0, passes=Passes(chunks, tokens))
+        assert min(watch.costs(1).prefill_token, watch.costs(1).prefill_pass) >= 0

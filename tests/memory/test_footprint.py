@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bushel import LLM, SamplingParams
-from bushel.core.footprint import STEP, Footprint, Memory, Piece, alike
+from bushel.core.footprint import ONE_CHUNK, STEP, Footprint, Memory, Piece, alike
 from bushel.engine.footprint import footprint
 from bushel.models import load
 from tests.families import checkpoint_dir
@@ -62,9 +62,10 @@ def test_a_chunk_fits_unless_it_is_the_least_one(
     tokens = memory.chunk(want, 16, context)
     assert min(want, 16) <= tokens <= want
     held = SIZES.weights + SIZES.state(rows, longest) + rows * SIZES.per_row
-    assert tokens <= 16 or held + SIZES.forward(tokens, context) <= limit
+    room = limit - held - SIZES.gathered(context)
+    assert tokens <= 16 or tokens * SIZES.pass_token(context) <= ONE_CHUNK * room
     if tokens < want:
-        assert held + SIZES.forward(tokens + 1, context) > limit
+        assert (tokens + 1) * SIZES.pass_token(context) > ONE_CHUNK * room
 
 
 def test_more_rows_or_longer_ones_never_need_less() -> None:

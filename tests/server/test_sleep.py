@@ -197,8 +197,8 @@ def test_what_a_step_costs_is_told_by_the_same_clock(monkeypatch: pytest.MonkeyP
     began = mac.awake()
     mac.run(0.5)
     mac.now += HOURS
-    watch.step(mac.awake() - began, decode=True, tokens=0)
-    assert watch.costs.decode_step == 0.5
+    watch.step(mac.awake() - began, rows=1)
+    assert watch.costs(1).decode_step == 0.5
 
 
 # -- for real ------------------------------------------------------------------------------

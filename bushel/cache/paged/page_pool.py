@@ -100,6 +100,12 @@ class PagePool:
         self._count(taken, pages.kept, 1)
         pages.ids.extend(taken)
 
+    def trim(self, pages: PageList, count: int) -> None:
+        """Keep so many of a list. Whoever is given the others writes after what is on its way."""
+        gone = pages.ids[count:]
+        del pages.ids[count:]
+        self._count(gone, pages.kept, -1)
+
     def make_writable(self, pages: PageList, position: int, count: int) -> bool:
         """Let the holder of a list write so many tokens from a position on; whether a page of the
         list has become another.

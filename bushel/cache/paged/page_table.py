@@ -28,6 +28,7 @@ class PageTable:
         self.offset: mx.array | int = 0  # of each row before it
         self.lengths = self.table = mx.zeros(0, mx.int32)
         self._host = np.zeros((0, 0), np.int32)
+        self.starts: list[int] | None = None  # of rows whose prompts run together; None: a step
         self._count = 0  # tokens of this step, of each row
         self._slots: dict[int, mx.array] = {}  # of this step, by heads
         self._layout: int | None = None  # of the pool, when the table was written; None: anew
@@ -55,6 +56,25 @@ class PageTable:
         self.offset = positions[0] if len(positions) == 1 else mx.array(positions, dtype=mx.int32)
         self.lengths = mx.array(self.after, dtype=mx.int32)
         self._count, self._slots = count, {}
+
+    def reserve_prompts(self, positions: list[int], counts: list[int], width: int) -> None:
+        """A pass in which each row goes on by tokens of its own from where it stands.
+
+        All are given pages for as many as the widest, until `end_prompts`. What is beyond a row's
+        own tokens is written, but nobody reads it before someone has written over it.
+        """
+        for pages, position, count in zip(self.rows, positions, counts, strict=True):
+            self.pool.make_writable(pages, position, count)
+            self.pool.extend(pages, pages_of(position + width) - len(pages.ids))
+        pairs = zip(positions, counts, strict=True)
+        self.after = [position + count for position, count in pairs]
+        self.starts = positions
+        self.offset = positions[0] if len(positions) == 1 else mx.array(positions, dtype=mx.int32)
+
+    def end_prompts(self) -> None:
+        """The pass is on its way: rows keep the pages of their own tokens."""
+        for pages, end in zip(self.rows, self.after, strict=True):
+            self.pool.trim(pages, pages_of(end))
 
     def _write_table(self, longest: int, changed: list[tuple[int, int]]) -> None:
         width = -(-longest // PARTITION) * _WIDE
@@ -89,5 +109,5 @@ class PageTable:
         if len(self.rows) != len(positions):
             raise IntegrityError(f"{len(self.rows)} lists of pages for {len(positions)} rows")
         for pages, position in zip(self.rows, positions, strict=True):
-            if len(pages.ids) < pages_of(position):
+            if len(pages.ids) != pages_of(position):
                 raise IntegrityError(f"{len(pages.ids)} pages for {position} tokens")

@@ -43,6 +43,8 @@ def _of_pages(
         raise NotPaged("its attention takes keys and values from different places")
     if mask is not None and not (isinstance(mask, str) and mask == "causal"):
         raise NotPaged("its attention has a mask of its own")
+    if keys.layer.pages.starts is not None:
+        return _of_prompts(queries, keys, values, scale=scale, mask=mask, sinks=sinks)
     if ON_CPU:
         return _row_by_row(queries, keys, values, scale=scale, mask=mask, sinks=sinks)
     store, pages = keys.layer.store, keys.layer.pages
@@ -73,3 +75,19 @@ def _row_by_row(queries: mx.array, keys: PagedKeys, values: PagedValues, **how: 
         for row, length in enumerate(layer.pages.after)
     ]
     return mx.concatenate(rows)
+
+
+def _of_prompts(queries: mx.array, keys: PagedKeys, values: PagedValues, **how: Any) -> mx.array:
+    """Prompts that run together: each attends to what is before it in its pages, and to itself."""
+    layer, starts, width = keys.layer, keys.layer.pages.starts, keys.fresh.shape[2]
+    assert starts is not None
+    for row, start in enumerate(starts):
+        layer.write(row, start, keys.fresh[row : row + 1], values.fresh[row : row + 1])
+    if not any(starts):
+        made: mx.array = _of_arrays(queries, keys.fresh, values.fresh, **how)
+        return made
+    parts = [
+        _of_arrays(queries[row : row + 1], *layer.row(row, 0, start + width), **how)
+        for row, start in enumerate(starts)
+    ]
+    return parts[0] if len(parts) == 1 else mx.concatenate(parts)
