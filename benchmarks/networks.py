@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-from mlx.utils import tree_flatten, tree_map
+from mlx.utils import tree_flatten, tree_map_with_path
+from tokenizers import Regex
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -115,15 +118,45 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
+BYTES = 256  # the first tokens are single bytes, which prompts and replies do without
+
+
 def _tokenizer(vocab: int) -> PreTrainedTokenizerFast:
-    """Byte-level, with made-up words up to the model's vocabulary, so that text is decoded."""
+    """Byte-level, with made-up words " w256", " w257", ... up to the model's vocabulary."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     words = {text: at for at, text in enumerate(letters)}
-    words |= {f"Ġw{at}": at for at in range(len(words), vocab - 1)} | {"<|end|>": vocab - 1}
-    fast = FastTokenizer(models.BPE(vocab=words, merges=[]))
-    fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words |= {f"Ġw{at}": at for at in range(BYTES, vocab - 1)} | {"<|end|>": vocab - 1}
+    # Without merges: a word of the vocabulary is one token, any other one is its bytes.
+    fast = FastTokenizer(models.BPE(vocab=words, merges=[], ignore_merges=True))
+    apart = pre_tokenizers.Split(Regex(" w[0-9]+"), "isolated")
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    fast.pre_tokenizer = pre_tokenizers.Sequence([apart, as_bytes])
     fast.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(tokenizer_object=fast, eos_token="<|end|>")
+
+
+def text_of(ids: Iterable[int]) -> str:
+    """What the tokenizer reads as these tokens, none of which is a byte or the end."""
+    return "".join(f" w{token}" for token in ids)
+
+
+_VOCABULARY = ("embed_tokens", "lm_head")
+
+
+def _draw(name: str, initial: mx.array, dtype: mx.Dtype) -> mx.array:
+    """Replies depend on all of the prompt: matrices keep the variance of their input, and vectors
+    their initial value. Scores spread by 2, so that a tied model does not echo one token."""
+    if initial.ndim == 1:
+        return initial.astype(dtype)
+    module = name.split(".")[-2]
+    inputs = math.prod(initial.shape[1:]) if "conv" in module else initial.shape[-1]
+    drawn = (mx.random.normal(initial.shape) * inputs**-0.5).astype(dtype)
+    if module in _VOCABULARY:
+        # Neither bytes nor the end: a reply ends by its length, and its text tells its tokens.
+        drawn[:BYTES] = 0
+        drawn[-1] = 0
+        return 2 * drawn
+    return drawn
 
 
 def make(name: str, dtype: mx.Dtype) -> TextModel:
@@ -146,11 +179,9 @@ def write(name: str, dtype: mx.Dtype, folder: Path) -> None:
 
 def build(name: str, config: dict[str, Any], dtype: mx.Dtype) -> TextModel:
     module = importlib.import_module(f"mlx_lm.models.{config['model_type']}")
-    network = module.Model(module.ModelArgs.from_dict(config))
-    shapes = network.parameters()
     mx.random.seed(0)
-    # Small weights keep a deep random network's activations finite in half precision.
-    network.update(tree_map(lambda it: (mx.random.normal(it.shape) * 0.02).astype(dtype), shapes))
+    network = module.Model(module.ModelArgs.from_dict(config))
+    network.update(tree_map_with_path(lambda *leaf: _draw(*leaf, dtype), network.parameters()))
     mx.eval(network.parameters())
     network.eval()
     checkpoint = Checkpoint(Path(name), config, {}, {}, frozenset())
