@@ -7,11 +7,11 @@ import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from string import ascii_letters
 from typing import Any
 
 import mlx.core as mx
 from mlx.utils import tree_flatten, tree_map_with_path
-from tokenizers import Regex
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -121,23 +121,34 @@ CONFIGS: dict[str, dict[str, Any]] = {
 BYTES = 256  # the first tokens are single bytes, which prompts and replies do without
 
 
+def word_of(token: int) -> str:
+    """ a, b, ... Z, aa, ab, ...: every beginning of a word is a word before it."""
+    letters, rest = "", token - BYTES + 1
+    while rest:
+        rest, at = divmod(rest - 1, len(ascii_letters))
+        letters = ascii_letters[at] + letters
+    return letters
+
+
+def text_of(tokens: Iterable[int]) -> str:
+    """What the tokenizer reads as these tokens, none of which is a byte or the end."""
+    return "".join(f" {word_of(token)}" for token in tokens)
+
+
 def _tokenizer(vocab: int) -> PreTrainedTokenizerFast:
-    """Byte-level, with made-up words " w256", " w257", ... up to the model's vocabulary."""
+    """Byte-level, with made-up words up to the model's vocabulary, so that text is decoded.
+
+    Each word is merged from the one before its last letter: classes that put their own splitting
+    of text in place of the file's, as those for Qwen do, read the same tokens.
+    """
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = {text: at for at, text in enumerate(letters)}
-    words |= {f"Ġw{at}": at for at in range(BYTES, vocab - 1)} | {"<|end|>": vocab - 1}
-    # Without merges: a word of the vocabulary is one token, any other one is its bytes.
-    fast = FastTokenizer(models.BPE(vocab=words, merges=[], ignore_merges=True))
-    apart = pre_tokenizers.Split(Regex(" w[0-9]+"), "isolated")
-    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    fast.pre_tokenizer = pre_tokenizers.Sequence([apart, as_bytes])
+    words = [f"Ġ{word_of(token)}" for token in range(BYTES, vocab - 1)]
+    ids = {text: at for at, text in enumerate([*letters, *words, "<|end|>"])}
+    merges = [(word[:-1], word[-1]) for word in words]
+    fast = FastTokenizer(models.BPE(vocab=ids, merges=merges))
+    fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     fast.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(tokenizer_object=fast, eos_token="<|end|>")
-
-
-def text_of(ids: Iterable[int]) -> str:
-    """What the tokenizer reads as these tokens, none of which is a byte or the end."""
-    return "".join(f" w{token}" for token in ids)
 
 
 _VOCABULARY = ("embed_tokens", "lm_head")
@@ -166,6 +177,11 @@ def make(name: str, dtype: mx.Dtype) -> TextModel:
 def write(name: str, dtype: mx.Dtype, folder: Path) -> None:
     """The same model as a checkpoint, for a server to load."""
     model = make(name, dtype)
+    save(name, model, dtype, folder)
+    model.close()
+
+
+def save(name: str, model: TextModel, dtype: mx.Dtype, folder: Path) -> None:
     weights: Any = dict(tree_flatten(model.network.parameters()))
     mx.save_safetensors(str(folder / "model.safetensors"), weights, {"format": "mlx"})
     kind = str(dtype).removeprefix("mlx.core.")
@@ -174,7 +190,6 @@ def write(name: str, dtype: mx.Dtype, folder: Path) -> None:
     tokenizer = _tokenizer(model.vocab)
     tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
     tokenizer.save_pretrained(folder)
-    model.close()
 
 
 def build(name: str, config: dict[str, Any], dtype: mx.Dtype) -> TextModel:
