@@ -93,7 +93,7 @@ class Bare:
         self._launch()
 
     def _launch(self) -> None:
-        logits = self._model.network(self._next[:, None], cache=self._cache)  # type: ignore[attr-defined]
+        logits = self._model.network(self._next[:, None], cache=self._cache)
         self._next = mx.argmax(logits[:, -1], axis=-1)
         mx.async_eval(self._next)
 
@@ -149,7 +149,7 @@ def compare(bare: Bare, served: Served, rounds: int, count: int) -> tuple[list[f
 def join_and_leave(model: Model, batch: int, length: int, step: float) -> tuple[float, float]:
     """Time of one join and of one leave, in decode steps."""
     snapshot = filled(model, length)
-    joins, leaves = [], []
+    joins, leaves = list[float](), list[float]()
     for _ in range(4):
         rows = rows_of(model, batch - 1, snapshot)
         last = snapshot.restore(new_row(model))

@@ -122,7 +122,7 @@ BYTES = 256  # the first tokens are single bytes, which prompts and replies do w
 
 
 def word_of(token: int) -> str:
-    """ a, b, ... Z, aa, ab, ...: every beginning of a word is a word before it."""
+    """a, b, ... Z, aa, ab, ...: every beginning of a word is a word before it."""
     letters, rest = "", token - BYTES + 1
     while rest:
         rest, at = divmod(rest - 1, len(ascii_letters))
@@ -196,7 +196,10 @@ def build(name: str, config: dict[str, Any], dtype: mx.Dtype) -> TextModel:
     module = importlib.import_module(f"mlx_lm.models.{config['model_type']}")
     mx.random.seed(0)
     network = module.Model(module.ModelArgs.from_dict(config))
-    network.update(tree_map_with_path(lambda *leaf: _draw(*leaf, dtype), network.parameters()))
+    weights = tree_map_with_path(
+        lambda name, initial: _draw(name, initial, dtype), network.parameters()
+    )
+    network.update(weights)
     mx.eval(network.parameters())
     network.eval()
     checkpoint = Checkpoint(Path(name), config, {}, {}, frozenset())

@@ -1,0 +1,35 @@
+"""Sides after each other in one process, the order turning round."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import mlx.core as mx
+
+T = TypeVar("T")
+
+
+def rounds(
+    sides: Mapping[str, Callable[[], T]],
+    count: int,
+    *,
+    warm: bool = True,
+    show: Callable[[int, str, T], None] | None = None,
+) -> dict[str, list[T]]:
+    """By side, what each round made; with warm, one comes before them that does not count."""
+    made: dict[str, list[T]] = {name: [] for name in sides}
+    for at in range(-1 if warm else 0, count):
+        for name in list(sides)[:: -1 if at % 2 else 1]:
+            one = sides[name]()
+            mx.clear_cache()
+            if show is not None:
+                show(at, name, one)
+            if at >= 0:
+                made[name].append(one)
+    return made
+
+
+def told(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):9.2f} ({min(values):.2f} … {max(values):.2f})"
