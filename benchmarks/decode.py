@@ -22,6 +22,7 @@ from typing import Any, get_args
 import mlx.core as mx
 
 from benchmarks.networks import CONFIGS, make
+from benchmarks.rounds import about_mlx
 from bushel.cache import BatchState, Snapshot, take_snapshot
 from bushel.core import Prepared, Request, SamplingParams
 from bushel.core.options import Attention
@@ -176,7 +177,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--steps", type=int, default=4)
     options = parser.parse_args()
-    print(f"mlx {mx.__version__}, {mx.default_device()}, {options.dtype}")
+    print(f"{about_mlx()}, {options.dtype}")
     print("model      batch  samplers  engine/bare (low … high)   bare ms  tok/s engine")
     for name in options.model:
         model = make(name, getattr(mx, options.dtype))

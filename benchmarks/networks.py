@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from string import ascii_letters
 from typing import Any
@@ -130,11 +129,6 @@ def word_of(token: int) -> str:
     return letters
 
 
-def text_of(tokens: Iterable[int]) -> str:
-    """What the tokenizer reads as these tokens, none of which is a byte or the end."""
-    return "".join(f" {word_of(token)}" for token in tokens)
-
-
 def _tokenizer(vocab: int) -> PreTrainedTokenizerFast:
     """Byte-level, with made-up words up to the model's vocabulary, so that text is decoded.
 
@@ -148,7 +142,9 @@ def _tokenizer(vocab: int) -> PreTrainedTokenizerFast:
     fast = FastTokenizer(models.BPE(vocab=ids, merges=merges))
     fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     fast.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=fast, eos_token="<|end|>")
+    made = PreTrainedTokenizerFast(tokenizer_object=fast, eos_token="<|end|>")
+    made.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    return made
 
 
 _VOCABULARY = ("embed_tokens", "lm_head")
@@ -177,19 +173,21 @@ def make(name: str, dtype: mx.Dtype) -> TextModel:
 def write(name: str, dtype: mx.Dtype, folder: Path) -> None:
     """The same model as a checkpoint, for a server to load."""
     model = make(name, dtype)
-    save(name, model, dtype, folder)
+    save(name, model.network, dtype, folder)
     model.close()
 
 
-def save(name: str, model: TextModel, dtype: mx.Dtype, folder: Path) -> None:
-    weights: Any = dict(tree_flatten(model.network.parameters()))
+def save(name: str, network: Any, dtype: mx.Dtype, folder: Path) -> None:
+    weights: Any = dict(tree_flatten(network.parameters()))
     mx.save_safetensors(str(folder / "model.safetensors"), weights, {"format": "mlx"})
-    kind = str(dtype).removeprefix("mlx.core.")
-    config = {**CONFIGS[name], "torch_dtype": kind, "eos_token_id": model.vocab - 1}
+    kind, vocab = str(dtype).removeprefix("mlx.core."), _vocab(CONFIGS[name])
+    config = {**CONFIGS[name], "torch_dtype": kind, "eos_token_id": vocab - 1}
     (folder / "config.json").write_text(json.dumps(config))
-    tokenizer = _tokenizer(model.vocab)
-    tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
-    tokenizer.save_pretrained(folder)
+    _tokenizer(vocab).save_pretrained(folder)
+
+
+def _vocab(config: dict[str, Any]) -> int:
+    return int(config.get("text_config", config)["vocab_size"])
 
 
 def build(name: str, config: dict[str, Any], dtype: mx.Dtype) -> TextModel:
@@ -203,5 +201,5 @@ def build(name: str, config: dict[str, Any], dtype: mx.Dtype) -> TextModel:
     mx.eval(network.parameters())
     network.eval()
     checkpoint = Checkpoint(Path(name), config, {}, {}, frozenset())
-    vocab = config.get("text_config", config)["vocab_size"]
-    return TextModel(checkpoint, network, Tokenizer(_tokenizer(vocab), checkpoint))
+    tokenizer = _tokenizer(_vocab(config))
+    return TextModel(checkpoint, network, Tokenizer(tokenizer, checkpoint))

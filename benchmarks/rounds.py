@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from typing import TypeVar
 
 import mlx.core as mx
@@ -12,23 +13,27 @@ T = TypeVar("T")
 
 
 def rounds(
-    sides: Mapping[str, Callable[[], T]],
+    sides: Mapping[str, Callable[[int], T]],
     count: int,
     *,
     warm: bool = True,
-    show: Callable[[int, str, T], None] | None = None,
+    show: Callable[[int, str, T], object] = lambda *_: None,
 ) -> dict[str, list[T]]:
-    """By side, what each round made; with warm, one comes before them that does not count."""
+    """By side, what each round made. Sides get its number; with warm, one comes before the first,
+    with -1, that does not count."""
     made: dict[str, list[T]] = {name: [] for name in sides}
     for at in range(-1 if warm else 0, count):
         for name in list(sides)[:: -1 if at % 2 else 1]:
-            one = sides[name]()
+            one = sides[name](at)
             mx.clear_cache()
-            if show is not None:
-                show(at, name, one)
+            show(at, name, one)
             if at >= 0:
                 made[name].append(one)
     return made
+
+
+def about_mlx() -> str:
+    return f"mlx {version('mlx')}, {mx.default_device()}"
 
 
 def told(values: Sequence[float]) -> str:

@@ -28,7 +28,7 @@ from benchmarks.engines import ask, engine_on, per_token, submit
 from benchmarks.field.in_process import BushelSide, MlxLmSide, drive
 from benchmarks.field.loads import Arrival, Load
 from benchmarks.networks import CONFIGS, make
-from benchmarks.rounds import rounds, told
+from benchmarks.rounds import about_mlx, rounds, told
 from bushel.cache.prefix import key_of
 from bushel.core import Prepared
 from bushel.engine.attention_route import choose_attention
@@ -108,7 +108,7 @@ def main() -> None:
     pages = model.pages
 
     def served(paged: bool, run: Callable[..., Any], *given: Any) -> Callable[[], Any]:
-        def one() -> Any:
+        def one(_: int) -> Any:
             model.pages = pages if paged else None
             made = run(model, *given)
             pages.clear()
@@ -116,13 +116,13 @@ def main() -> None:
 
         return one
 
-    print(f"mlx {mx.__version__}, {mx.default_device()}, {options.model}, {options.dtype}")
+    print(f"{about_mlx()}, {options.model}, {options.dtype}")
     given = options.rows, options.prompt
     figures = rounds(
         {
             "pages": served(True, burst, *given),
             "padded": served(False, burst, *given),
-            "mlx-lm": lambda: peer_burst(model, *given),
+            "mlx-lm": lambda _: peer_burst(model, *given),
         },
         options.rounds,
     )

@@ -94,17 +94,18 @@ def send(
 
 
 def _reply(ask: Ask, stream: _Stream, ids: Ids) -> Reply:
-    reply, text = Reply(stream.due, error=stream.error), ""
+    reply = Reply(stream.due, error=stream.error)
     for time_, chunk in stream.chunks:
         message = json.loads(chunk)
         usage = message.get("usage") or {}
         counted = usage.get("prompt_tokens", ask.prompt)
+        reply.counted = usage.get("completion_tokens", reply.counted)
         if ask.prompt is not None and counted != ask.prompt:
             reply.error = f"counts {counted} tokens of {ask.prompt} in the prompt"
         for choice in message.get("choices", ()):
             if content := choice["delta"].get("content"):
-                text += content
+                reply.text += content
                 reply.times.append(time_)
-    if not reply.error and text:
-        reply.tokens = ids(text)
+    if not reply.error and reply.text:
+        reply.tokens = ids(reply.text)
     return reply

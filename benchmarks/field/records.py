@@ -13,7 +13,13 @@ class Reply:
     due: float  # seconds after the start at which it was asked for
     times: list[float] = field(default_factory=list)  # when something of it came
     tokens: list[int] = field(default_factory=list)
+    text: str = ""  # of a server's reply
+    counted: int = 0  # tokens that a server says it made
     error: str = ""
+
+    @property
+    def made(self) -> int:
+        return self.counted or len(self.tokens)
 
     @property
     def first(self) -> float:
@@ -36,7 +42,7 @@ class Run:
 
     @property
     def speed(self) -> float:
-        return sum(len(reply.tokens) for reply in self.replies) / self.seconds
+        return sum(reply.made for reply in self.replies) / self.seconds
 
     @property
     def firsts(self) -> list[float]:

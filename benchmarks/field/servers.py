@@ -14,17 +14,14 @@ from benchmarks.server import NotServed, Serving, bushel_command, free_port, lau
 
 COMMANDS: dict[str, Callable[[str, int], list[str]]] = {
     "Bushel": bushel_command,
-    "mlx-lm": lambda model, port: _peer("mlx_lm", "server", model, port),
-    "mlx-vlm": lambda model, port: _peer("mlx_vlm", "server", model, port),
+    "mlx-lm": lambda model, port: _peer(["mlx_lm", "server"], model, port),
+    "mlx-vlm": lambda model, port: _peer(["mlx_vlm.server"], model, port),
 }
 
 
-def _peer(package: str, command: str, model: str, port: int) -> list[str]:
-    start = [sys.executable, "-m", package, command]
-    if package == "mlx_vlm":
-        start = [sys.executable, "-m", f"{package}.{command}"]
+def _peer(module: list[str], model: str, port: int) -> list[str]:
     where = ["--host", "127.0.0.1", "--port", str(port)]
-    return [*start, "--model", model, *where, "--log-level", "WARNING"]
+    return [sys.executable, "-m", *module, "--model", model, *where, "--log-level", "WARNING"]
 
 
 @dataclass
