@@ -46,6 +46,8 @@ class Solo:
     dtype: mx.Dtype
     literal: bool
     _replies: dict[tuple[tuple[int, ...], int], list[int]] = field(default_factory=dict)
+    # Sides and rounds mostly say the same.
+    _verdicts: dict[tuple[tuple[int, ...], ...], str] = field(default_factory=dict)
 
     def reply(self, ids: tuple[int, ...], new: int) -> list[int]:
         if (ids, new) not in self._replies:
@@ -64,6 +66,12 @@ class Solo:
         return float((logits.max(axis=-1) - chosen).max())
 
     def check(self, ids: tuple[int, ...], reply: Sequence[int], new: int) -> str:
+        key = ids, tuple(reply), (new,)
+        if key not in self._verdicts:
+            self._verdicts[key] = self._check(ids, reply, new)
+        return self._verdicts[key]
+
+    def _check(self, ids: tuple[int, ...], reply: Sequence[int], new: int) -> str:
         if self.literal and list(reply) == self.reply(ids, new):
             return "equal"
         apart = self.apart(ids, reply) if reply else 0.0
