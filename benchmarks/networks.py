@@ -129,6 +129,15 @@ def word_of(token: int) -> str:
     return letters
 
 
+# mlx-vlm gives the template of a model that sees a list of parts.
+_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message.content is string %}{{ message.content }}"
+    "{% else %}{% for part in message.content %}{{ part.text }}{% endfor %}{% endif %}"
+    "{% endfor %}"
+)
+
+
 def _tokenizer(vocab: int) -> PreTrainedTokenizerFast:
     """Byte-level, with made-up words up to the model's vocabulary, so that text is decoded.
 
@@ -143,7 +152,7 @@ def _tokenizer(vocab: int) -> PreTrainedTokenizerFast:
     fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     fast.decoder = decoders.ByteLevel()
     made = PreTrainedTokenizerFast(tokenizer_object=fast, eos_token="<|end|>")
-    made.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    made.chat_template = _TEMPLATE
     return made
 
 

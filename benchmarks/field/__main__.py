@@ -22,8 +22,9 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 
@@ -32,10 +33,8 @@ from benchmarks.field.loads import LOADS, SCALES
 from benchmarks.field.parts import (
     Setting,
     Subject,
-    agent_part,
     engine_part,
     http_part,
-    hybrid_part,
     image_part,
 )
 from benchmarks.field.servers import COMMANDS
@@ -46,6 +45,7 @@ from bushel.engine.attention_route import choose_attention
 from bushel.models import load
 
 PARTS = ("engine", "http", "sessions")
+QUICK_LOADS = ("poisson", "shared")
 
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -73,7 +73,8 @@ def setting_of(options: argparse.Namespace) -> Setting:
     return Setting(
         SCALES[scale],
         dtype,
-        options.rounds or (2 if options.quick else 5),
+        rounds=options.rounds or (2 if options.quick else 5),
+        session_rounds=1 if options.quick else options.rounds or 5,
         warm=not options.quick,
         literal=dtype == mx.float32 and not options.quick,
         sides=options.sides,
@@ -108,6 +109,28 @@ class Checkpoints:
         return folder
 
 
+def _runs(
+    options: argparse.Namespace, setting: Setting, made: Checkpoints
+) -> Iterator[Callable[[], list[Result]]]:
+    """The parts that were asked for. An agent's session goes to servers that are up already."""
+
+    def http(part: str, name: str, *what: Any) -> Callable[[], list[Result]]:
+        return lambda: http_part(part, made.folder(name), made.subject(name), setting, *what)
+
+    sessions = "sessions" in options.part
+    if "engine" in options.part:
+        yield lambda: engine_part(made.subject(options.model), setting, options.loads)
+    if "http" in options.part:
+        # A quick run sends those loads over HTTP that only a whole server shows.
+        loads = [name for name in options.loads if name in QUICK_LOADS or not options.quick]
+        yield http("http", options.model, loads, options.clients, sessions)
+    elif sessions:
+        yield http("http", options.model, [], [], True)
+    if sessions:
+        yield http("hybrid", options.hybrid, [], [4], not options.quick)
+        yield lambda: image_part(setting)
+
+
 def main() -> None:
     options = parsed()
     setting, begun = setting_of(options), time.perf_counter()
@@ -120,30 +143,8 @@ def main() -> None:
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="bushel-") as folder:
         made = Checkpoints(Path(folder), machine, setting, options.model_dir)
-        parts: dict[str, list[Callable[[], list[Result]]]] = {
-            "engine": [lambda: engine_part(made.subject(options.model), setting, options.loads)],
-            "http": [
-                lambda: http_part(
-                    made.folder(options.model),
-                    made.subject(options.model),
-                    setting,
-                    options.loads,
-                    options.clients,
-                )
-            ],
-            "sessions": [
-                lambda: agent_part(
-                    made.folder(options.model), made.subject(options.model), setting
-                ),
-                lambda: hybrid_part(
-                    made.folder(options.hybrid), made.subject(options.hybrid), setting
-                ),
-                lambda: image_part(setting),
-            ],
-        }
-        for part in options.part:
-            for run in parts[part]:
-                results += run()
+        for run in _runs(options, setting, made):
+            results += run()
     print(f"\n{about}")
     for part in dict.fromkeys(result.part for result in results):
         print(f"\n{part}\n{table([one for one in results if one.part == part])}")

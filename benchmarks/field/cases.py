@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.field.loads import Arrival, Draw, Load, Scale, closed_loop, make_load
 from benchmarks.field.over_http import Ask, Ids
 from benchmarks.field.records import Reply
-from benchmarks.field.solo import Solo
+from benchmarks.field.solo import VERDICTS, Solo
 
 Message = dict[str, Any]
 TURNS = 20
@@ -30,12 +30,13 @@ class Question:
 @dataclass(frozen=True)
 class Case:
     """make: what is asked in a round, so that nothing is asked twice. clients: of a closed loop;
-    None where each question has its time."""
+    None where each question has its time. session: one that takes long."""
 
     name: str
     make: Callable[[int], list[Question]]
     clients: int | None
     ids: Ids
+    session: bool = False
 
 
 class Words:
@@ -52,17 +53,15 @@ class Words:
         return tuple(self._hf.encode(text, add_special_tokens=False))
 
     def ids(self, text: str) -> list[int]:
-        """Of a reply; some servers leave the first space out."""
-        tries = [
-            list[int](self._hf.encode(lead + text, add_special_tokens=False)) for lead in ("", " ")
-        ]
-        return min(tries, key=len)
+        return list(self._hf.encode(text, add_special_tokens=False))
 
     def question(self, at: float, messages: list[Message], new: int) -> Question:
         ids = self.prompt(messages)
 
         def check(reply: Reply) -> str:
-            return self._solo.check(ids, reply.tokens, new)
+            """Some servers leave a reply's first space out, which is no other token."""
+            tries = (self.ids(lead + reply.text) for lead in ("", " ")) if reply.text else [[]]
+            return min((self._solo.check(ids, one, new) for one in tries), key=VERDICTS.index)
 
         return Question(Ask(at, messages, new, len(ids)), check, Arrival(at, ids, new))
 
@@ -114,6 +113,7 @@ def agent_case(words: Words, vocab: int, scale: Scale) -> Case:
         lambda at: words.session(Draw("agent", vocab, scale, at)),
         1,
         words.ids,
+        session=True,
     )
 
 

@@ -41,6 +41,7 @@ class Setting:
     scale: Scale
     dtype: mx.Dtype
     rounds: int
+    session_rounds: int
     warm: bool  # a round of each load that does not count; without, of the first one alone
     literal: bool  # replies over HTTP are compared with a solo loop, too
     sides: Sequence[str]
@@ -182,7 +183,7 @@ def _http_case(
 
     runs = rounds(
         {name: run(side) for name, side in sides.items() if not side.reason},
-        setting.rounds,
+        setting.session_rounds if case.session else setting.rounds,
         warm=warm,
         show=partial(show, part, case.name),
     )
@@ -228,27 +229,20 @@ def _result(
 
 
 def http_part(
-    folder: Path, subject: Subject, setting: Setting, loads: Sequence[str], clients: Sequence[int]
+    part: str,
+    folder: Path,
+    subject: Subject,
+    setting: Setting,
+    loads: Sequence[str],
+    clients: Sequence[int],
+    agent: bool,
 ) -> list[Result]:
+    """agent: with a session of many turns."""
     vocab, scale, words = subject.model.vocab, setting.scale, subject.words()
     cases = [load_case(name, words, vocab, scale, subject.span(name, scale)) for name in loads]
     cases += [loop_case(count, words, vocab, scale) for count in clients]
-    return http_cases("http", folder, subject, setting, cases)
-
-
-def agent_part(folder: Path, subject: Subject, setting: Setting) -> list[Result]:
-    case = agent_case(subject.words(), subject.model.vocab, setting.scale)
-    return http_cases("agent", folder, subject, setting, [case])
-
-
-def hybrid_part(folder: Path, subject: Subject, setting: Setting) -> list[Result]:
-    """Of a model most of whose layers keep a state instead of keys and values."""
-    words, vocab = subject.words(), subject.model.vocab
-    cases = [
-        loop_case(4, words, vocab, setting.scale),
-        agent_case(words, vocab, setting.scale),
-    ]
-    return http_cases("hybrid", folder, subject, setting, cases)
+    cases += [agent_case(words, vocab, scale)] if agent else []
+    return http_cases(part, folder, subject, setting, cases)
 
 
 def image_part(setting: Setting) -> list[Result]:
