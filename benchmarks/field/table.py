@@ -61,12 +61,16 @@ def _number(value: float) -> str:
 
 
 def _with_spread(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
     middle, low, high = spread(values)
     return f"{_number(middle)} ({_number(low)} … {_number(high)})"
 
 
 def ratios(ours: Result, other: Result) -> list[float]:
-    """By round, how many times as fast ours was."""
+    """By round, how many times as fast ours was; none where a side did not do all of the work."""
+    if ours.verdicts.get("failed") or other.verdicts.get("failed"):
+        return []
     pairs = zip(ours.speeds, other.speeds, strict=False)
     return [mine / theirs for mine, theirs in pairs if theirs > 0]
 
