@@ -22,6 +22,7 @@ from typing import Any, get_args
 import mlx.core as mx
 
 from benchmarks.networks import CONFIGS, make
+from benchmarks.rounds import about_mlx
 from bushel.cache import BatchState, Snapshot, take_snapshot
 from bushel.core import Prepared, Request, SamplingParams
 from bushel.core.options import Attention
@@ -93,7 +94,7 @@ class Bare:
         self._launch()
 
     def _launch(self) -> None:
-        logits = self._model.network(self._next[:, None], cache=self._cache)  # type: ignore[attr-defined]
+        logits = self._model.network(self._next[:, None], cache=self._cache)
         self._next = mx.argmax(logits[:, -1], axis=-1)
         mx.async_eval(self._next)
 
@@ -149,7 +150,7 @@ def compare(bare: Bare, served: Served, rounds: int, count: int) -> tuple[list[f
 def join_and_leave(model: Model, batch: int, length: int, step: float) -> tuple[float, float]:
     """Time of one join and of one leave, in decode steps."""
     snapshot = filled(model, length)
-    joins, leaves = [], []
+    joins, leaves = list[float](), list[float]()
     for _ in range(4):
         rows = rows_of(model, batch - 1, snapshot)
         last = snapshot.restore(new_row(model))
@@ -176,7 +177,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--steps", type=int, default=4)
     options = parser.parse_args()
-    print(f"mlx {mx.__version__}, {mx.default_device()}, {options.dtype}")
+    print(f"{about_mlx()}, {options.dtype}")
     print("model      batch  samplers  engine/bare (low … high)   bare ms  tok/s engine")
     for name in options.model:
         model = make(name, getattr(mx, options.dtype))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 from pathlib import Path
+from string import ascii_letters
 from typing import Any
 
 import mlx.core as mx
-from mlx.utils import tree_flatten, tree_map
+from mlx.utils import tree_flatten, tree_map_with_path
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -115,15 +117,62 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
+BYTES = 256  # the first tokens are single bytes, which prompts and replies do without
+
+
+def word_of(token: int) -> str:
+    """a, b, ... Z, aa, ab, ...: every beginning of a word is a word before it."""
+    letters, rest = "", token - BYTES + 1
+    while rest:
+        rest, at = divmod(rest - 1, len(ascii_letters))
+        letters = ascii_letters[at] + letters
+    return letters
+
+
+# mlx-vlm gives the template of a model that sees a list of parts.
+_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message.content is string %}{{ message.content }}"
+    "{% else %}{% for part in message.content %}{{ part.text }}{% endfor %}{% endif %}"
+    "{% endfor %}"
+)
+
+
 def _tokenizer(vocab: int) -> PreTrainedTokenizerFast:
-    """Byte-level, with made-up words up to the model's vocabulary, so that text is decoded."""
+    """Byte-level, with made-up words up to the model's vocabulary, so that text is decoded.
+
+    Each word is merged from the one before its last letter: classes that put their own splitting
+    of text in place of the file's, as those for Qwen do, read the same tokens.
+    """
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = {text: at for at, text in enumerate(letters)}
-    words |= {f"Ġw{at}": at for at in range(len(words), vocab - 1)} | {"<|end|>": vocab - 1}
-    fast = FastTokenizer(models.BPE(vocab=words, merges=[]))
+    words = [f"Ġ{word_of(token)}" for token in range(BYTES, vocab - 1)]
+    ids = {text: at for at, text in enumerate([*letters, *words, "<|end|>"])}
+    merges = [(word[:-1], word[-1]) for word in words]
+    fast = FastTokenizer(models.BPE(vocab=ids, merges=merges))
     fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     fast.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=fast, eos_token="<|end|>")
+    made = PreTrainedTokenizerFast(tokenizer_object=fast, eos_token="<|end|>")
+    made.chat_template = _TEMPLATE
+    return made
+
+
+_VOCABULARY = ("embed_tokens", "lm_head")
+
+
+def _draw(name: str, initial: mx.array, dtype: mx.Dtype) -> mx.array:
+    """Replies depend on all of the prompt: matrices keep the variance of their input, and vectors
+    their initial value. Scores spread by 2, so that a tied model does not echo one token."""
+    if initial.ndim == 1:
+        return initial.astype(dtype)
+    module = name.split(".")[-2]
+    inputs = math.prod(initial.shape[1:]) if "conv" in module else initial.shape[-1]
+    drawn = (mx.random.normal(initial.shape) * inputs**-0.5).astype(dtype)
+    if module in _VOCABULARY:
+        # Neither bytes nor the end: a reply ends by its length, and its text tells its tokens.
+        drawn[:BYTES] = 0
+        drawn[-1] = 0
+        return 2 * drawn
+    return drawn
 
 
 def make(name: str, dtype: mx.Dtype) -> TextModel:
@@ -133,26 +182,33 @@ def make(name: str, dtype: mx.Dtype) -> TextModel:
 def write(name: str, dtype: mx.Dtype, folder: Path) -> None:
     """The same model as a checkpoint, for a server to load."""
     model = make(name, dtype)
-    weights: Any = dict(tree_flatten(model.network.parameters()))
-    mx.save_safetensors(str(folder / "model.safetensors"), weights, {"format": "mlx"})
-    kind = str(dtype).removeprefix("mlx.core.")
-    config = {**CONFIGS[name], "torch_dtype": kind, "eos_token_id": model.vocab - 1}
-    (folder / "config.json").write_text(json.dumps(config))
-    tokenizer = _tokenizer(model.vocab)
-    tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
-    tokenizer.save_pretrained(folder)
+    save(name, model.network, dtype, folder)
     model.close()
+
+
+def save(name: str, network: Any, dtype: mx.Dtype, folder: Path) -> None:
+    weights: Any = dict(tree_flatten(network.parameters()))
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, {"format": "mlx"})
+    kind, vocab = str(dtype).removeprefix("mlx.core."), _vocab(CONFIGS[name])
+    config = {**CONFIGS[name], "torch_dtype": kind, "eos_token_id": vocab - 1}
+    (folder / "config.json").write_text(json.dumps(config))
+    _tokenizer(vocab).save_pretrained(folder)
+
+
+def _vocab(config: dict[str, Any]) -> int:
+    return int(config.get("text_config", config)["vocab_size"])
 
 
 def build(name: str, config: dict[str, Any], dtype: mx.Dtype) -> TextModel:
     module = importlib.import_module(f"mlx_lm.models.{config['model_type']}")
-    network = module.Model(module.ModelArgs.from_dict(config))
-    shapes = network.parameters()
     mx.random.seed(0)
-    # Small weights keep a deep random network's activations finite in half precision.
-    network.update(tree_map(lambda it: (mx.random.normal(it.shape) * 0.02).astype(dtype), shapes))
+    network = module.Model(module.ModelArgs.from_dict(config))
+    weights = tree_map_with_path(
+        lambda name, initial: _draw(name, initial, dtype), network.parameters()
+    )
+    network.update(weights)
     mx.eval(network.parameters())
     network.eval()
     checkpoint = Checkpoint(Path(name), config, {}, {}, frozenset())
-    vocab = config.get("text_config", config)["vocab_size"]
-    return TextModel(checkpoint, network, Tokenizer(_tokenizer(vocab), checkpoint))
+    tokenizer = _tokenizer(_vocab(config))
+    return TextModel(checkpoint, network, Tokenizer(tokenizer, checkpoint))

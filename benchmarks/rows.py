@@ -22,14 +22,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
-from mlx_lm.generate import BatchGenerator
 
 from benchmarks.decode import prompt
-from benchmarks.engines import ask, engine_on, per_token
+from benchmarks.engines import ask, engine_on, per_token, submit
+from benchmarks.field.in_process import BushelSide, MlxLmSide, drive
+from benchmarks.field.loads import Arrival, Load
 from benchmarks.networks import CONFIGS, make
+from benchmarks.rounds import about_mlx, rounds, told
 from bushel.cache.prefix import key_of
-from bushel.core import Prepared, Request, SamplingParams
-from bushel.core.params import resolve
+from bushel.core import Prepared
 from bushel.engine.attention_route import choose_attention
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
@@ -38,44 +39,28 @@ from bushel.models import Model
 NEW = 128
 
 
-def _engine(model: Model, lengths: Sequence[int], new: int, chunk: int) -> Engine:
-    engine = Engine(model, Policy(max_batch=32, prefill_chunk=chunk))
-    params = SamplingParams(max_tokens=new, ignore_eos=True, temperature=0)
-    decoding = resolve(params, model.defaults, vocab=model.vocab, end_ids=frozenset())
-    for row, length in enumerate(lengths):
-        prepared = Prepared(prompt(row, length, model.vocab))
-        engine.submit(Request(str(row), prepared, (decoding,)))
-    return engine
+def _all_at_once(model: Model, count: int, length: int) -> Load:
+    return tuple(Arrival(0, prompt(row, length, model.vocab), NEW) for row in range(count))
 
 
 def burst(model: Model, count: int, length: int) -> tuple[float, float]:
     """Tokens per second, and the longest step in seconds."""
-    engine = _engine(model, [length] * count, NEW, 512)
-    begun, longest = time.perf_counter(), 0.0
-    while not engine.idle:
-        start = time.perf_counter()
-        engine.step()
-        longest = max(longest, time.perf_counter() - start)
-    return count * NEW / (time.perf_counter() - begun), longest
+    engine = Engine(model, Policy(max_batch=32, prefill_chunk=512))
+    run = drive(BushelSide(engine), _all_at_once(model, count, length))
+    return run.speed, run.longest_step
 
 
 def peer_burst(model: Model, count: int, length: int) -> tuple[float, float]:
     """The same through mlx-lm, with its own settings."""
-    generator = BatchGenerator(model.network, max_tokens=NEW)
-    begun, longest, ended = time.perf_counter(), 0.0, 0
-    generator.insert([list(prompt(row, length, model.vocab)) for row in range(count)])
-    while ended < count:
-        start = time.perf_counter()
-        _, replies = generator.next()
-        longest = max(longest, time.perf_counter() - start)
-        ended += sum(reply.finish_reason is not None for reply in replies)
-    generator.close()
-    return count * NEW / (time.perf_counter() - begun), longest
+    run = drive(MlxLmSide(model), _all_at_once(model, count, length))
+    return run.speed, run.longest_step
 
 
 def ragged(model: Model, lengths: Sequence[int]) -> tuple[float, float]:
     """Milliseconds of a step in which all rows decode, and gigabytes that they hold."""
-    engine = _engine(model, lengths, 1 << 20, 2048)
+    engine = Engine(model, Policy(max_batch=32, prefill_chunk=2048))
+    for row, length in enumerate(lengths):
+        submit(engine, prompt(row, length, model.vocab), 1 << 20)
     while min(row.completion_tokens for row in engine.status().requests) < 12:
         engine.step()
     times = []
@@ -108,22 +93,6 @@ def restore(model: Model, length: int) -> tuple[float, float]:
     return 1e3 * statistics.median(times), 1 + more
 
 
-def rounds(sides: dict[str, Callable[[], tuple[float, float]]], count: int) -> dict[str, Any]:
-    """By side, the figures of each round but the first."""
-    figures: dict[str, Any] = {name: [] for name in sides}
-    for at in range(count + 1):
-        for name in list(sides) if at % 2 else list(sides)[::-1]:
-            made = sides[name]()
-            mx.clear_cache()
-            if at:
-                figures[name].append(made)
-    return figures
-
-
-def told(values: Sequence[float]) -> str:
-    return f"{statistics.median(values):9.2f} ({min(values):.2f} … {max(values):.2f})"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--model", default="20m", choices=CONFIGS)
@@ -139,7 +108,7 @@ def main() -> None:
     pages = model.pages
 
     def served(paged: bool, run: Callable[..., Any], *given: Any) -> Callable[[], Any]:
-        def one() -> Any:
+        def one(_: int) -> Any:
             model.pages = pages if paged else None
             made = run(model, *given)
             pages.clear()
@@ -147,13 +116,13 @@ def main() -> None:
 
         return one
 
-    print(f"mlx {mx.__version__}, {mx.default_device()}, {options.model}, {options.dtype}")
+    print(f"{about_mlx()}, {options.model}, {options.dtype}")
     given = options.rows, options.prompt
     figures = rounds(
         {
             "pages": served(True, burst, *given),
             "padded": served(False, burst, *given),
-            "mlx-lm": lambda: peer_burst(model, *given),
+            "mlx-lm": lambda _: peer_burst(model, *given),
         },
         options.rounds,
     )
