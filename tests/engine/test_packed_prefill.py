@@ -90,8 +90,10 @@ def test_prompts_that_arrive_together_say_what_they_say_alone(
     assert llm.status()["cache"]["reused_tokens"] > 0
 
 
-def test_rows_keep_no_page_beyond_their_own_tokens(passes: list[int]) -> None:
-    """A short one beside a long one, further on than all of the long one."""
+def test_rows_keep_no_page_beyond_their_own_tokens(
+    passes: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A short one beside a long one, further on than all of the long one: all steps run."""
     llm = paged()
     far = ids(500, 9)
     together(llm, [far])
@@ -101,6 +103,7 @@ def test_rows_keep_no_page_beyond_their_own_tokens(passes: list[int]) -> None:
     passes.clear()
     assert worst(together(llm, pair), expected) < BOUND
     assert passes == [2]
+    assert "failed" not in caplog.text
 
 
 def test_control_what_is_beyond_a_prompts_end_would_be_noticed(
