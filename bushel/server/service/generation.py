@@ -80,7 +80,7 @@ class Generations:
 
     # -- from a job to its ticket --------------------------------------------------------------
 
-    async def open(self, job: GenerationJob, wake: asyncio.Event) -> Ticket:
+    async def open(self, job: GenerationJob, wake: Callable[[], None]) -> Ticket:
         count = _checked(choices, job.params)
         named = uuid.uuid4().hex, job.api, job.model, job.stream, count, awake()
         record = Record(*named, job.owner)
@@ -240,7 +240,8 @@ class Generations:
             if event.finish_reason in ("error", "abort"):
                 self._abort(live, _lost(event))
                 continue
-            self._held.add(-live.release())
+            if not live.begun:
+                self._held.add(-live.release())
             tokens += len(event.token_ids)
             if (gap := live.take(event, now)) is not None:
                 gaps.append(gap)

@@ -49,10 +49,10 @@ def _size(event: Event) -> int:
 class Live:
     """A request that the engine has, or will have. Belongs to the event loop.
 
-    wake: set whenever there is something new to read of it.
+    wake: called whenever there is something new to read of it.
     """
 
-    def __init__(self, record: Record, submit: Submit, tail: memoryview, wake: asyncio.Event):
+    def __init__(self, record: Record, submit: Submit, tail: memoryview, wake: Callable[[], None]):
         self.record = record
         self.submit = submit
         self.tail: memoryview | None = tail  # kept until the first event, to submit it again
@@ -84,7 +84,7 @@ class Live:
         record = self.record
         self.events.append(event)
         self._unread += _size(event)
-        self._wake.set()
+        self._wake()
         gap: float | None = None
         if event.token_ids:
             record.phase, record.last_token = "decode", now
@@ -123,7 +123,7 @@ class Live:
     def fail(self, error: ApiError) -> None:
         if self.error is None:
             self.error = error
-            self._wake.set()
+            self._wake()
             if not self.accepted.done():
                 self.accepted.set_exception(error)
 
@@ -172,13 +172,13 @@ class Ticket:
 
     @property
     def more(self) -> bool:
-        """Whether there is something to take."""
-        return bool(self._live.events)
+        """Whether there is something to take, or to raise."""
+        return bool(self._live.events) or self._live.error is not None
 
     @property
     def done(self) -> bool:
         """Whether all has been taken, and nothing more will come."""
-        return self._live.done and not self.more and self._live.error is None
+        return self._live.done and not self.more
 
     def take(self, most: int, first_choice: int) -> list[Event]:
         """What happened since the last time, or about so many tokens of it: at most one event per
