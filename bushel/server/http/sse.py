@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 from starlette.types import Scope, Send
 
 Batch = TypeVar("Batch")
+Given = TypeVar("Given", covariant=True)
 BODY = "bushel.body"  # the ASGI extension that is a `Body`
 KEEPALIVE = b": keepalive\n\n"
 DONE = b"data: [DONE]\n\n"
@@ -48,10 +49,10 @@ class Held(Protocol):
     def release(self) -> None: ...
 
 
-class Source(Held, Protocol[Batch]):
+class Source(Held, Protocol[Given]):
     """What a stream is made of."""
 
-    async def deliver(self, read: Callable[[Batch], None]) -> None:
+    async def deliver(self, read: Callable[[Given], None]) -> None:
         """Call `read` with every batch; none while it is held."""
 
 
