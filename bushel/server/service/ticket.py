@@ -39,6 +39,8 @@ def weight(event: Event) -> int:
 
 def _size(event: Event) -> int:
     size = _EVENT + 32 * len(event.token_ids)
+    if not event.logprobs and not event.prompt_logprobs:
+        return size
     for logprobs in (event.logprobs, event.prompt_logprobs):
         if logprobs:
             last = logprobs[-1]
@@ -92,8 +94,9 @@ class Live:
             before = self._last[event.choice]
             if before is not None:
                 gap = now - before
-                record.largest_gap = max(record.largest_gap, gap)
-            if record.first_token is None:
+                if gap > record.largest_gap:
+                    record.largest_gap = gap
+            elif record.first_token is None:
                 record.first_token = now
             self._last[event.choice] = now
         if event.finish_reason is not None:
@@ -189,8 +192,10 @@ class Ticket:
             if self._live.error is not None:
                 raise self._live.error
             return []
-        by_choice = _by_choice(self._live.some(most))
-        return [self._fold(events, first_choice) for events in by_choice]
+        events = self._live.some(most)
+        if len(events) == 1:
+            return [self._fold(events, first_choice)]
+        return [self._fold(each, first_choice) for each in _by_choice(events)]
 
     def _fold(self, events: list[Event], first_choice: int) -> Event:
         """Several events of one choice as one, with their text and what it says."""
@@ -231,8 +236,6 @@ def _chained(parts: Iterable[tuple[T, ...]]) -> tuple[T, ...]:
 
 
 def _by_choice(events: list[Event]) -> list[list[Event]]:
-    if len(events) == 1:
-        return [events]
     choices: dict[int, list[Event]] = {}
     for event in events:
         choices.setdefault(event.choice, []).append(event)
