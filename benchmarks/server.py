@@ -46,10 +46,11 @@ class Serving:
 
 
 @contextlib.contextmanager
-def serving(model: str | Path, *arguments: str) -> Iterator[Serving]:
+def serving(model: str | Path, *arguments: str, tree: Path | None = None) -> Iterator[Serving]:
+    """tree: whose source is served, if not this one's."""
     port = _free_port()
     command = [sys.executable, "-m", "bushel", "serve", str(model), "--port", str(port)]
-    process = subprocess.Popen([*command, "--log-level", "warning", *arguments])
+    process = subprocess.Popen([*command, "--log-level", "warning", *arguments], cwd=tree)
     try:
         found = Serving(process, port)
         found.wait()

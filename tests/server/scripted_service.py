@@ -111,7 +111,7 @@ class Ticket:
                 raise step
             if isinstance(step, list):
                 if self._steps:
-                    self._wake()
+                    asyncio.get_running_loop().call_soon(self._wake)
                 return [event._replace(choice=first_choice + event.choice) for event in step]
         return []
 

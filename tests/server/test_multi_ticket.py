@@ -46,6 +46,7 @@ def streaming(work: Work, *, prompts: int = 1, n: int = 1) -> None:
 
 def token(request: Live, choice: int = 0, finish: Any = None, count: int = 1) -> None:
     request.take(Event("r", choice, (1,) * count, finish_reason=finish), 0.0)
+    request.wake()
 
 
 def test_choices_are_numbered_prompt_by_prompt_and_all_end() -> None:

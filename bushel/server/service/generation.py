@@ -77,6 +77,7 @@ class Generations:
         self._metrics = metrics
         self._proofs = ProvenGrammars(pool)
         self._live: dict[str, Live] = {}  # what has been submitted, in order
+        self._news: dict[Live, None] = {}  # what has events that nobody was told of
 
     # -- from a job to its ticket --------------------------------------------------------------
 
@@ -229,6 +230,8 @@ class Generations:
             live.accepted.set_result(None)
 
     def _stepped(self, message: Stepped) -> None:
+        if not self._news:
+            asyncio.get_running_loop().call_soon(self._tell)
         now, gaps, tokens = awake(), list[float](), 0
         for started in message.started:
             if (live := self._live.get(started.id)) is not None:
@@ -245,12 +248,21 @@ class Generations:
             tokens += len(event.token_ids)
             if (gap := live.take(event, now)) is not None:
                 gaps.append(gap)
-            if live.done:
+            self._news[live] = None
+            if event.finish_reason is not None and live.done:
                 self._forget(live)
                 self._requests.end(live.record, None)
             elif live.overrun:
                 self._abort(live, errors.slow_reader())
         self._metrics.tokens(tokens, gaps)
+
+    def _tell(self) -> None:
+        """In one callback for all, since one for each would cost as much as a chunk's text; and
+        when all that has arrived is taken, so that a front that is late tells it at once.
+        """
+        news, self._news = self._news, {}
+        for live in news:
+            live.wake()
 
 
 def _submit(job: GenerationJob, record: Record, made: Made, decoding: Decoding) -> Submit:

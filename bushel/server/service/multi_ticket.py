@@ -2,7 +2,7 @@
 
 Choices are numbered prompt by prompt: choice c of prompt p is p x n + c.
 
-    Live.take ──> wake ──> at the event loop's next turn: Ticket.take ──> the reader
+    an event ──> Live ──> wake ──> Ticket.take ──> the reader
 
 There is no task between an event and its reader, and no buffer either. What happens while the
 reader is held stays with its ticket and is folded when it goes on; so a slow client gets fewer and
@@ -44,7 +44,6 @@ class MultiTicket:
         self._loop = asyncio.get_running_loop()
         self._read: Callable[[list[Event]], None] | None = None
         self._ended = self._loop.create_future()
-        self._woken = False  # `_hand_over` has its turn soon
         self._held = False
         self._cut = False  # more is there than the last batch took
         self._failure: Exception | None = None
@@ -124,21 +123,7 @@ class MultiTicket:
             self._read = None
 
     def wake(self) -> None:
-        """There is something new to read."""
-        if not self._woken:
-            self._woken = True
-            self._loop.call_soon(self._hand_over)
-
-    def hold(self) -> None:
-        """Nothing is read until `release`."""
-        self._held = True
-
-    def release(self) -> None:
-        self._held = False
-        self.wake()
-
-    def _hand_over(self) -> None:
-        self._woken = False
+        """There may be something new: have it read."""
         if self._held or self._read is None or self._ended.done():
             return
         try:
@@ -148,9 +133,17 @@ class MultiTicket:
             self._ended.set_exception(error)
             return
         if self._cut or self._failure is not None:
-            self.wake()
+            self._loop.call_soon(self.wake)
         elif not self._reading:
             self._ended.set_result(None)
+
+    def hold(self) -> None:
+        """Nothing is read until `release`."""
+        self._held = True
+
+    def release(self) -> None:
+        self._held = False
+        self._loop.call_soon(self.wake)
 
     def _take(self) -> list[Event]:
         """One slice of what is there, beginning where the last one ended."""

@@ -51,7 +51,7 @@ def _size(event: Event) -> int:
 class Live:
     """A request that the engine has, or will have. Belongs to the event loop.
 
-    wake: called whenever there is something new to read of it.
+    wake: to be called when there is something new to read of it.
     """
 
     def __init__(self, record: Record, submit: Submit, tail: memoryview, wake: Callable[[], None]):
@@ -63,7 +63,7 @@ class Live:
         self.crashes = 0  # of engines that had it
         self.events: deque[Event] = deque()  # not read yet
         self._unread = 0  # bytes of them, about
-        self._wake = wake
+        self.wake = wake
         self.deadline: asyncio.TimerHandle | None = None
         self._open = submit.choices  # without a finish reason
         self._last: list[float | None] = [None] * submit.choices
@@ -82,11 +82,12 @@ class Live:
         return 0 if tail is None else tail.nbytes
 
     def take(self, event: Event, now: float) -> float | None:
-        """An event of the engine; returns the gap since the choice's token before it."""
+        """An event of the engine; returns the gap since the choice's token before it. Whoever is to
+        read it is not woken yet.
+        """
         record = self.record
         self.events.append(event)
         self._unread += _size(event)
-        self._wake()
         gap: float | None = None
         if event.token_ids:
             record.phase, record.last_token = "decode", now
@@ -126,7 +127,7 @@ class Live:
     def fail(self, error: ApiError) -> None:
         if self.error is None:
             self.error = error
-            self._wake()
+            self.wake()
             if not self.accepted.done():
                 self.accepted.set_exception(error)
 
@@ -225,7 +226,7 @@ class Ticket:
             first.logprobs if alone else _chained(each.logprobs for each in events),
             first.prompt_logprobs if alone else _chained(each.prompt_logprobs for each in events),
             finish,
-            stop=reply.stop,
+            stop=None if finish is None else reply.stop,
             deltas=tuple(deltas),
             hidden_state=last.hidden_state,
         )
