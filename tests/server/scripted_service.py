@@ -93,7 +93,7 @@ class Ticket:
 
     @property
     def more(self) -> bool:
-        return bool(self._steps) and isinstance(self._steps[0], list)
+        return bool(self._steps) and self._waiting is None
 
     @property
     def done(self) -> bool:
@@ -110,8 +110,6 @@ class Ticket:
             if isinstance(step, Exception):
                 raise step
             if isinstance(step, list):
-                if self._steps:
-                    asyncio.get_running_loop().call_soon(self._wake)
                 return [event._replace(choice=first_choice + event.choice) for event in step]
         return []
 

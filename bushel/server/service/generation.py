@@ -77,7 +77,7 @@ class Generations:
         self._metrics = metrics
         self._proofs = ProvenGrammars(pool)
         self._live: dict[str, Live] = {}  # what has been submitted, in order
-        self._news: dict[Live, None] = {}  # what has events that nobody was told of
+        self._news: dict[Callable[[], None], None] = {}  # whom to wake, each once
 
     # -- from a job to its ticket --------------------------------------------------------------
 
@@ -248,7 +248,7 @@ class Generations:
             tokens += len(event.token_ids)
             if (gap := live.take(event, now)) is not None:
                 gaps.append(gap)
-            self._news[live] = None
+            self._news[live.wake] = None
             if event.finish_reason is not None and live.done:
                 self._forget(live)
                 self._requests.end(live.record, None)
@@ -257,12 +257,12 @@ class Generations:
         self._metrics.tokens(tokens, gaps)
 
     def _tell(self) -> None:
-        """In one callback for all, since one for each would cost as much as a chunk's text; and
-        when all that has arrived is taken, so that a front that is late tells it at once.
+        """In one callback for all, and when all that has arrived is taken: a front that is late
+        tells it at once.
         """
         news, self._news = self._news, {}
-        for live in news:
-            live.wake()
+        for wake in news:
+            wake()
 
 
 def _submit(job: GenerationJob, record: Record, made: Made, decoding: Decoding) -> Submit:
