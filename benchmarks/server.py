@@ -63,11 +63,13 @@ class Serving:
         return int(listed.stdout) * 1024
 
 
-def launch(command: Sequence[str], port: int, log: Path | None = None) -> Serving:
+def launch(
+    command: Sequence[str], port: int, log: Path | None = None, tree: Path | None = None
+) -> Serving:
     """Starts a server, without waiting for it. Nothing that it needs comes from a network."""
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     if log is None:
-        return Serving(subprocess.Popen(command, env=environment), port)
+        return Serving(subprocess.Popen(command, env=environment, cwd=tree), port)
     with log.open("wb") as lines:
         process = subprocess.Popen(command, env=environment, stdout=lines, stderr=subprocess.STDOUT)
     return Serving(process, port)
@@ -79,9 +81,10 @@ def bushel_command(model: str | Path, port: int, *arguments: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def serving(model: str | Path, *arguments: str) -> Iterator[Serving]:
+def serving(model: str | Path, *arguments: str, tree: Path | None = None) -> Iterator[Serving]:
+    """tree: whose source is served, if not this one's."""
     port = free_port()
-    server = launch(bushel_command(model, port, *arguments), port)
+    server = launch(bushel_command(model, port, *arguments), port, tree=tree)
     try:
         server.wait()
         yield server

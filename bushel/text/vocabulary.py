@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from bushel.core.options import ModelInfo
 
+_BROKEN = "\ufffd"
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -22,12 +23,15 @@ class Vocabulary:
         self._fast: Tokenizer | None = None
         self._slow: Any = None
         self._byte_level = False
+        self._bytes_alone = False  # a text is its tokens' bytes, one after the other
         self._added: dict[int, str] = {}
         self._special: frozenset[int] = frozenset()
         if model_info.tokenizer is not None:
             self._fast = Tokenizer.from_str(model_info.tokenizer)
             described = json.loads(model_info.tokenizer)
-            self._byte_level = "ByteLevel" in json.dumps(described.get("decoder"))
+            decoder = described.get("decoder")
+            self._byte_level = "ByteLevel" in json.dumps(decoder)
+            self._bytes_alone = (decoder or {}).get("type") == "ByteLevel"
             added = described.get("added_tokens", ())
             self._added = {token["id"]: token["content"] for token in added}
             self._special = frozenset(token["id"] for token in added if token["special"])
@@ -40,7 +44,13 @@ class Vocabulary:
         self._alone = lru_cache(maxsize=1 << 16)(lambda token: self._decode([token]))
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self._alone(ids[0]) if len(ids) == 1 else self._decode(ids)
+        if len(ids) == 1:
+            return self._alone(ids[0])
+        if self._bytes_alone:
+            text = "".join([self._alone(token) for token in ids])
+            if _BROKEN not in text:  # so none of them is part of a character
+                return text
+        return self._decode(ids)
 
     def _decode(self, ids: Sequence[int]) -> str:
         if self._fast is not None:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import httpx
 import uvloop
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bushel.core import Event, TextDelta, wire
 from bushel.core.options import EngineOptions, ModelInfo
@@ -23,6 +24,7 @@ from bushel.server.callers import Caller
 from bushel.server.counting import CountJob
 from bushel.server.errors import ApiError, unavailable
 from bushel.server.http.connection import make_server
+from bushel.server.http.sse import BODY, Held
 from bushel.server.observability.prefix_metrics import PrefixMetrics
 from bushel.server.options import ServerOptions
 from bushel.server.service.job import GenerationJob
@@ -68,7 +70,7 @@ class Ticket:
     """Gives one step of its script whenever something is taken of it."""
 
     def __init__(
-        self, service: Service, job: GenerationJob, steps: Sequence[Step], wake: asyncio.Event
+        self, service: Service, job: GenerationJob, steps: Sequence[Step], wake: Callable[[], None]
     ):
         self.id = f"{next(service.numbers):032x}"
         self.created = 1_700_000_000
@@ -77,7 +79,6 @@ class Ticket:
         self.stored_tokens = len(self.prompt_ids) - 1 - service.cached
         self._steps = list(steps)
         self._wake = wake
-        self._wake.set()
         self._waiting: asyncio.Task[None] | None = None
         self.reads = 0
         self.left: str | None = None  # how its block was left
@@ -92,7 +93,7 @@ class Ticket:
 
     @property
     def more(self) -> bool:
-        return bool(self._steps) and isinstance(self._steps[0], list)
+        return bool(self._steps) and self._waiting is None
 
     @property
     def done(self) -> bool:
@@ -109,15 +110,13 @@ class Ticket:
             if isinstance(step, Exception):
                 raise step
             if isinstance(step, list):
-                if self._steps:
-                    self._wake.set()
                 return [event._replace(choice=first_choice + event.choice) for event in step]
         return []
 
     async def _wait(self, step: asyncio.Event) -> None:
         await step.wait()
         self._waiting = None
-        self._wake.set()
+        self._wake()
 
 
 @dataclass
@@ -152,7 +151,7 @@ class Service:
         text = request.get("prompt", "messages")
         return tuple(request.get("prompt_token_ids") or map(ord, text))
 
-    async def open(self, job: GenerationJob, wake: asyncio.Event) -> Ticket:
+    async def open(self, job: GenerationJob, wake: Callable[[], None]) -> Ticket:
         self.jobs.append(job)
         self.opening += 1
         try:
@@ -247,11 +246,37 @@ def application(service: Service) -> FastAPI:
     return app
 
 
+class UnconnectedBody:
+    """An `sse.Body` over a `send` that never waits."""
+
+    paused = False
+
+    def __init__(self, send: Send):
+        self._send = send
+
+    def write(self, payload: bytes) -> None:
+        with contextlib.suppress(StopIteration):
+            message = {"type": "http.response.body", "body": payload, "more_body": True}
+            self._send(message).__await__().send(None)
+
+    def follow(self, source: Held | None) -> None:
+        return
+
+
+def unconnected(app: ASGIApp) -> ASGIApp:
+    """An application that is asked without a connection."""
+
+    async def asked(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "extensions": {BODY: UnconnectedBody(send)}}, receive, send)
+
+    return asked
+
+
 def ask(service: Service, method: str, path: str, **more: Any) -> httpx.Response:
     """One request to the application, without a network."""
 
     async def work() -> httpx.Response:
-        transport = httpx.ASGITransport(application(service))
+        transport = httpx.ASGITransport(unconnected(application(service)))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             return await client.request(method, path, **more)
 

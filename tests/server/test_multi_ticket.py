@@ -26,7 +26,7 @@ class Opening:
         self.requests: list[Live] = []
         self.left: list[Live] = []
 
-    async def open(self, job: GenerationJob, wake: asyncio.Event) -> Ticket:
+    async def open(self, job: GenerationJob, wake: Callable[[], None]) -> Ticket:
         request = live(job.params.n, wake)
         request.accepted.set_result(None)
         self.requests.append(request)
@@ -46,6 +46,7 @@ def streaming(work: Work, *, prompts: int = 1, n: int = 1) -> None:
 
 def token(request: Live, choice: int = 0, finish: Any = None, count: int = 1) -> None:
     request.take(Event("r", choice, (1,) * count, finish_reason=finish), 0.0)
+    request.wake()
 
 
 def test_choices_are_numbered_prompt_by_prompt_and_all_end() -> None:
@@ -53,7 +54,8 @@ def test_choices_are_numbered_prompt_by_prompt_and_all_end() -> None:
         for request in requests:
             for choice in range(2):
                 token(request, choice, "stop")
-        events = [event async for batch in stream for event in batch]
+        events: list[Event] = []
+        await stream.deliver(events.extend)
         assert sorted(event.choice for event in events) == list(range(6))
 
     streaming(work, prompts=3, n=2)
@@ -65,8 +67,12 @@ def test_one_prompt_with_much_to_tell_does_not_hold_back_the_others() -> None:
         for _ in range(10 * SLICE_TOKENS):
             token(loud)
         token(quiet)
-        batches = [await anext(stream) for _ in range(2)]
-        assert {event.choice for batch in batches for event in batch} == {0, 1}
+        batches: list[list[Event]] = []
+        delivering = asyncio.create_task(stream.deliver(batches.append))
+        while len(batches) < 2:
+            await asyncio.sleep(0)
+        delivering.cancel()
+        assert {event.choice for batch in batches[:2] for event in batch} == {0, 1}
         assert all(sum(len(it.token_ids) for it in batch) <= SLICE_TOKENS for batch in batches)
 
     streaming(work, prompts=2)
@@ -77,31 +83,51 @@ def test_a_result_that_is_no_text_comes_although_other_events_waited_before_it()
         requests[0].take(Event("r", 0, prompt_logprobs=(None,)), 0.0)
         end = Event("r", 0, finish_reason="stop", hidden_state=(0.5, 1.5))
         requests[0].take(end, 0.0)
-        [event] = [event async for batch in stream for event in batch]
+        events: list[Event] = []
+        await stream.deliver(events.extend)
+        [event] = events
         assert (event.prompt_logprobs, event.hidden_state) == ((None,), (0.5, 1.5))
 
     streaming(work)
 
 
-def test_what_nobody_reads_is_added_up_and_told_at_once() -> None:
+def test_what_happens_while_a_reader_is_held_is_added_up_and_told_at_once() -> None:
     async def work(requests: list[Live], stream: MultiTicket) -> None:
+        batches: list[list[Event]] = []
+        delivering = asyncio.create_task(stream.deliver(batches.append))
+        for _ in range(3):  # control: a reader who is not held gets each by itself
+            token(requests[0])
+            await asyncio.sleep(0.001)
+        assert [len(event.token_ids) for [event] in batches] == [1, 1, 1]
+        stream.hold()
         for _ in range(5):
             token(requests[0])
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
+        assert len(batches) == 3
         assert len(requests[0].events) == 5  # nobody took them ahead of the reader
-        (event,) = await anext(stream)
-        assert len(event.token_ids) == 5
+        token(requests[0], finish="stop")
+        stream.release()
+        await delivering
+        [event] = batches[3]
+        assert (len(event.token_ids), event.finish_reason) == (6, "stop")
 
     streaming(work)
 
 
 def test_waiting_that_is_cancelled_loses_nothing() -> None:
     async def work(requests: list[Live], stream: MultiTicket) -> None:
+        events: list[Event] = []
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(stream), 0.01)
+            await asyncio.wait_for(stream.deliver(events.extend), 0.01)
         token(requests[1], finish="stop")
-        (event,) = await anext(stream)
-        assert (event.choice, event.finish_reason) == (1, "stop")
+        await asyncio.sleep(0.01)
+        assert not events  # nobody listens
+        token(requests[0], finish="stop")
+        await stream.deliver(events.extend)
+        assert sorted((event.choice, event.finish_reason) for event in events) == [
+            (0, "stop"),
+            (1, "stop"),
+        ]
 
     streaming(work, prompts=2)
 
@@ -111,33 +137,55 @@ def test_a_lost_prompt_loses_all_after_what_was_said_before() -> None:
         for request in requests:
             token(request)
         requests[1].fail(cancelled())
-        assert {event.choice for event in await anext(stream)} == {0, 1}
-        token(requests[0])
-        assert {event.choice for event in await anext(stream)} == {0}
+        batches: list[list[Event]] = []
         with pytest.raises(ApiError):
-            await anext(stream)
+            await stream.deliver(batches.append)
+        assert {event.choice for event in batches[0]} == {0, 1}
 
     streaming(work, prompts=2)
 
 
-class Sent:
-    """What a client got."""
+def test_a_reader_that_raises_ends_its_own_stream_alone() -> None:
+    async def work(requests: list[Live], stream: MultiTicket) -> None:
+        def read(batch: list[Event]) -> None:
+            raise ZeroDivisionError
 
-    def __init__(self) -> None:
+        delivering = asyncio.create_task(stream.deliver(read))
+        token(requests[0])  # whoever brings events is not told
+        with pytest.raises(ZeroDivisionError):
+            await delivering
+
+    streaming(work)
+
+
+class ClientBody:
+    """What a client got, of whom the test says whether it reads."""
+
+    def __init__(self, paused: bool) -> None:
         self.bodies: list[bytes] = []
+        self.paused = paused
 
-    async def __call__(self, message: Any) -> None:
-        self.bodies.append(message["body"])
+    def write(self, payload: bytes) -> None:
+        self.bodies.append(payload)
+
+    def follow(self, source: sse.Held | None) -> None:
+        return
 
 
-@pytest.mark.parametrize(("seconds", "kept_alive"), [(0.02, True), (20.0, False)])
-def test_silence_brings_keepalives_and_no_batch_twice(seconds: float, kept_alive: bool) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "paused", "kept_alive"),
+    [(0.02, False, True), (20.0, False, False), (0.02, True, False)],
+)
+def test_silence_brings_keepalives_to_who_reads_and_no_batch_twice(
+    seconds: float, paused: bool, kept_alive: bool
+) -> None:
     def write(batch: list[Event]) -> bytes:
         return b"".join(b"T" * len(event.token_ids) for event in batch)
 
     async def work(requests: list[Live], stream: MultiTicket) -> None:
-        sent = Sent()
-        task = asyncio.create_task(sse.relay(sent, stream, write, seconds))
+        sent = ClientBody(paused)
+        scope = {"extensions": {sse.BODY: sent}}
+        task = asyncio.create_task(sse.relay(scope, stream, write, seconds))
         token(requests[0])
         await asyncio.sleep(0.2)
         token(requests[0], finish="stop")

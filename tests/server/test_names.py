@@ -184,7 +184,7 @@ def test_every_route_asks_who_serves_the_model_of_the_request(
 
     async def post(model: str) -> int:
         app = create_app(Services(one, two))  # type: ignore[arg-type]
-        transport = httpx.ASGITransport(app)
+        transport = httpx.ASGITransport(scripted.unconnected(app))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             return (await client.post(path, json={"model": model, **body})).status_code
 

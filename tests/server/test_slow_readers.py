@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
@@ -108,11 +109,11 @@ def test_a_reply_of_too_many_log_probabilities_is_refused_by_name(path: str) -> 
 # -- one request's events ----------------------------------------------------------------------
 
 
-def live(choices: int = 1, wake: asyncio.Event | None = None) -> Live:
+def live(choices: int = 1, wake: Callable[[], None] = lambda: None) -> Live:
     record = Record("r", "chat", "org/model", True, choices, 0.0)
     decoding = resolve(SamplingParams(), GenerationDefaults(), vocab=9999, end_ids=frozenset())
     submit = Submit("r", (1,), {}, decoding, choices)
-    return Live(record, submit, memoryview(b""), wake or asyncio.Event())
+    return Live(record, submit, memoryview(b""), wake)
 
 
 JOB = GenerationJob({}, SamplingParams(), "org/model", "chat", 1)
@@ -122,7 +123,7 @@ def opened(*tickets: Ticket) -> Any:
     """A service that gives these, in turn."""
     coming = iter(tickets)
 
-    async def open(job: GenerationJob, wake: asyncio.Event) -> Ticket:
+    async def open(job: GenerationJob, wake: Callable[[], None]) -> Ticket:
         return next(coming)
 
     return SimpleNamespace(open=open)
@@ -149,7 +150,8 @@ def test_a_backlog_is_taken_in_slices_between_which_others_run() -> None:
         beside = asyncio.create_task(others())
         ticket = Ticket(request, lambda ids: "x" * len(ids), lambda _: None)
         async with MultiTicket(opened(ticket), [JOB]) as stream:
-            got = [it async for events in stream for it in events]
+            got: list[Event] = []
+            await stream.deliver(got.extend)
         beside.cancel()
         assert max(len(it.token_ids) for it in got) <= SLICE_TOKENS
         assert got[-1].finish_reason == "stop"

@@ -84,8 +84,7 @@ class ApiResponse(Response):
         async with present(receive), MultiTicket(self._service, self._jobs) as answer:
             scope["state"]["request_id"] = answer.id
             writer = await self._writer(answer)
-            async for events in answer:
-                writer.fold(events)
+            await answer.deliver(writer.fold)
             payload = writer.whole()
         headers = {"x-request-id": answer.id}
         response = Response(payload, headers=headers, media_type="application/json")
@@ -101,7 +100,7 @@ class ApiResponse(Response):
                 writer = made
                 await sse.body(send, writer.begin())
                 seconds = self._service.options.keepalive_seconds
-                await sse.relay(send, answer, writer.write, seconds, writer.keepalive)
+                await sse.relay(scope, answer, writer.write, seconds, writer.keepalive)
                 last = writer.end()
         except ClientGone:
             raise

@@ -32,11 +32,12 @@ from typing import Any, Literal, cast
 
 import httptools
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from bushel.server.error_response import refusal_bytes
 from bushel.server.errors import ApiError
+from bushel.server.http.sse import BODY, Held
 from bushel.server.options import Limits, ServerOptions
 
 # Who is refused before its request was read has so long to take the answer, at most.
@@ -100,6 +101,27 @@ class _Transport:
             self._transport.write_eof()
 
 
+class ChunkedBody:
+    """An `sse.Body`. What uvicorn's `send` does with a piece of a body, without waiting."""
+
+    def __init__(self, connection: Connection, transport: asyncio.Transport):
+        self._connection = connection
+        self._transport = transport
+
+    @property
+    def paused(self) -> bool:
+        return self._connection.flow.write_paused
+
+    def write(self, payload: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(b"%x\r\n%b\r\n" % (len(payload), payload))
+
+    def follow(self, source: Held | None) -> None:
+        self._connection.source = source
+        if source is not None and self.paused:
+            source.hold()
+
+
 class Connection(HttpToolsProtocol):
     """One client's connection.
 
@@ -114,6 +136,7 @@ class Connection(HttpToolsProtocol):
         self._refusal = _MALFORMED
         self._running: RequestResponseCycle | None = None
         self._wire: asyncio.Transport
+        self.source: Held | None = None  # of what is written while a client reads
         self._ahead = bytearray()  # sent while an earlier request is answered
         self._timed: State | None = None  # whose timer runs
         self._timer: asyncio.TimerHandle | None = None
@@ -325,10 +348,14 @@ class Connection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        if self.source is not None:
+            self.source.hold()
         self._expect_reader()
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        if self.source is not None:
+            self.source.release()
         if not self.transport.is_closing():
             self._stop_writing()
 
@@ -362,6 +389,7 @@ class Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
+        cast(Scope, cycle.scope)["extensions"] = {BODY: ChunkedBody(self, self._wire)}
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:

@@ -1,20 +1,23 @@
 """Server-sent events: batches as they come, comments while nothing does.
 
-There is no buffer here. While a client does not read, `send` waits, nobody asks for the next
-batch, and whoever makes them adds up what happens meanwhile. A client that takes nothing for
-too long is disconnected by the connection itself (`http.connection`).
+A batch is written to its connection as soon as it is there, in the same turn of the event loop;
+ASGI's `send` would need a task's turn for that. There is no buffer. While a client does not read,
+its connection holds the source of batches, which adds up what happens meanwhile. A client that
+takes nothing for too long is disconnected by the connection itself (`http.connection`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
-from starlette.types import Send
+from starlette.types import Scope, Send
 
-Batch = TypeVar("Batch", bound=Sized, covariant=True)
+Batch = TypeVar("Batch")
+Given = TypeVar("Given", covariant=True)
+BODY = "bushel.body"  # the ASGI extension that is a `Body`
 KEEPALIVE = b": keepalive\n\n"
 DONE = b"data: [DONE]\n\n"
 HEADERS = {
@@ -38,19 +41,39 @@ async def body(send: Send, payload: bytes, *, more: bool = True) -> None:
     await send({"type": "http.response.body", "body": payload, "more_body": more})
 
 
-class Batches(Protocol[Batch]):
-    """What a stream is made of. A batch that is not empty has something to tell."""
+class Held(Protocol):
+    """What can be told to wait."""
 
-    async def __anext__(self) -> Batch: ...
+    def hold(self) -> None: ...
 
-    def interrupt(self) -> None:
-        """Whoever waits for the next batch gets an empty one."""
+    def release(self) -> None: ...
+
+
+class Source(Held, Protocol[Given]):
+    """What a stream is made of."""
+
+    async def deliver(self, read: Callable[[Given], None]) -> None:
+        """Call `read` with every batch; none while it is held."""
+
+
+class Body(Protocol):
+    """The body of an answer whose header has been sent."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether the client does not read: nothing is to be written."""
+
+    def write(self, payload: bytes) -> None:
+        """As one chunk, at once, to a client that is still there."""
+
+    def follow(self, source: Held | None) -> None:
+        """Whom to hold while the client does not read; None: nobody any more."""
 
 
 class KeepaliveTimer:
-    """Calls `expired` when something has been waited for, for so many seconds.
+    """Calls `expired` when nothing was written for so many seconds.
 
-    One timer per period and not one per wait: where a token comes every few milliseconds that was
+    One timer per period and not one per batch: where a token comes every few milliseconds that was
     a third of what a chunk costs.
     """
 
@@ -58,47 +81,49 @@ class KeepaliveTimer:
         self._seconds = seconds
         self._expired = expired
         self._loop = asyncio.get_running_loop()
-        self._since: float | None = None  # None: nobody waits
+        self.restart()
         self._timer = self._loop.call_later(seconds, self._look)
 
-    def begin(self) -> None:
+    def restart(self) -> None:
         self._since = time.monotonic()  # the loop's clock takes a lock
-
-    def end(self) -> None:
-        self._since = None
 
     def close(self) -> None:
         self._timer.cancel()
 
     def _look(self) -> None:
-        now = time.monotonic()
-        left = self._seconds if self._since is None else self._since + self._seconds - now
+        left = self._since + self._seconds - time.monotonic()
         if left <= 0:
             self._expired()
+            self.restart()
             left = self._seconds
         self._timer = self._loop.call_later(left, self._look)
 
 
 async def relay(
-    send: Send,
-    batches: Batches[Batch],
+    scope: Scope,
+    source: Source[Batch],
     write: Callable[[Batch], bytes],
     seconds: float,
     keepalive: Callable[[], bytes] = lambda: KEEPALIVE,
 ) -> None:
-    """Send what is written of every batch as one message; a keep-alive whenever `seconds` bring no
-    batch (B54).
+    """Write every batch to the client as one chunk; a keep-alive whenever `seconds` bring none
+    (B54).
     """
-    timer = KeepaliveTimer(seconds, batches.interrupt)
+    body: Body = scope["extensions"][BODY]
+
+    def silence() -> None:
+        if not body.paused:
+            body.write(keepalive())
+
+    def read(batch: Batch) -> None:
+        timer.restart()
+        if payload := write(batch):
+            body.write(payload)
+
+    timer = KeepaliveTimer(seconds, silence)
+    body.follow(source)
     try:
-        while True:
-            timer.begin()
-            batch = await anext(batches)
-            timer.end()
-            payload = write(batch) if batch else keepalive()
-            if payload:
-                await body(send, payload)
-    except StopAsyncIteration:
-        return
+        await source.deliver(read)
     finally:
+        body.follow(None)
         timer.close()

@@ -77,10 +77,11 @@ class Generations:
         self._metrics = metrics
         self._proofs = ProvenGrammars(pool)
         self._live: dict[str, Live] = {}  # what has been submitted, in order
+        self._news: dict[Callable[[], None], None] = {}  # whom to wake, each once
 
     # -- from a job to its ticket --------------------------------------------------------------
 
-    async def open(self, job: GenerationJob, wake: asyncio.Event) -> Ticket:
+    async def open(self, job: GenerationJob, wake: Callable[[], None]) -> Ticket:
         count = _checked(choices, job.params)
         named = uuid.uuid4().hex, job.api, job.model, job.stream, count, awake()
         record = Record(*named, job.owner)
@@ -229,6 +230,8 @@ class Generations:
             live.accepted.set_result(None)
 
     def _stepped(self, message: Stepped) -> None:
+        if not self._news:
+            asyncio.get_running_loop().call_soon(self._tell)
         now, gaps, tokens = awake(), list[float](), 0
         for started in message.started:
             if (live := self._live.get(started.id)) is not None:
@@ -240,16 +243,26 @@ class Generations:
             if event.finish_reason in ("error", "abort"):
                 self._abort(live, _lost(event))
                 continue
-            self._held.add(-live.release())
+            if not live.begun:
+                self._held.add(-live.release())
             tokens += len(event.token_ids)
             if (gap := live.take(event, now)) is not None:
                 gaps.append(gap)
-            if live.done:
+            self._news[live.wake] = None
+            if event.finish_reason is not None and live.done:
                 self._forget(live)
                 self._requests.end(live.record, None)
             elif live.overrun:
                 self._abort(live, errors.slow_reader())
         self._metrics.tokens(tokens, gaps)
+
+    def _tell(self) -> None:
+        """In one callback for all, and when all that has arrived is taken: a front that is late
+        tells it at once.
+        """
+        news, self._news = self._news, {}
+        for wake in news:
+            wake()
 
 
 def _submit(job: GenerationJob, record: Record, made: Made, decoding: Decoding) -> Submit:

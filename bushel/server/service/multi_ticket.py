@@ -2,8 +2,11 @@
 
 Choices are numbered prompt by prompt: choice c of prompt p is p x n + c.
 
-There is no buffer here. What has happened stays with its ticket until the reader of this stream
-wants more, and is folded then; so a slow reader gets fewer and larger batches.
+    an event ──> Live ──> wake ──> Ticket.take ──> the reader
+
+There is no task between an event and its reader, and no buffer either. What happens while the
+reader is held stays with its ticket and is folded when it goes on; so a slow client gets fewer and
+larger batches.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
@@ -28,11 +31,7 @@ if TYPE_CHECKING:
 
 class MultiTicket:
     """Entering opens every job, or raises what the first failing one raised and opens none.
-    Leaving aborts what still runs.
-
-    An async iterator of batches: what came since the last one, or a slice of it, after which others
-    have their turn on the event loop. One ticket that is lost loses all. Waiting may be cancelled;
-    nothing that happened is lost by that.
+    Leaving aborts what still runs. One ticket that is lost loses all.
     """
 
     def __init__(self, service: Service, jobs: Sequence[GenerationJob]):
@@ -42,9 +41,11 @@ class MultiTicket:
         self._stack = ExitStack()
         self._tickets: dict[int, Ticket] = {}
         self._reading: deque[tuple[Ticket, int]] = deque()  # with its first choice's number
-        self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._read: Callable[[list[Event]], None] | None = None
+        self._ended = self._loop.create_future()
+        self._held = False
         self._cut = False  # more is there than the last batch took
-        self._interrupted = False
         self._failure: Exception | None = None
 
     @property
@@ -85,7 +86,6 @@ class MultiTicket:
         for job, ticket in zip(self._jobs, self.tickets, strict=True):
             self._reading.append((ticket, first))
             first += job.params.n
-        self._wake.set()
         return self
 
     async def __aexit__(
@@ -97,7 +97,7 @@ class MultiTicket:
         self._stack.__exit__(kind, error, trace)
 
     async def _open(self, at: int) -> None:
-        ticket = await self._service.open(self._jobs[at], self._wake)
+        ticket = await self._service.open(self._jobs[at], self.wake)
         self._tickets[at] = self._stack.enter_context(ticket)
 
     async def _open_all(self) -> None:
@@ -108,47 +108,67 @@ class MultiTicket:
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
 
-    def __aiter__(self) -> MultiTicket:
-        return self
+    # -- batches -------------------------------------------------------------------------------
 
-    async def __anext__(self) -> list[Event]:
-        """Empty if it was interrupted."""
-        if self._cut:  # others first; nothing is taken yet, so being cancelled here loses nothing
-            await asyncio.sleep(0)
-        elif self._reading and self._failure is None:
-            await self._wake.wait()
-        while not (batch := self._take()) and not self._interrupted:
-            await self._wake.wait()
-        self._interrupted = False
-        return batch
+    async def deliver(self, read: Callable[[list[Event]], None]) -> None:
+        """Call `read` with every batch, as it comes, until all has been said: what happened since
+        the last one, or a slice of it, after which others have their turn. Raises what a lost
+        ticket, or `read`, raised. Being cancelled loses nothing that was not read.
+        """
+        self._read, self._ended = read, self._loop.create_future()
+        self.wake()
+        try:
+            await self._ended
+        finally:
+            self._read = None
 
-    def interrupt(self) -> None:
-        """Whoever waits for a batch gets an empty one."""
-        self._interrupted = True
-        self._wake.set()
+    def wake(self) -> None:
+        """There may be something new: have it read."""
+        if self._held or self._read is None or self._ended.done():
+            return
+        try:
+            if batch := self._take():
+                self._read(batch)
+        except Exception as error:
+            self._ended.set_exception(error)
+            return
+        if self._cut or self._failure is not None:
+            self._loop.call_soon(self.wake)
+        elif not self._reading:
+            self._ended.set_result(None)
+
+    def hold(self) -> None:
+        """Nothing is read until `release`."""
+        self._held = True
+
+    def release(self) -> None:
+        self._held = False
+        self._loop.call_soon(self.wake)
 
     def _take(self) -> list[Event]:
         """One slice of what is there, beginning where the last one ended."""
-        self._wake.clear()
         batch: list[Event] = []
-        room = SLICE_TOKENS
+        room, self._cut = SLICE_TOKENS, False
         for _ in range(len(self._reading)):
-            if self._failure is not None or room <= 0:
+            if self._failure is not None:
                 break
-            ticket, first = self._reading.popleft()
+            if room <= 0:
+                self._cut = True
+                break
+            ticket, first = self._reading[0]
             try:
                 events = ticket.take(room, first)
             except Exception as error:
                 self._failure = error
                 break
-            if not ticket.done:
-                self._reading.append((ticket, first))
+            if ticket.done:
+                self._reading.popleft()
+            else:
+                self._reading.rotate(-1)
+                self._cut = self._cut or ticket.more
             for event in events:
                 room -= weight(event)
-                batch.append(event)
-        self._cut = any(ticket.more for ticket, _ in self._reading)
+            batch += events
         if not batch and self._failure is not None:
             raise self._failure
-        if not batch and not self._reading:
-            raise StopAsyncIteration
         return batch

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -135,9 +135,9 @@ class Service:
     def vocabulary(self) -> Vocabulary:
         return self._model.vocabulary
 
-    async def open(self, job: GenerationJob, wake: asyncio.Event) -> Ticket:
+    async def open(self, job: GenerationJob, wake: Callable[[], None]) -> Ticket:
         """When this returns, the engine has accepted the request; ApiError if it cannot be served.
-        `wake` is set whenever the ticket has something new.
+        `wake` is called whenever the ticket has something new.
         """
         return await self._generations.open(job, wake)
 

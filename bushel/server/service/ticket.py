@@ -39,6 +39,8 @@ def weight(event: Event) -> int:
 
 def _size(event: Event) -> int:
     size = _EVENT + 32 * len(event.token_ids)
+    if not event.logprobs and not event.prompt_logprobs:
+        return size
     for logprobs in (event.logprobs, event.prompt_logprobs):
         if logprobs:
             last = logprobs[-1]
@@ -49,10 +51,10 @@ def _size(event: Event) -> int:
 class Live:
     """A request that the engine has, or will have. Belongs to the event loop.
 
-    wake: set whenever there is something new to read of it.
+    wake: to be called when there is something new to read of it.
     """
 
-    def __init__(self, record: Record, submit: Submit, tail: memoryview, wake: asyncio.Event):
+    def __init__(self, record: Record, submit: Submit, tail: memoryview, wake: Callable[[], None]):
         self.record = record
         self.submit = submit
         self.tail: memoryview | None = tail  # kept until the first event, to submit it again
@@ -61,7 +63,7 @@ class Live:
         self.crashes = 0  # of engines that had it
         self.events: deque[Event] = deque()  # not read yet
         self._unread = 0  # bytes of them, about
-        self._wake = wake
+        self.wake = wake
         self.deadline: asyncio.TimerHandle | None = None
         self._open = submit.choices  # without a finish reason
         self._last: list[float | None] = [None] * submit.choices
@@ -80,11 +82,12 @@ class Live:
         return 0 if tail is None else tail.nbytes
 
     def take(self, event: Event, now: float) -> float | None:
-        """An event of the engine; returns the gap since the choice's token before it."""
+        """An event of the engine; returns the gap since the choice's token before it. Whoever is to
+        read it is not woken yet.
+        """
         record = self.record
         self.events.append(event)
         self._unread += _size(event)
-        self._wake.set()
         gap: float | None = None
         if event.token_ids:
             record.phase, record.last_token = "decode", now
@@ -92,8 +95,9 @@ class Live:
             before = self._last[event.choice]
             if before is not None:
                 gap = now - before
-                record.largest_gap = max(record.largest_gap, gap)
-            if record.first_token is None:
+                if gap > record.largest_gap:
+                    record.largest_gap = gap
+            elif record.first_token is None:
                 record.first_token = now
             self._last[event.choice] = now
         if event.finish_reason is not None:
@@ -123,7 +127,7 @@ class Live:
     def fail(self, error: ApiError) -> None:
         if self.error is None:
             self.error = error
-            self._wake.set()
+            self.wake()
             if not self.accepted.done():
                 self.accepted.set_exception(error)
 
@@ -172,13 +176,13 @@ class Ticket:
 
     @property
     def more(self) -> bool:
-        """Whether there is something to take."""
-        return bool(self._live.events)
+        """Whether there is something to take, or to raise."""
+        return bool(self._live.events) or self._live.error is not None
 
     @property
     def done(self) -> bool:
         """Whether all has been taken, and nothing more will come."""
-        return self._live.done and not self.more and self._live.error is None
+        return self._live.done and not self.more
 
     def take(self, most: int, first_choice: int) -> list[Event]:
         """What happened since the last time, or about so many tokens of it: at most one event per
@@ -189,8 +193,10 @@ class Ticket:
             if self._live.error is not None:
                 raise self._live.error
             return []
-        by_choice = _by_choice(self._live.some(most))
-        return [self._fold(events, first_choice) for events in by_choice]
+        events = self._live.some(most)
+        if len(events) == 1:
+            return [self._fold(events, first_choice)]
+        return [self._fold(each, first_choice) for each in _by_choice(events)]
 
     def _fold(self, events: list[Event], first_choice: int) -> Event:
         """Several events of one choice as one, with their text and what it says."""
@@ -220,7 +226,7 @@ class Ticket:
             first.logprobs if alone else _chained(each.logprobs for each in events),
             first.prompt_logprobs if alone else _chained(each.prompt_logprobs for each in events),
             finish,
-            stop=reply.stop,
+            stop=None if finish is None else reply.stop,
             deltas=tuple(deltas),
             hidden_state=last.hidden_state,
         )
@@ -231,8 +237,6 @@ def _chained(parts: Iterable[tuple[T, ...]]) -> tuple[T, ...]:
 
 
 def _by_choice(events: list[Event]) -> list[list[Event]]:
-    if len(events) == 1:
-        return [events]
     choices: dict[int, list[Event]] = {}
     for event in events:
         choices.setdefault(event.choice, []).append(event)

@@ -12,7 +12,7 @@ from bushel.core import Event
 from bushel.core.delta import CallBegin, CallEnd, CallPart, Delta, TextDelta, ThoughtDelta
 from bushel.server.app import create_app
 from bushel.server.service.services import Services
-from tests.server.scripted_service import Service, Step, playing, run
+from tests.server.scripted_service import Service, Step, playing, run, unconnected
 
 LOOK = {
     "type": "function",
@@ -57,7 +57,7 @@ class Talk:
 
     def __init__(self, service: Service | None = None):
         self.service = service or replying(TextDelta("Hi."), *call("look", "{}"))
-        self._app = create_app(Services(self.service))  # type: ignore[arg-type]
+        self._app = unconnected(create_app(Services(self.service)))  # type: ignore[arg-type]
 
     def ask(self, method: str, path: str, key: str = "mine", **more: Any) -> httpx.Response:
         async def work() -> httpx.Response:

@@ -107,26 +107,25 @@ class ChatWriter(Chunked):
         chunks: list[bytes] = []
         for event in events:
             self._usage.tokens += len(event.token_ids)
-            head = self._indexed[event.choice]
-            deltas = [delta for delta in map(_delta, event.deltas) if delta]
-            if not deltas and self._logprobs and event.logprobs:
+            head, tail = self._indexed[event.choice], self._usage.tail()
+            deltas = [_delta(delta) for delta in event.deltas]
+            if self._logprobs and event.logprobs and not any(deltas):
                 deltas = [b'{"content":""}']  # their text is still being held back
-            entries = self._entries(event)
+            entries = self._entries(event) if self._logprobs else b"null"
             for delta in deltas:
-                chunks += (head, delta, b',"logprobs":', entries)
-                chunks += (b',"finish_reason":null}]', self._usage.tail())
-                entries = b"null"
+                if delta:
+                    chunks += (head, delta, b',"logprobs":', entries)
+                    chunks += (b',"finish_reason":null}]', tail)
+                    entries = b"null"
             if event.finish_reason is not None:
                 chunks += (head, b'{},"logprobs":null,"finish_reason":"')
-                chunks += (event.finish_reason.encode(), b'"}]', self._usage.tail())
+                chunks += (event.finish_reason.encode(), b'"}]', tail)
         return b"".join(chunks)
 
     def end(self) -> bytes:
         return self._usage.last(self._head) + sse.DONE
 
     def _entries(self, event: Event) -> bytes:
-        if not self._logprobs:
-            return b"null"
         content = logprob_entries(self._vocabulary, event.logprobs)
         return _encode({"content": content, "refusal": None})
 
