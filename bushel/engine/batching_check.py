@@ -81,7 +81,7 @@ def _fault(model: Model, difference: Callable[[Model], float], who: str) -> str 
     if worst <= allowed:
         return None
     return (
-        f"the self-check found {who} {worst:.1e} away from the same alone, "
+        f"the self-check found {who} {worst:.1e} away from the same rows alone, "
         f"where {allowed:.0e} is rounding"
     )
 

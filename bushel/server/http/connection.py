@@ -102,7 +102,7 @@ class _Transport:
 
 
 class ChunkedBody:
-    """An `sse.Body`. What uvicorn's `send` does with a piece of a body, without waiting."""
+    """An `sse.StreamBody`. What uvicorn's `send` does with a piece of a body, without waiting."""
 
     def __init__(self, connection: Connection, transport: asyncio.Transport):
         self._connection = connection

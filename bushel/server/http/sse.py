@@ -17,7 +17,7 @@ from starlette.types import Scope, Send
 
 Batch = TypeVar("Batch")
 Given = TypeVar("Given", covariant=True)
-BODY = "bushel.body"  # the ASGI extension that is a `Body`
+BODY = "bushel.body"  # the ASGI extension that is a `StreamBody`
 KEEPALIVE = b": keepalive\n\n"
 DONE = b"data: [DONE]\n\n"
 HEADERS = {
@@ -56,7 +56,7 @@ class Source(Held, Protocol[Given]):
         """Call `read` with every batch; none while it is held."""
 
 
-class Body(Protocol):
+class StreamBody(Protocol):
     """The body of an answer whose header has been sent."""
 
     @property
@@ -109,7 +109,7 @@ async def relay(
     """Write every batch to the client as one chunk; a keep-alive whenever `seconds` bring none
     (B54).
     """
-    body: Body = scope["extensions"][BODY]
+    body: StreamBody = scope["extensions"][BODY]
 
     def silence() -> None:
         if not body.paused:
