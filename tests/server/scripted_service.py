@@ -247,7 +247,7 @@ def application(service: Service) -> FastAPI:
 
 
 class UnconnectedBody:
-    """An `sse.Body` over a `send` that never waits."""
+    """An `sse.StreamBody` over a `send` that never waits."""
 
     paused = False
 
