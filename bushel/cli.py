@@ -10,12 +10,14 @@ import argparse
 import gc
 import os
 from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import Any, NoReturn
 
 from bushel.core import BushelError
 from bushel.doctor import command as doctor
 from bushel.server.command import flags
+from bushel.server.command.settings import with_settings
 from bushel.server.observability import logs
 
 _FAILED, _WRONG = 1, 2
@@ -50,7 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     examined = doctor.add(commands)
     _add_model(examined, nargs="?")
     examined.set_defaults(run=doctor.doctor)
-    flags.add(commands).set_defaults(run=_serve)
+    serving = flags.add(commands)
+    serving.set_defaults(run=partial(_serve, serving))
     return parser
 
 
@@ -78,8 +81,8 @@ def _check(options: argparse.Namespace) -> int:
     return 0 if report.ok else _FAILED
 
 
-def _serve(arguments: argparse.Namespace) -> int:
-    options, notes = flags.options(arguments)
+def _serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    options, notes = flags.options(with_settings(arguments, parser, os.environ))
     logs.setup(options)
     for note in notes:
         logs.log.warning("%s", note)

@@ -1,21 +1,26 @@
 """`LLM`: the engine in the calling process, for scripts and tests.
 
 It has no thread of its own: the thread that made it owns MLX, and any other gets an error.
+`shared_llm.py` and `async_llm.py` put one on a thread of its own.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import wraps
-from inspect import signature
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Unpack
 
 import mlx.core as mx
 
-from bushel.chat.prompt import prepare, salt_of
+from bushel.arguments import Messages, Params, Prompt, conversations, made_from, paired
+from bushel.chat.prompt import PLAIN, prepare, salt_of
+from bushel.chat.reply.choice_text import ChoiceText
+from bushel.chat.reply.format_detection import reply_format_of
+from bushel.chat.reply.reader import Reader
+from bushel.chat.script_request import ChatFields, checked_request
+from bushel.chat.tool_fields import offered_by
 from bushel.core import (
     BushelError,
     Choice,
@@ -29,20 +34,33 @@ from bushel.core import (
     ThreadError,
     Usage,
 )
+from bushel.core.embedding import cosine, sigmoid
 from bushel.core.options import EngineOptions
-from bushel.core.params import choices, resolve
+from bushel.core.params import choices, params_of, resolve
 from bushel.core.status import as_json
+from bushel.embeddings import ONE, Embeddable, embedding_requests, numbers_of, texts_of, vectors_of
 from bushel.engine.build import build, rows_of
 from bushel.engine.engine import Engine
 from bushel.models.device import device_fault
-from bushel.text.detokenizer import OutputProcessor
+from bushel.progress import progress_bar
+
+# Shapes of an answer that `Choice.parsed` can read.
+_JSON = frozenset({"json_object", "json_schema"})
 
 
 class Handle:
-    """A submitted request; `output` grows while it runs."""
+    """A submitted request; `output` grows while it runs.
+
+    >>> llm = LLM("bushel:tiny")
+    >>> handle = llm.submit("Once upon a time", {"max_tokens": 4})
+    >>> while not handle.done:
+    ...     llm.step()
+    >>> len(handle.output.token_ids)
+    4
+    """
 
     def __init__(
-        self, llm: LLM, request_id: str, output: Output, replies: Sequence[OutputProcessor] = ()
+        self, llm: LLM, request_id: str, output: Output, replies: Sequence[ChoiceText] = ()
     ):
         self.id = request_id
         self._llm = llm
@@ -57,10 +75,11 @@ class Handle:
 
     @property
     def output(self) -> Output:
-        self._drain()
+        self.take_events()
         return self._output
 
     def abort(self) -> None:
+        """End it now. What it has said stays; its finish reason is "abort"."""
         if not self.done:
             self._llm._abort(self)
 
@@ -69,50 +88,38 @@ class Handle:
         if event.finish_reason is not None:
             self._open -= 1
 
-    def _drain(self) -> list[Event]:
-        """Fold what has happened since the last call; returns it, with its text."""
+    def take_events(self) -> list[Event]:
+        """What has happened since the last call, with its text."""
         queue, self._queue = self._queue, []
-        events = [event._replace(text=self._text(event)) for event in queue]
+        events = [self._read(event) for event in queue]
         for event in events:
             self._output.fold(event)
         return events
 
-    def _text(self, event: Event) -> str:
+    def _read(self, event: Event) -> Event:
         if not self._replies:
-            return ""
+            return event
         reply = self._replies[event.choice]
-        ended = [reply.add(token) for token in event.token_ids]
-        if event.finish_reason is not None and not any(ended):
-            reply.finish()
-        return reply.take()
-
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-_Self = TypeVar("_Self")
-
-
-def _made_from(
-    make: Callable[_P, _T],
-) -> Callable[[Callable[[_Self, _T], None]], Callable[Concatenate[_Self, _P], None]]:
-    """Let an `__init__` of one argument take what makes it, so that nothing is listed twice."""
-
-    def decorate(init: Callable[[_Self, _T], None]) -> Callable[Concatenate[_Self, _P], None]:
-        @wraps(init)
-        def made(self: _Self, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
-            init(self, make(*args, **kwargs))
-
-        own = next(iter(signature(init).parameters.values()))
-        shown = signature(make)
-        named = shown.replace(parameters=[own, *shown.parameters.values()])
-        made.__signature__ = named  # type: ignore[attr-defined]
-        return made
-
-    return decorate
+        text, deltas, finish = reply.take(event.token_ids, event.finish_reason)
+        stop = None if finish is None else reply.stop
+        return event._replace(text=text, deltas=deltas, finish_reason=finish, stop=stop)
 
 
 class LLM:
     """A loaded model and its engine.
+
+    `generate` takes prompts, `chat` conversations, `stream` one request as it is answered; what is
+    asked together is served together. They belong to the thread that made the `LLM`: for several
+    threads there is `SharedLLM`, for asyncio `AsyncLLM`.
+
+    >>> llm = LLM("bushel:tiny")
+    >>> outputs = llm.generate(["Once upon a time", "The weather is"], {"max_tokens": 8})
+    >>> [output.usage.completion_tokens for output in outputs]
+    [8, 8]
+    >>> [output] = llm.chat([{"role": "user", "content": "What is 3 + 4?"}])
+    >>> output.text
+    '3 + 4 = 7'
+    >>> llm.close()
 
     model: a directory or hub id. dtype: None is the checkpoint's (float32 on CPU).
     max_batch: rows that decode together, at most. prefill_chunk: tokens of a prompt that run at
@@ -135,7 +142,7 @@ class LLM:
     cache_dir, cache_disk: a folder that outlives the process, and bytes for it.
     """
 
-    @_made_from(EngineOptions)
+    @made_from(EngineOptions)
     def __init__(self, options: EngineOptions):
         self._thread = threading.get_ident()
         self._engine: Engine | None = build(replace(options, model=str(options.model)))
@@ -144,38 +151,128 @@ class LLM:
 
     def generate(
         self,
-        requests: Mapping[str, Any] | Sequence[Mapping[str, Any]],
-        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        requests: Prompt | Iterable[Prompt],
+        params: Params | Sequence[Params] = None,
+        *,
+        progress: bool = False,
     ) -> list[Output]:
-        """Serve all requests together; a request that cannot be served has `.error` set."""
-        if isinstance(requests, Mapping):
-            requests = [requests]
-        if params is None or isinstance(params, SamplingParams):
-            params = [params or SamplingParams()] * len(requests)
-        if len(params) != len(requests):
-            raise BushelError(f"{len(requests)} requests but {len(params)} params.")
-        handles = [self.submit(*pair) for pair in zip(requests, params, strict=True)]
-        while not all(handle.done for handle in handles):
-            self.step()
+        """Serve all requests together: one output for each, also where it is one alone.
+
+        A request is a text, or a mapping with exactly one of prompt, prompt_token_ids and messages,
+        and what `chat` takes besides: with messages all of it, with a prompt response_format, shape
+        and cache_salt. params: one for all requests, or a list with one for each. A request that
+        cannot be served has `.error` set, and the others do not notice; a call that is wrong as a
+        whole raises. progress: show a bar.
+        """
+        handles: list[Handle] = []
+        pairs = paired(requests, params)
+        try:
+            with progress_bar(len(pairs), progress) as bar:
+                handles += (self.submit(*pair) for pair in pairs)
+                running = handles
+                while running:
+                    left = [handle for handle in running if not handle.done]
+                    bar.update(len(running) - len(left))
+                    if left:
+                        self.step()
+                    running = left
+        except BaseException:  # nobody will read what still runs
+            for handle in handles:
+                if self._engine is not None:
+                    handle.abort()
+            raise
         return [handle.output for handle in handles]
 
-    def submit(self, request: Mapping[str, Any], params: SamplingParams | None = None) -> Handle:
-        return self._submit(request, params or SamplingParams())
+    def chat(
+        self,
+        messages: Messages | Sequence[Messages],
+        params: Params | Sequence[Params] = None,
+        *,
+        progress: bool = False,
+        **fields: Unpack[ChatFields],
+    ) -> list[Output]:
+        """Answer a conversation, or each of a list of them, as `/v1/chat/completions` does.
 
-    def _submit(
-        self, request: Mapping[str, Any], params: SamplingParams, result: Result = "text"
-    ) -> Handle:
+        Outputs have the answer as `text`, what else the reply says as `reasoning` and `tool_calls`,
+        and `parsed` where JSON was asked for; `message` is the turn to go on with. Pictures may be
+        PIL images, arrays of uint8, bytes of a file, paths and URLs:
+        {"type": "image", "image": picture}.
+
+        What is said beside the messages is the same for all conversations:
+
+        tools: OpenAI's descriptions, or Python functions with a docstring. tool_choice: "auto",
+        "none", "required" or {"type": "function", "function": {"name": …}}. parallel_tool_calls:
+        False allows one call. response_format: as OpenAI's, {"type": "json_object"} or
+        {"type": "json_schema", …}. shape: what that has no name for, one of {"regex": …},
+        {"choice": […]} and {"lark": …}. thinking: {"enabled": …, "effort": …, "budget": tokens}.
+        chat_template_kwargs: variables of the model's template. cache_salt: only requests with the
+        same one share what was computed.
+        """
+        return self.generate(conversations(messages, fields), params, progress=progress)
+
+    def embed(
+        self, texts: Embeddable | Iterable[Embeddable], *, dimensions: int | None = None
+    ) -> list[list[float]]:
+        """A vector of length one for each text, or list of token ids: what an embedding model is
+        for, and the pooled hidden states of any other. dimensions: the first so many of it.
+        RequestError names the first text that cannot be served.
+
+        >>> llm = LLM("bushel:tiny")
+        >>> [one, two] = llm.embed(["Once upon a time", "The weather is"], dimensions=8)
+        >>> len(one), round(sum(number * number for number in one), 3)
+        (8, 1.0)
+        """
+        return vectors_of(self._pooled(embedding_requests(texts)), dimensions)
+
+    def score(self, query: str, documents: Iterable[str]) -> list[float]:
+        """How well each document answers the query: by a cross-encoder from 0 to 1, by any other
+        model the cosine of their embeddings.
+
+        >>> llm = LLM("bushel:tiny")
+        >>> [score] = llm.score("What is 3 + 4?", ["What is 3 + 4?"])
+        >>> round(score, 3)
+        1.0
+        """
+        texts = texts_of(documents)
+        if self._own_engine().model.host.task == "score":
+            pairs = [{"prompt": query, "text_pair": text, "field": "documents"} for text in texts]
+            return [sigmoid(logit) for (logit,) in numbers_of(self._pooled(pairs))]
+        asked, *found = self.embed([query, *texts])
+        return [cosine(asked, each) for each in found]
+
+    def _pooled(self, requests: Sequence[Mapping[str, Any]]) -> list[Output]:
+        handles: list[Handle] = []
+        try:
+            handles += (self._submit(request, ONE, "embedding") for request in requests)
+            while not all(handle.done for handle in handles):
+                self.step()
+        except BaseException:  # nobody will read what still runs
+            for handle in handles:
+                if self._engine is not None:
+                    handle.abort()
+            raise
+        return [handle.output for handle in handles]
+
+    def submit(self, request: Prompt, params: Params = None) -> Handle:
+        """Let a request join whatever is running; `step` moves all of them."""
+        return self._submit(request, params)
+
+    def _submit(self, request: Prompt, params: Params, result: Result = "text") -> Handle:
         engine = self._own_engine()
         request_id = f"req-{next(self._ids)}"
         try:
-            ready = replace(self._prepare(engine, request_id, request, params), result=result)
+            given = {"prompt": request} if isinstance(request, str) else request
+            # The other requests are made by `embed` and `score`.
+            asked = checked_request(given) if result == "text" else {**given, "result": result}
+            settings = params_of(params)
+            ready = replace(self._prepare(engine, request_id, asked, settings), result=result)
         except RequestError as error:
             return self._refused(request_id, str(error))
         except Exception as error:  # whatever a template or an image provokes is that request's
             if (fault := device_fault(error)) is not None:
                 engine.start_over(fault)
             return self._refused(request_id, f"{type(error).__name__}: {error}")
-        handle = self._handle(engine, ready, params)
+        handle = self._handle(engine, ready, settings, asked)
         try:
             engine.submit(ready)
         except RequestError as error:
@@ -193,9 +290,7 @@ class LLM:
             events = engine.take_events()
         self._deliver(events)
 
-    def stream(
-        self, request: Mapping[str, Any], params: SamplingParams | None = None
-    ) -> Iterator[Event]:
+    def stream(self, request: Prompt, params: Params = None) -> Iterator[Event]:
         """The request's events as they happen. Leaving the loop early aborts it."""
         handle = self.submit(request, params)
         try:
@@ -203,12 +298,18 @@ class LLM:
             while not handle.done or handle._queue:
                 if not handle._queue:
                     self.step()
-                yield from handle._drain()
+                yield from handle.take_events()
         finally:
             if not handle.done and self._engine is not None:
                 handle.abort()
 
+    @property
+    def tokenizer(self) -> Any:
+        """The model's own, of transformers: `encode`, `decode`, `apply_chat_template`, ..."""
+        return self._own_engine().model.tokenizer.hf
+
     def status(self) -> dict[str, Any]:
+        """What runs, what waits, memory, batch and lane."""
         return as_json(self._own_engine().status())
 
     def cache_stats(self) -> dict[str, Any]:
@@ -217,6 +318,10 @@ class LLM:
 
     def clear_cache(self) -> None:
         self._own_engine().clear_cache()
+
+    def rest(self) -> None:
+        """Give memory that is free back to the system, while nobody needs it."""
+        self._own_engine().rest()
 
     def check_integrity(self) -> None:
         self._own_engine().check_integrity()
@@ -246,7 +351,8 @@ class LLM:
         if threading.get_ident() != self._thread:
             raise ThreadError(
                 "An LLM belongs to the thread that made it, because MLX streams are "
-                "thread-local. Make one in this thread, or send the work to that one."
+                "thread-local. To ask from several threads use bushel.SharedLLM; in asyncio, "
+                "bushel.AsyncLLM."
             )
         return self._engine
 
@@ -257,22 +363,43 @@ class LLM:
         count = choices(params)
         first = resolve(params, model.defaults, vocab=model.vocab, end_ids=model.tokenizer.end_ids)
         prompt = prepare(model.host, request)
-        first = replace(first, constraint=prompt.constraint)
+        markers = reply_format_of(model.host, PLAIN).markers if "messages" in request else ()
+        first = replace(first, constraint=prompt.constraint, markers=markers)
         return Request(request_id, prompt, rows_of(first, count), salt_of(request))
 
-    def _handle(self, engine: Engine, ready: Request, params: SamplingParams) -> Handle:
+    def _handle(
+        self,
+        engine: Engine,
+        ready: Request,
+        params: SamplingParams,
+        asked: Mapping[str, Any] | None = None,
+    ) -> Handle:
+        """asked: what the reply is read for; None: nobody reads it."""
+        asked = asked or {}
         kept = [
             Choice(
                 logprobs=None if params.logprobs is None else [],
                 prompt_logprobs=None if params.prompt_logprobs is None else [],
+                is_json=not _JSON.isdisjoint(asked.get("shape") or ()),
             )
             for _ in ready.choices
         ]
         output = Output(kept, Usage(prompt_tokens=len(ready.prompt.ids)))
         decode = engine.model.tokenizer.decode
-        replies = [OutputProcessor(decode, decoding) for decoding in ready.choices]
+        replies = [
+            ChoiceText(decode, decoding, self._reader(engine, ready, asked))
+            for decoding in ready.choices
+        ]
         handle = self._handles[ready.id] = Handle(self, ready.id, output, replies)
         return handle
+
+    def _reader(self, engine: Engine, ready: Request, asked: Mapping[str, Any]) -> Reader | None:
+        """What is no conversation is text and nothing else."""
+        if "messages" not in asked:
+            return None
+        reply_format = reply_format_of(engine.model.host, PLAIN)
+        offered = offered_by(asked.get("tools") or ())
+        return Reader(reply_format, offered, opened=ready.prompt.opened)
 
     def _refused(self, request_id: str, message: str) -> Handle:
         handle = Handle(self, request_id, Output([Choice()]))

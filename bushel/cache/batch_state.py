@@ -76,18 +76,26 @@ class BatchState:
 
     def join(self, state: list[Layer], position: int) -> None:
         """Take over a single row's state; the caller must not use it again."""
-        if self.positions and not (position and self.positions[0]):
+        self.join_all([(state, position)])
+
+    def join_all(self, rows: Sequence[tuple[list[Layer], int]]) -> None:
+        """Take over the states of rows, with the position of each; what is there moves once."""
+        positions = [*self.positions, *(position for _, position in rows)]
+        if len(positions) > 1 and not all(positions):
             raise IntegrityError("a row that has run no token cannot share a batch")
-        self._take_pages(state)
-        if not self.positions:
-            self.layers = state
-        elif len(self.positions) == 1:
-            pairs = zip(self.layers, state, strict=True)
-            self.layers = [kind_of(first).merge([first, second]) for first, second in pairs]
+        states = [state for state, _ in rows]
+        for state in states:
+            self._take_pages(state)
+        if len(self.positions) > 1:
+            for batch, *singles in zip(self.layers, *states, strict=True):
+                kind_of(batch).join(batch, singles)
+        elif len(positions) > 1:
+            before = [self.layers] if self.positions else []
+            columns = zip(*before, *states, strict=True)
+            self.layers = [kind_of(column[0]).merge(column) for column in columns]
         else:
-            for batch, single in zip(self.layers, state, strict=True):
-                kind_of(batch).join(batch, single)
-        self.positions.append(position)
+            (self.layers,) = states
+        self.positions = positions
         self._make_room()
 
     def _take_pages(self, state: list[Layer]) -> None:

@@ -27,9 +27,10 @@ class Composite(LayerKind):
         columns = zip(*(single.caches for single in singles), strict=True)
         return type(singles[0])(*(self._kind_of(column[0]).merge(column) for column in columns))
 
-    def join(self, batch: Layer, single: Layer) -> None:
-        for (kind, part), row in zip(self._each(batch), single.caches, strict=True):
-            kind.join(part, row)
+    def join(self, batch: Layer, singles: Sequence[Layer]) -> None:
+        columns = zip(*(single.caches for single in singles), strict=True)
+        for (kind, part), column in zip(self._each(batch), columns, strict=True):
+            kind.join(part, column)
 
     def leave(self, batch: Layer, keep: Sequence[int], positions: Sequence[int]) -> None:
         for kind, part in self._each(batch):

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from bushel.cache.kv_layer import KVLayer, unwritten
-from bushel.cache.layer_kind import Layer, LayerSnapshot, owned
+from bushel.cache.layer_kind import Layer, LayerSnapshot, owned, some_rows
 
 
 class KV(KVLayer):
@@ -32,11 +32,11 @@ class KV(KVLayer):
             return
         # As the libraries' `filter`, which waits for the device in every layer to learn the
         # padding (H200, 16 layers, 8 rows of 2k tokens: 9 ms).
-        rows, unused = mx.array(list(keep)), batch._idx - max(positions)
-        batch.keys = batch.keys[rows, :, unused:]
-        batch.values = batch.values[rows, :, unused:]
-        batch.offset = batch.offset[rows]
-        batch.left_padding = batch.left_padding[rows] - unused
+        unused = batch._idx - max(positions)
+        batch.keys = some_rows(batch.keys[:, :, unused:], keep)
+        batch.values = some_rows(batch.values[:, :, unused:], keep)
+        batch.offset = some_rows(batch.offset, keep)
+        batch.left_padding = some_rows(batch.left_padding, keep) - unused
         batch._idx -= unused
 
     def single(self, batch: Layer, row: int, position: int, fresh: Layer) -> Layer:

@@ -19,9 +19,9 @@ def unwritten(layer: Layer) -> bool:
 
 
 class KVLayer(LayerKind):
-    def join(self, batch: Layer, single: Layer) -> None:
+    def join(self, batch: Layer, singles: Sequence[Layer]) -> None:
         if not unwritten(batch):
-            batch.extend(self.merge([single]))
+            batch.extend(self.merge(singles))
 
     def arrays(self, layer: Layer) -> Iterator[mx.array]:
         for name in ("keys", "values", "offset", "left_padding"):

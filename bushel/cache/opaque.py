@@ -21,8 +21,8 @@ class Opaque(LayerKind):
     def merge(self, singles: Sequence[Layer]) -> Layer:
         self._refuse(singles[0])
 
-    def join(self, batch: Layer, single: Layer) -> None:
-        self._refuse(single)
+    def join(self, batch: Layer, singles: Sequence[Layer]) -> None:
+        self._refuse(batch)
 
     def leave(self, batch: Layer, keep: Sequence[int], positions: Sequence[int]) -> None:
         self._refuse(batch)

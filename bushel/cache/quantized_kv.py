@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import mlx.core as mx
 
-from bushel.cache.layer_kind import Layer, LayerKind, LayerSnapshot, owned
+from bushel.cache.layer_kind import Layer, LayerKind, LayerSnapshot, owned, some_rows
 
 Triple = tuple[mx.array, ...]  # packed, scales, biases: tokens are axis 2 of each
 
@@ -102,17 +102,18 @@ class Quantized(LayerKind):
             singles[0],
         )
 
-    def join(self, batch: Layer, single: Layer) -> None:
-        end = max(batch._idx, single.offset)
-        batch.keys = _stacked([(batch.keys, batch._idx), (single.keys, single.offset)], end)
-        batch.values = _stacked([(batch.values, batch._idx), (single.values, single.offset)], end)
+    def join(self, batch: Layer, singles: Sequence[Layer]) -> None:
+        ends = [batch._idx, *(single.offset for single in singles)]
+        for name in ("keys", "values"):
+            parts = [getattr(layer, name) for layer in (batch, *singles)]
+            setattr(batch, name, _stacked([*zip(parts, ends, strict=True)], max(ends)))
         before = [batch._idx - padding for padding in batch.left_padding]
-        batch._place(end, [*before, single.offset])
+        batch._place(max(ends), [*before, *ends[1:]])
 
     def leave(self, batch: Layer, keep: Sequence[int], positions: Sequence[int]) -> None:
-        rows, unused = mx.array(list(keep)), batch._idx - max(positions)
-        batch.keys = _each(lambda array: array[rows, :, unused:], batch.keys)
-        batch.values = _each(lambda array: array[rows, :, unused:], batch.values)
+        unused = batch._idx - max(positions)
+        batch.keys = _each(lambda array: some_rows(array[:, :, unused:], keep), batch.keys)
+        batch.values = _each(lambda array: some_rows(array[:, :, unused:], keep), batch.values)
         batch._place(max(positions), positions)
 
     def single(self, batch: Layer, row: int, position: int, fresh: Layer) -> Layer:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
 
-from bushel.cache.layer_kind import Layer, LayerKind, LayerSnapshot, owned
+from bushel.cache.layer_kind import Layer, LayerKind, LayerSnapshot, owned, some_rows
 from bushel.core.footprint import Piece
 
 
@@ -22,12 +22,12 @@ class Recurrent(LayerKind):
         batch.finalize()
         return batch
 
-    def join(self, batch: Layer, single: Layer) -> None:
-        batch.extend(single)
+    def join(self, batch: Layer, singles: Sequence[Layer]) -> None:
+        batch.extend(singles[0] if len(singles) == 1 else self.merge(singles))
         batch.finalize()
 
     def leave(self, batch: Layer, keep: Sequence[int], positions: Sequence[int]) -> None:
-        batch.filter(mx.array(list(keep)))
+        batch.cache = [some_rows(array, keep) for array in batch.cache]
 
     def single(self, batch: Layer, row: int, position: int, fresh: Layer) -> Layer:
         for slot, array in enumerate(batch.cache):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import mlx.core as mx
-
 from bushel.cache.kv_layer import KVLayer
-from bushel.cache.layer_kind import Layer, LayerSnapshot, owned
+from bushel.cache.layer_kind import Layer, LayerSnapshot, owned, some_rows
 
 
 class Window(KVLayer):
@@ -19,7 +17,8 @@ class Window(KVLayer):
         return type(singles[0]).merge(list(singles))
 
     def leave(self, batch: Layer, keep: Sequence[int], positions: Sequence[int]) -> None:
-        batch.filter(mx.array(list(keep)))
+        for name in ("keys", "values", "offset", "left_padding"):
+            setattr(batch, name, some_rows(getattr(batch, name), keep))
 
     def single(self, batch: Layer, row: int, position: int, fresh: Layer) -> Layer:
         return batch.extract(row)

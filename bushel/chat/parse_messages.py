@@ -29,6 +29,7 @@ MATCHED = "\0matched"  # of a result: which of its turn's calls it answers
 _ROLES = {"developer": "system", "function": "tool"}  # B11
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking", "thought")
 _PARTS = "text, image_url or video_url part"
+_MEDIA = ("image_url", "video_url", "image", "video")  # the last two are a script's
 
 
 class Picture(dict[str, Any]):
@@ -121,7 +122,7 @@ class ParsedMessages:
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind == "text" and isinstance(part.get("text"), str):
             return text_part(part["text"])
-        if kind in ("image_url", "video_url"):
+        if kind in _MEDIA:
             self._media.take(where, kind, part.get(kind))
             return Picture(kind.removesuffix("_url"), len(self._media.items) - 1)
         if kind == "tool_reference" and role == "tool" and isinstance(part.get("name"), str):

@@ -19,7 +19,7 @@ from pathlib import Path
 from bushel.chat.prompt import PLAIN, prepare
 from bushel.chat.prompt_length import require_countable
 from bushel.chat.reply.format_detection import reply_format_of
-from bushel.core import BushelError, Prepared
+from bushel.core import BushelError, Prepared, ReplyFormat
 from bushel.core.child_link import Link
 from bushel.core.options import ChatOptions, ModelInfo
 from bushel.core.wire import (
@@ -55,7 +55,10 @@ def model_info_of(host: Preparer, chat_options: ChatOptions = PLAIN) -> ModelInf
         defaults=host.defaults,
         tokenizer=host.tokenizer.as_json(),
         template_options=host.tokenizer.options,
-        reply_format=reply_format_of(host, chat_options),
+        reply_format=reply_format_of(host, chat_options)
+        if host.task == "generate"
+        else ReplyFormat(),
+        task=host.task,
     )
 
 
@@ -109,8 +112,9 @@ def main(descriptor: int) -> int:
     try:
         host = open_host(first.model, trust_remote_code=first.trust_remote_code)
         model_info = model_info_of(host, first.chat_options)
-        _ = host.profile.abilities  # before the first request waits for it
-        host.profile.warm_grammars()
+        if host.task == "generate":  # before the first request waits for it
+            _ = host.profile.abilities
+            host.profile.warm_grammars()
     except BushelError as error:
         link.send(Failed(str(error)))
         return 2

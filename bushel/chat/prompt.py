@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from bushel.chat.client_headers import without_headers
 from bushel.chat.control_tokens import ControlTokens
+from bushel.chat.embedding_prompt import embedding_prompt, writes_nothing
 from bushel.chat.media.decode import OWN, Intake
 from bushel.chat.parse_messages import ParsedMessages
 from bushel.chat.prompt_length import require_room
@@ -24,6 +25,7 @@ from bushel.chat.reply_constraint import constraint_of
 from bushel.chat.reuse_borders import TemplateCall, find_borders
 from bushel.chat.template.inline_calls import inline_calls_of, inlined, with_inline_calls
 from bushel.chat.template.normalise import normalise, pictures_of, require_places, tools_for
+from bushel.chat.tool_fields import checked_tools
 from bushel.core import ContextLengthError, Prepared, ReplyFormat, RequestError
 from bushel.core.conversation import Thinking
 from bushel.core.options import ChatOptions
@@ -32,7 +34,8 @@ from bushel.core.wire import MediaRules
 from bushel.models import Preparer
 
 PLAIN = ChatOptions()
-_FORMS = ("prompt_token_ids", "prompt", "messages")
+FORMS = ("prompt_token_ids", "prompt", "messages")
+NEEDS_ONE = f"A request needs exactly one of {', '.join(FORMS)}."
 # Options of the rendering itself: every template may be asked for them.
 _SWITCHES = ("add_generation_prompt", "continue_final_message")
 # Turned off, they ask nothing of a template that has nothing to turn off.
@@ -53,21 +56,31 @@ def prepare(
     """
     if not isinstance(request, Mapping):
         raise RequestError(f"A request is a mapping, not {type(request).__name__}.")
-    given = [form for form in _FORMS if request.get(form) is not None]
-    if len(given) != 1:
-        raise RequestError(f"A request needs exactly one of {', '.join(_FORMS)}.")
-    if given[0] == "messages":
+    if request.get("result") == "embedding":
+        return embedding_prompt(host, request)
+    if host.task != "generate":
+        raise writes_nothing(host)
+    form = form_of(request)
+    if form == "messages":
         prepared = _from_messages(host, request, rules, chat_options)
     else:
-        prepared = (_from_ids if given[0] == "prompt_token_ids" else _from_text)(host, request)
+        prepared = (_from_ids if form == "prompt_token_ids" else _from_text)(host, request)
         constraint = constraint_of(ReplyFormat(), request, opened=False, host=host)
         prepared = replace(prepared, constraint=constraint)
     if not prepared.ids:
-        raise RequestError("The prompt is empty: it needs at least one token.", param=given[0])
+        raise RequestError("The prompt is empty: it needs at least one token.", param=form)
     if host.context is not None and len(prepared.ids) >= host.context:
-        param = "messages" if given[0] == "messages" else "prompt"
+        param = "messages" if form == "messages" else "prompt"
         raise ContextLengthError(len(prepared.ids), host.context, param)
     return prepared
+
+
+def form_of(request: Mapping[str, Any]) -> str:
+    """Which of the three its prompt comes in."""
+    given = [form for form in FORMS if request.get(form) is not None]
+    if len(given) != 1:
+        raise RequestError(NEEDS_ONE)
+    return given[0]
 
 
 def salt_of(request: Mapping[str, Any]) -> str:
@@ -134,7 +147,7 @@ def read(
 ) -> RenderablePrompt:
     can = host.profile.abilities
     options = _options(host, request)  # before any media is fetched
-    tools = _tools(request.get("tools"))
+    tools = checked_tools(request.get("tools"))
     media = Intake(rules)
     parsed = ParsedMessages(request["messages"], tools, media)
     inline = inline_calls_of(host.tokenizer.controls, can)
@@ -183,26 +196,6 @@ def _asked(thinking: Any) -> Thinking:
     if thinking is not None and not isinstance(thinking, Mapping):
         raise RequestError("thinking must be an object.", param="thinking")
     return cast(Thinking, thinking or {})
-
-
-def _tools(given: Any) -> list[Any]:
-    """In one form: some callers leave out that a tool is a function."""
-    if given is None:
-        return []
-    if not isinstance(given, Sequence) or isinstance(given, str):
-        raise RequestError("tools must be a list.", param="tools")
-    return [_tool(f"tools[{at}]", tool) for at, tool in enumerate(given)]
-
-
-def _tool(where: str, tool: Any) -> Any:
-    if callable(tool):  # a script's own function, which transformers describes
-        return tool
-    function = tool.get("function", tool) if isinstance(tool, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise RequestError(
-            f"{where} must be an object with a function that has a name.", param="tools"
-        )
-    return tool if function is not tool else {"type": "function", "function": dict(function)}
 
 
 def _options(host: Preparer, request: Mapping[str, Any]) -> dict[str, Any]:

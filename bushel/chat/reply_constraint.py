@@ -89,7 +89,7 @@ def _wanted(request: Mapping[str, Any]) -> _Wanted | None:
     functions = [
         (at, _function(tool))
         for at, tool in enumerate(given)
-        if callable(tool) or not tool.get("deferred") or _function(tool)["name"] in known
+        if not tool.get("deferred") or _function(tool)["name"] in known
     ]
     if named is not None:
         functions = [(at, function) for at, function in functions if function["name"] == named]
@@ -126,10 +126,6 @@ def _parts(turn: Any) -> list[Mapping[str, Any]]:
 
 
 def _function(tool: Any) -> Mapping[str, Any]:
-    if callable(tool):
-        from transformers.utils import get_json_schema
-
-        tool = get_json_schema(tool)
     function: Mapping[str, Any] = tool.get("function", tool)
     return function
 

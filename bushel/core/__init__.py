@@ -6,13 +6,22 @@ from bushel.core.errors import (
     BushelError,
     ContextLengthError,
     DeviceFault,
+    FieldError,
     IntegrityError,
     ModelError,
     RequestError,
     ThreadError,
     public_message,
 )
-from bushel.core.output import Choice, Event, FinishReason, Output, TokenLogprob, Usage
+from bushel.core.output import (
+    Choice,
+    Event,
+    FinishReason,
+    FunctionCall,
+    Output,
+    TokenLogprob,
+    Usage,
+)
 from bushel.core.params import Decoding, GenerationDefaults, SamplingParams
 from bushel.core.reply_format import ReplyFormat
 from bushel.core.request import Borders, Media, Prepared, Request, Result
@@ -30,7 +39,9 @@ __all__ = [
     "Delta",
     "DeviceFault",
     "Event",
+    "FieldError",
     "FinishReason",
+    "FunctionCall",
     "GenerationDefaults",
     "IntegrityError",
     "Media",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ class Checkpoint:
     generation: dict[str, Any]
     tokenizer: dict[str, Any]
     weight_names: frozenset[str]
+    pooling: dict[str, Any] = field(default_factory=dict)  # how hidden states become an embedding
 
     @property
     def model_type(self) -> str:
@@ -61,6 +63,12 @@ class Checkpoint:
         return configured and any(_VISION_WEIGHT.search(name) for name in self.weight_names)
 
     @property
+    def classifies(self) -> bool:
+        """Whole texts, by labels."""
+        names = self.config.get("architectures") or ()
+        return any(str(name).endswith("ForSequenceClassification") for name in names)
+
+    @property
     def context(self) -> int | None:
         return self._whole(
             "max_position_embeddings", "max_sequence_length", "seq_length", "n_positions"
@@ -89,18 +97,49 @@ def _optional(path: Path) -> dict[str, Any]:
     return _read_json(path) if path.exists() else {}
 
 
+def weight_bytes(model: str, float_bytes: int | None = None) -> int:
+    """Bytes of a checkpoint's weights in memory, from the headers of its files. float_bytes: what
+    a number of 16 or 32 bits takes there; None: what it takes in the file. Fetches what is not
+    here.
+    """
+    path = _resolve(model)
+    total = 0
+    for file in sorted(path.glob("*.safetensors")):
+        for name, tensor in _read_header(file).items():
+            if name != "__metadata__":
+                total += _tensor_bytes(tensor, float_bytes)
+    return total
+
+
+def _tensor_bytes(tensor: dict[str, Any], float_bytes: int | None) -> int:
+    try:
+        start, end = tensor["data_offsets"]
+        if float_bytes is None or tensor["dtype"] not in ("F32", "F16", "BF16"):
+            return int(end - start)
+        return math.prod(tensor["shape"]) * float_bytes
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError("A safetensors header does not say how large its arrays are.") from error
+
+
+def _read_header(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as handle:
+            size = int.from_bytes(handle.read(8), "little")
+            header = json.loads(handle.read(min(size, 1 << 28)))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file.name} is not a safetensors file: {error}") from error
+    if not isinstance(header, dict):
+        raise ModelError(f"{file.name} is not a safetensors file: its header is no object")
+    return header
+
+
 def _weight_names(path: Path) -> frozenset[str]:
     index = path / "model.safetensors.index.json"
     if index.exists():
         return frozenset(_read_json(index).get("weight_map", {}))
     names: set[str] = set()
     for file in sorted(path.glob("*.safetensors")):
-        try:
-            with file.open("rb") as handle:
-                size = int.from_bytes(handle.read(8), "little")
-                names |= json.loads(handle.read(min(size, 1 << 28))).keys()
-        except (OSError, ValueError) as error:
-            raise ModelError(f"{file.name} is not a safetensors file: {error}") from error
+        names |= _read_header(file).keys()
     return frozenset(names - {"__metadata__"})
 
 
@@ -150,7 +189,8 @@ def read_checkpoint(model: str, *, trust_remote_code: bool = False) -> Checkpoin
     if not names:
         raise ModelError(f"{path.name} holds no safetensors weights.")
     generation = _optional(path / "generation_config.json")
-    return Checkpoint(path, config, generation, tokenizer, names)
+    pooling = _optional(path / "1_Pooling" / "config.json")
+    return Checkpoint(path, config, generation, tokenizer, names, pooling)
 
 
 def fingerprint(path: Path) -> str:

@@ -16,18 +16,37 @@ def public_message(error: Exception) -> str:
 
 
 class BushelError(Exception):
-    """Base of all errors Bushel raises on purpose."""
+    """Base of all errors Bushel raises on purpose.
+
+    >>> LLM("bushel:tiny", max_batch=0)
+    Traceback (most recent call last):
+    bushel.core.errors.BushelError: max_batch must be one or more, not 0.
+    """
 
 
 class ModelError(BushelError):
-    """A checkpoint cannot be loaded."""
+    """A checkpoint cannot be loaded.
+
+    >>> LLM("bushel:large")
+    Traceback (most recent call last):
+    bushel.core.errors.ModelError: ...
+    """
 
 
 class RequestError(BushelError):
     """A request cannot be served as it was sent; only that request fails.
 
+    In a batch its message is that request's `.error`; a call that is wrong as a whole raises it.
     `code` is stable and machine-readable; `param` names the offending field, if one does;
     `details` has the numbers that the message tells, for those who reword it.
+
+    >>> llm = LLM("bushel:tiny")
+    >>> good, bad = llm.generate(["Hello", {"promt": "Hello"}])
+    >>> bad.error
+    "'promt' is not a key of a request; did you mean 'prompt'?"
+    >>> llm.generate("Hello", {"temprature": 0})
+    Traceback (most recent call last):
+    bushel.core.errors.RequestError: params: 'temprature' is not a sampling parameter; ...
     """
 
     def __init__(
@@ -42,6 +61,18 @@ class RequestError(BushelError):
         self.code = code
         self.param = param
         self.details = dict(details or {})
+
+
+class FieldError(RequestError, ValueError):
+    """A field breaks a rule. where: its place, such as "tool_choice.function"; it may be below that
+    of a field which whoever catches this knows.
+    """
+
+    def __init__(self, where: str, rule: str):
+        end = "" if rule.endswith("?") else "."
+        super().__init__(f"{where} {rule}{end}", param=where.split(".")[0] or None)
+        self.where = where
+        self.rule = rule
 
 
 class ContextLengthError(RequestError):
@@ -65,7 +96,14 @@ class DeviceFault(BushelError):
 
 
 class ThreadError(BushelError):
-    """MLX state was touched from a thread that does not own it."""
+    """MLX state was touched from a thread that does not own it.
+
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> llm = LLM("bushel:tiny")
+    >>> ThreadPoolExecutor().submit(llm.generate, "Hello").result()
+    Traceback (most recent call last):
+    bushel.core.errors.ThreadError: An LLM belongs to the thread that made it, ...
+    """
 
 
 class IntegrityError(BushelError):

@@ -48,6 +48,7 @@ class Footprint:
     per_token: int  # what is alive at once in a forward pass, per token of it
     per_score: int  # and per token of it and token it looks at; 0 where attention is fused
     per_row: int  # logits and what sampling makes of them
+    whole: bool = False  # prompts run in one piece each, however long they are
 
     def state(self, rows: int, longest: int, tokens: int | None = None) -> int:
         """tokens: that lie in pages, of all rows together; None: none are shared."""
@@ -86,6 +87,7 @@ class Footprint:
 
     def peak(self, rows: int, longest: int, chunk: int, tokens: int | None = None) -> int:
         """All that exists at once with so many rows, of which one runs a chunk of its prompt."""
+        chunk = max(chunk, longest) if self.whole else chunk
         return (
             self.weights
             + self.state(rows, longest, tokens)

@@ -13,6 +13,8 @@ from bushel.core.reply_format import ReplyFormat
 Order = Literal["arrival", "shortest"]
 # How rows that share a batch keep their keys and values.
 Attention = Literal["auto", "pages", "padded"]
+# What a model is for: it writes text, or gives texts a vector, or pairs of texts a score.
+Task = Literal["generate", "embed", "score"]
 MOST_DISK = 20 * 10**9  # bytes of prefixes on disk, unless someone says otherwise
 
 
@@ -31,7 +33,7 @@ class EngineOptions:
     model: str
     dtype: str | None = None
     max_batch: int = 32
-    prefill_chunk: int = 2048
+    prefill_chunk: int = 8192
     prefix_cache: bool = True
     trust_remote_code: bool = False
     _: KW_ONLY
@@ -79,3 +81,4 @@ class ModelInfo:
     tokenizer: str | None = None  # as JSON of the tokenizers library, where it has that form
     template_options: frozenset[str] = frozenset()  # that the chat template reads
     reply_format: ReplyFormat = field(default_factory=ReplyFormat)
+    task: Task = "generate"

@@ -13,6 +13,7 @@ from typing import Any
 
 from bushel.core.constraint import Constraint
 from bushel.core.errors import RequestError
+from bushel.core.spelling import did_you_mean
 
 # mlx-lm's own `generate_step` stops here when nobody says otherwise.
 DEFAULT_MAX_TOKENS = 256
@@ -53,6 +54,21 @@ BOUNDS = {
 
 @dataclass(frozen=True)
 class SamplingParams:
+    """How a reply's tokens are chosen. None: as the model's generation config says, or the default.
+
+    A dict of the same names does as well. max_tokens, min_tokens: of the reply; without a limit it
+    is 256. temperature: 0 takes the likeliest token. seed: the same one gives the same reply.
+    stop, stop_token_ids: what ends it, and is not shown. n: choices, that share the prompt.
+    logprobs, prompt_logprobs: so many likeliest tokens beside each one.
+
+    >>> llm = LLM("bushel:tiny")
+    >>> short, long = llm.generate(
+    ...     ["Once", "Once"], [SamplingParams(max_tokens=3), {"max_tokens": 9, "ignore_eos": True}]
+    ... )
+    >>> len(short.token_ids), len(long.token_ids)
+    (3, 9)
+    """
+
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -70,6 +86,26 @@ class SamplingParams:
     n: int = 1
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+
+
+SAMPLING_NAMES = frozenset(field.name for field in fields(SamplingParams))
+
+
+def params_of(given: SamplingParams | Mapping[str, Any] | None) -> SamplingParams:
+    """What a caller gave as parameters. RequestError names what is none."""
+    if given is None or isinstance(given, SamplingParams):
+        return given or SamplingParams()
+    if not isinstance(given, Mapping):
+        raise RequestError(
+            f"params must be SamplingParams or a dict, not {type(given).__name__}.", param="params"
+        )
+    for name in given:
+        if name not in SAMPLING_NAMES:
+            hint = did_you_mean(name, SAMPLING_NAMES)
+            raise RequestError(
+                f"params: {str(name)[:60]!r} is not a sampling parameter{hint}", param=str(name)
+            )
+    return SamplingParams(**given)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from typing import Any, Literal
 from bushel.core.constraint import Constraint
 from bushel.core.params import Decoding
 
-# What a request is for: generated text, or the prompt's last hidden state.
-Result = Literal["text", "hidden_state"]
+# What a request is for: generated text, or numbers that stand for the prompt (its pooled hidden
+# states; of a cross-encoder, the score of a pair of texts).
+Result = Literal["text", "embedding"]
 
 
 @dataclass(frozen=True)

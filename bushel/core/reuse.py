@@ -12,6 +12,7 @@ HITS: tuple[Hit, ...] = get_args(Hit)
 Miss = Literal[
     "off",
     "prompt_logprobs",  # all of it has to be run
+    "mean_pooling",  # so it has
     "unknown",  # nothing that is kept begins like it
     "no_state",  # more agrees, but not every layer's state is there
     "diverged",

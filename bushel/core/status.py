@@ -25,6 +25,7 @@ class MemoryStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weights_bytes: Count = UNSET
     promised_bytes: Count = UNSET
     promised_buffers: Count = UNSET
+    claimed_bytes: Count = UNSET  # what MLX keeps to, of the machine's memory
 
 
 class RequestStatus(msgspec.Struct, frozen=True):

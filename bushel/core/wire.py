@@ -45,6 +45,20 @@ class Start(WireMessage, frozen=True):
     options: EngineOptions
 
 
+class AskLimits(WireMessage, frozen=True):
+    """Before `Start`: what may be used where others take so many bytes? See `MachineLimits`."""
+
+    beside: int
+
+
+class SetMemoryLimit(WireMessage, frozen=True):
+    """Bytes that MLX may use from now on. `Status` says what it keeps to by then, and so does every
+    `Beat`: requests that are here already run to their ends.
+    """
+
+    limit: int
+
+
 class Submit(WireMessage, frozen=True):
     """A request; its tensors are in the tail (`pack`)."""
 
@@ -77,7 +91,7 @@ class Stop(WireMessage, frozen=True):
     """End in good order, now."""
 
 
-ToEngine = Start | Submit | Abort | AskStatus | ClearCache | Stop
+ToEngine = AskLimits | Start | SetMemoryLimit | Submit | Abort | AskStatus | ClearCache | Stop
 
 # -- engine to front -----------------------------------------------------------------------
 
@@ -103,6 +117,15 @@ class LogLine(WireMessage, frozen=True):
 
 class Pulse(WireMessage, frozen=True):
     """Every second, of every child: it is alive, whatever it is doing."""
+
+
+class MachineLimits(WireMessage, frozen=True):
+    """memory: bytes that MLX should stay under on this machine. widens: weights of 16 bits become
+    float32 unless something else is asked for.
+    """
+
+    memory: int
+    widens: bool
 
 
 class Ready(WireMessage, frozen=True):
@@ -177,6 +200,7 @@ FromEngine = (
     | Failed
     | LogLine
     | Pulse
+    | MachineLimits
     | Ready
     | Accepted
     | Refused

@@ -80,9 +80,10 @@ class _Speed:
                 speeds[chunk] = length / self._prompt_seconds(length, chunk)
         told = ", ".join(f"{digits(speed)} in pieces of {chunk}" for chunk, speed in speeds.items())
         words = f"tokens a second, of a prompt of {length}: {told}"
-        best, usual = max(speeds, key=lambda it: speeds[it], default=0), EngineOptions.prefill_chunk
-        if self._options.model and usual in speeds and speeds[best] > _WORTH * speeds[usual]:
-            advice = f"Try bushel serve --prefill-chunk {best}: the default is {usual}."
+        best, largest = max(speeds, key=lambda it: speeds[it], default=0), max(speeds, default=0)
+        usual = EngineOptions.prefill_chunk
+        if self._options.model and speeds and speeds[best] > _WORTH * speeds[largest]:
+            advice = f"Try bushel serve --prefill-chunk {best}: the default is {usual} at most."
             yield Finding("slow", "prefill", words, advice)
         else:
             yield Finding("ok", "prefill", words)

@@ -22,6 +22,8 @@ class Admission:
 
     def __init__(self, memory: Memory | None, context: int | None, least_chunk: int):
         self.memory = memory  # with nothing promised
+        self.claimed: int | None = None  # bytes that MLX keeps to, where anybody shares it
+        self._told: tuple[int, Memory] | None = None  # what it will keep to, and rows may have
         self._context = context
         self._least_chunk = least_chunk
         if memory is not None and memory.longest_row(1, least_chunk, 1) == 0:
@@ -31,13 +33,38 @@ class Admission:
                 f"{_gb(memory.limit)} may be used."
             )
 
+    def tell(self, limit: int, usable: int) -> None:
+        """MLX is to keep to another limit, of which rows may have so much: `settle`."""
+        if self.memory is not None:
+            self._told = limit, replace(self.memory, limit=usable)
+
+    @property
+    def settling(self) -> bool:
+        return self._told is not None
+
+    def settle(self, present: Iterable[tuple[int, int]], promised: int) -> None:
+        """Keep to what was told, as far as possible. present: choices and length of each request
+        that is here, and could be served alone until now. promised: bytes that rows hold or will.
+        """
+        if self._told is None or self.memory is None:
+            return
+        limit, told = self._told
+        each = (
+            told.footprint.peak(min(choices, _AT_LEAST), length, self._least_chunk)
+            for choices, length in present
+        )
+        alone = min(self.memory.limit, max(each, default=0))
+        self.memory = replace(told, limit=max(told.limit, alone))
+        if max(alone, promised) <= told.limit or limit >= (self.claimed or limit):
+            self.claimed = limit
+
     def longest(self, request: Request) -> int | None:
         """What prompt and reply may come to: the context, or less if memory ends before it.
 
         A reply that was asked to be longer is cut there, as it is at the context (B50); a
         prompt that is longer is refused.
         """
-        memory, context = self.memory, self._context
+        memory, context = self._told[1] if self._told else self.memory, self._context
         if memory is None:
             return context
         rows, prompt = min(len(request.choices), _AT_LEAST), len(request.prompt.ids)
@@ -68,6 +95,10 @@ class Admission:
         memory = self.memory.with_rows(len(lengths), max(lengths, default=0))
         return memory if tokens is None else replace(memory, tokens=tokens)
 
+    def peak(self, memory: Memory) -> int:
+        """Bytes that exist at once when promises are kept."""
+        return memory.peak(self._least_chunk)
+
     def spare(self, memory: Memory) -> tuple[int, int]:
         """Bytes and buffers that no row was promised.
 
@@ -88,6 +119,7 @@ class Admission:
         return {
             "limit_bytes": memory.limit,
             "weights_bytes": sizes.weights,
-            "promised_bytes": memory.peak(self._least_chunk),
+            "promised_bytes": self.peak(memory),
             "promised_buffers": sizes.buffers(memory.rows),
+            **({} if self.claimed is None else {"claimed_bytes": self.claimed}),
         }

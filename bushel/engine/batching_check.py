@@ -18,7 +18,7 @@ import numpy as np
 
 from bushel.cache import BatchState, unbatchable
 from bushel.core import ModelError, Prepared, public_message
-from bushel.engine.prefill_pass import PassRow, run_pass
+from bushel.engine.prefill_pass import pass_row, run_pass
 from bushel.engine.row_state import new_row
 from bushel.engine.solo_run import SoloRun, apart, bound, logprobs
 from bushel.models import Model, Prompt
@@ -35,6 +35,8 @@ _WIDEST = 512
 
 def single_because(model: Model) -> str | None:
     """Why rows of this model are served one at a time, or None; tries if nothing is known."""
+    if model.encodes:
+        return padding_fault(model)
     if model.single or batches_exactly(model.network) or unbatchable(model.make_state()):
         return model.single
     return batching_fault(model)
@@ -73,6 +75,21 @@ def packing_fault(model: Model) -> str | None:
     return _fault(model, _largest_packed_difference, "prompts that share a pass")
 
 
+def padding_fault(model: Model) -> str | None:
+    """What goes wrong when texts share a pass of an encoder, or None."""
+    return _fault(model, _largest_padded_difference, "padded texts")
+
+
+def _largest_padded_difference(model: Model) -> float:
+    """Of numbers that are scores, relative to them: those of a vector are below one."""
+    longest = model.context or max(_LENGTHS)
+    lengths = [max(1, min(length, longest)) for length in _LENGTHS]
+    prompts = [_prompt(model, row, length) for row, length in enumerate(lengths)]
+    together = model.encode(prompts)
+    alone = mx.concatenate([model.encode([prompt]) for prompt in prompts])
+    return apart(together, alone) / max(1.0, float(mx.abs(alone).max()))
+
+
 def _fault(model: Model, difference: Callable[[Model], float], who: str) -> str | None:
     try:
         worst, allowed = difference(model), bound(model)
@@ -93,7 +110,7 @@ def _largest_packed_difference(model: Model) -> float:
     rows, done = BatchState(model.make_state, model.pages), [0] * len(prompts)
     for end in ([len(prompt.ids) // 2 for prompt in prompts], [len(p.ids) - 1 for p in prompts]):
         parts = zip(prompts, done, end, states, strict=True)
-        run_pass(model, [PassRow(p.ids[start:to], start, state) for p, start, to, state in parts])
+        run_pass(model, [pass_row(p.ids, start, to, state) for p, start, to, state in parts])
         done = end
     for state, position in zip(states, done, strict=True):
         rows.join(state, position)

@@ -62,8 +62,8 @@ def build(
     progress("measuring memory")
     limit = options.memory_limit
     limit = device_memory.memory_limit(options.beside) if limit is None else limit
-    spare = limit // 20 if options.headroom is None else options.headroom
-    memory = Memory(footprint.footprint(loaded), limit - spare, device_memory.buffer_limit())
+    sizes = footprint.footprint(loaded)
+    memory = Memory(sizes, _usable(options, limit), device_memory.buffer_limit())
     policy = Policy(
         max_batch=options.max_batch,
         prefill_chunk=options.prefill_chunk,
@@ -72,7 +72,7 @@ def build(
         order=options.order,
     )
     why, prefixes = _prefixes(loaded, options, memory)
-    return Engine(
+    engine = Engine(
         loaded,
         policy,
         clock,
@@ -83,6 +83,24 @@ def build(
         claim=device_memory.claim(limit, memory.limit),
         attention=routes,
     )
+    engine.admission.claimed = limit
+    return engine
+
+
+def keep_to(engine: Engine, options: EngineOptions, limit: int) -> None:
+    """Another limit for MLX, with the same shares for everything."""
+    memory, usable = engine.admission.memory, _usable(options, limit)
+    if memory is not None:
+        engine.keep_to(limit, usable, _kept(options, usable - memory.footprint.weights))
+
+
+def _usable(options: EngineOptions, limit: int) -> int:
+    return limit - (limit // 20 if options.headroom is None else options.headroom)
+
+
+def _kept(options: EngineOptions, free: int) -> int:
+    """Bytes for prefixes, of those that the weights leave."""
+    return int(free * _CACHE_SHARE) if options.cache_memory is None else options.cache_memory
 
 
 def _prefixes(
@@ -91,17 +109,17 @@ def _prefixes(
     """What keeps computed prefixes; or nothing, and why."""
     if not options.prefix_cache:
         return "it is switched off", None
+    if model.encodes:
+        return "an encoder reads a text as a whole", None
     sample = new_row(model)
     mx.eval(model.forward(mx.array([[0]]), [0], sample))
     why = cuts_matter(model.network) or cannot_restore(sample)
     if why is not None:
         return why, None
-    free = memory.limit - memory.footprint.weights
-    limit = int(free * _CACHE_SHARE) if options.cache_memory is None else options.cache_memory
     return "", PrefixCache(
         partial(new_row, model),
         sample,
-        limit,
+        _kept(options, memory.limit - memory.footprint.weights),
         memory.buffer_limit,
         options.cache_kv_bits,
         _disk(model, options),

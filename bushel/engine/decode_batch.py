@@ -93,17 +93,19 @@ class DecodeBatch:
     def __len__(self) -> int:
         return len(self.sequences)
 
-    def join(self, ready: PrefilledRow) -> None:
-        sequence = ready.sequence
-        self.rows.join(ready.take_state(self._model), ready.position)
-        self._sampler.join(sequence.decoding, ready.prompt.ids, sequence.tokens)
-        token = mx.array([[ready.token]], dtype=mx.uint32)
-        self._next = token if self._next is None else mx.concatenate([self._next, token])
-        self._deltas.append(ready.prompt.delta)
-        self.sequences.append(sequence)
-        self._constrained = self._constrained or sequence.constrained is not None
-        sequence.launched = len(sequence.tokens)
-        sequence.phase = Phase.DECODE
+    def join(self, rows: Collection[PrefilledRow]) -> None:
+        """All of them at once: the rows that are here move once."""
+        self.rows.join_all([(ready.take_state(self._model), ready.position) for ready in rows])
+        tokens = mx.array([[ready.token] for ready in rows], dtype=mx.uint32)
+        self._next = tokens if self._next is None else mx.concatenate([self._next, tokens])
+        for ready in rows:
+            sequence = ready.sequence
+            self._sampler.join(sequence.decoding, ready.prompt.ids, sequence.tokens)
+            self._deltas.append(ready.prompt.delta)
+            self.sequences.append(sequence)
+            self._constrained = self._constrained or sequence.constrained is not None
+            sequence.launched = len(sequence.tokens)
+            sequence.phase = Phase.DECODE
 
     def leave(self, gone: Collection[Sequence]) -> None:
         keep = [row for row, sequence in enumerate(self.sequences) if sequence not in gone]

@@ -8,7 +8,6 @@ device nobody knows what it spoilt: `step` raises it, and `start_over` computes 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,23 +25,22 @@ from bushel.engine.constraints.mask_thread import MaskThread
 from bushel.engine.decode_batch import LATE, DecodeBatch, Step
 from bushel.engine.device_memory import MemoryClaim, give_back
 from bushel.engine.memory_sharing import MemorySharing
-from bushel.engine.plan import Arrivals, Chunk, Plan, Policy, Work
-from bushel.engine.prefill import BackgroundChunks, Prefill, PrefilledRow
-from bushel.engine.prefill_pass import run_together
+from bushel.engine.model_policy import model_policy
+from bushel.engine.plan import Arrivals, Plan, Policy, Work
+from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prompt_runner import PromptRunner
 from bushel.engine.recovery import Recovery, run_alone
 from bushel.engine.request_queue import GROWTH, RequestQueue
 from bushel.engine.scheduler import schedule
 from bushel.engine.sequence import Phase, Sequence
-from bushel.engine.status import describe_cache, describe_memory, describe_request
+from bushel.engine.status import describe_cache, describe_memory, describe_requests
 from bushel.engine.step_costs import Passes, Stopwatch
 from bushel.models import Model, device
 from bushel.models.device import ON_CPU, device_fault, raise_device_fault
-from bushel.models.known_families import cuts_matter
 
 log = logging.getLogger(__name__)
 
 _GO_ON, _NOTHING = Plan(decode=True), Plan()
-_PACKED = 256  # tokens of prompts that share a pass: longer ones fill a device by themselves
 _SHORT_WAIT = 0.01  # seconds until the next look at what has been read or compiled
 
 
@@ -61,38 +59,28 @@ class Engine:
     ):
         self.model = model
         self.attention = dict(attention or {})  # of rows that share a batch, by kind of layer
-        self.policy = policy
-        self._claim = claim or MemoryClaim()
         self.prefixes = prefixes
         self.computes_whole = computes_whole  # why every prompt is, where no prefix is reused
         self.single_because = model.single or unbatchable(model.make_state())
-        if self.single_because:
-            self.policy = dataclasses.replace(policy, max_batch=1)
-        self._piece = policy.prefill_chunk if cuts_matter(model.network) else 0
-        if self._piece:  # time, memory and others never make a chunk shorter
-            self.policy = dataclasses.replace(self.policy, least_chunk=self._piece)
-        if model.pages is not None:
-            pack = _PACKED if model.shares_passes else 0
-            self.policy = dataclasses.replace(self.policy, decode_waits=True, pack=pack)
+        self.policy, piece = model_policy(model, policy, single=bool(self.single_because))
         self.admission = Admission(memory, model.context, self.policy.least_chunk)
-        self._sharing = MemorySharing(model, self.admission, prefixes)
+        self._sharing = MemorySharing(model, self.admission, prefixes, claim or MemoryClaim())
         self.max_decode_batch = 0  # largest so far
         self.preemptions = 0  # of rows and prompts, so far
         self.work = Work()  # of the present or the last step; any thread may look
         self._snapshot_every = snapshot_every
         self._clock = clock
         self._now = 0.0  # when the present or the last step began
-        self._queue = RequestQueue(model, self._piece)
+        self._queue = RequestQueue(model, piece)
         self._batch = DecodeBatch(model)
         self.masks = MaskThread(model)
         self._pending: Step | None = None  # launched, to be read in the next step
         self._unread: Step | None = None  # being read in the present one
-        self._chunks = BackgroundChunks()
+        self._prompts = PromptRunner(self._queue, self._tell, self._fail)
         self._recovery = Recovery()
         self._stopwatch = Stopwatch(behind=not ON_CPU)
         self._fault: DeviceFault | None = None  # that nobody has been told of
         self._events: list[Event] = []
-        self._started: list[Started] = []
         self._decoded, self._prompts_since = 0.0, 0.0  # the last decode step, and seconds after it
         self._someone_ended = False  # since `_drop_done` last looked
         self._steps = 0
@@ -116,8 +104,7 @@ class Engine:
         """Stop a request now; whatever it held is free when this returns (B47)."""
         for sequence in list(self._sequences()):
             if sequence.request.id == request_id:
-                self._events.append(sequence.end("abort"))
-                self._someone_ended = True
+                self._tell(sequence.end("abort"))
         try:
             self._drop_done()
         except Exception as error:
@@ -218,7 +205,7 @@ class Engine:
         fault: Exception | None = None
         if plan.decode:
             fault = self._launch(pending, late=LATE and not plan.chunks)
-        passes = self._run_chunks(plan.chunks)
+        passes = self._prompts.run(plan.chunks, self._now, catch_up=self._pending is None)
         self._emit(pending)
         if fault is not None:
             self._rebuild(fault)
@@ -289,22 +276,28 @@ class Engine:
         )
 
     def _join(self, plan: Plan) -> None:
-        for id in plan.join:
-            ready = self._queue.join(id, self._now)
-            if ready is None:  # rebuilt since it was planned
-                continue
-            # A row without any state has to make some before it can share a batch.
-            alone = ready.sequence.suspect or ready.position == 0
-            try:
-                cleared = self._run_alone(ready) if alone else ready
-                if cleared is not None:
-                    self._batch.join(cleared)
-            except Exception as error:  # the batch may be half changed
-                if device_fault(error) is not None:
+        """All at once, but for those that have to run alone before."""
+        alone = {id for id in plan.join if self._queue.runs_alone(id)}
+        together = [id for id in plan.join if id not in alone]
+        for ids in (together, *([id] for id in plan.join if id in alone)):
+            # Some may have been rebuilt since it was planned.
+            rows = [ready for id in ids if (ready := self._queue.join(id, self._now)) is not None]
+            if rows:
+                self._join_rows(rows, alone=ids is not together)
+
+    def _join_rows(self, rows: list[PrefilledRow], *, alone: bool) -> None:
+        try:
+            cleared = [self._run_alone(ready) for ready in rows] if alone else rows
+            if present := [ready for ready in cleared if ready is not None]:
+                self._batch.join(present)
+        except Exception as error:  # the batch may be half changed
+            if device_fault(error) is not None:
+                for ready in rows:
                     self._queue.put_back(ready, self._now)  # it is nowhere else
-                    raise
-                self._fail(ready.sequence, error)
-                self._rebuild(error, self._pending)
+                raise
+            if len(rows) == 1:
+                self._fail(rows[0].sequence, error)
+            self._rebuild(error, self._pending, [ready.sequence for ready in rows])
 
     def _launch(self, before: Step | None, *, late: bool) -> Exception | None:
         """Start the next decode step; returns what went wrong, if the step as a whole did.
@@ -338,73 +331,6 @@ class Engine:
             run.go_on()
         return batch.choose(run, masks, late=late)
 
-    def _run_chunks(self, chunks: tuple[Chunk, ...]) -> Passes:
-        """Run pieces of prompts; those that are packed share the pass of the one before them."""
-        passes = Passes()
-        for at, chunk in enumerate(chunks):
-            if not chunk.packed:
-                rest = itertools.takewhile(lambda other: other.packed, chunks[at + 1 :])
-                passes = self._run_pass([chunk, *rest], passes)
-        return passes
-
-    def _run_pass(self, chunks: list[Chunk], passes: Passes) -> Passes:
-        """Whoever cannot begin ends. If several fail together, each is tried by itself."""
-        work = [(chunk, job) for chunk in chunks if (job := self._begun(chunk.job)) is not None]
-        before = [job.done for _, job in work]
-        try:
-            states = run_together([(job, chunk.tokens) for chunk, job in work])
-            self._chunks.start(states, catch_up=self._pending is None)
-        except Exception as error:
-            raise_device_fault(error)
-            if len(work) == 1:  # a prompt runs alone: its fault is its own
-                self._drop_prompt(chunks[0].job, error)
-            for chunk, _ in work if len(work) > 1 else ():
-                passes = self._run_pass([chunk], passes)
-            return passes
-        for at, ((chunk, job), done) in enumerate(zip(work, before, strict=True)):
-            self._queue.ran(job, self._now)
-            passes = passes.with_chunk(job.done - done, done, packed=at > 0)
-            if job.remaining <= 0:
-                self._finish_prefill(chunk.job, job)
-        return passes
-
-    def _begun(self, id: int) -> Prefill | None:
-        """A prompt that can run; None if it has just failed."""
-        job = self._queue.prefilling[id]
-        try:
-            if job.prompt is None:
-                job.begin()
-                self._started.extend(job.started())
-        except Exception as error:
-            raise_device_fault(error)
-            self._drop_prompt(id, error)
-            return None
-        return job
-
-    def _drop_prompt(self, id: int, error: Exception) -> None:
-        job = self._queue.prefilling.pop(id)
-        for sequence in job.sequences:
-            self._fail(sequence, error)
-
-    def _finish_prefill(self, id: int, job: Prefill) -> None:
-        try:
-            if job.wants_hidden_state:
-                self._give_hidden_state(job)
-                del self._queue.prefilling[id]
-                return
-            for ready in self._queue.finish(id, self._now):
-                self._events.extend(job.prompt_logprob_events(ready.sequence))
-        except Exception as error:
-            raise_device_fault(error)
-            self._drop_prompt(id, error)
-
-    def _give_hidden_state(self, job: Prefill) -> None:
-        hidden_state = job.last_hidden_state()
-        self._someone_ended = True
-        for sequence in job.sequences:
-            if not sequence.done:
-                self._events.append(sequence.give(hidden_state))
-
     # -- emit ------------------------------------------------------------------------------
 
     def _emit(self, step: Step | None) -> None:
@@ -426,9 +352,12 @@ class Engine:
             except Exception as error:  # one row's text handling is that row's alone
                 self._fail(sequence, error)
                 continue
-            self._events.append(event)
-            if event.finish_reason is not None:
-                self._someone_ended = True
+            self._tell(event)
+
+    def _tell(self, event: Event) -> None:
+        self._events.append(event)
+        if event.finish_reason is not None:
+            self._someone_ended = True
 
     def take_events(self) -> list[Event]:
         events, self._events = self._events, []
@@ -436,7 +365,7 @@ class Engine:
 
     def take_started(self) -> list[Started]:
         """Requests whose prompts began to run since the last call."""
-        started, self._started = self._started, []
+        started, self._prompts.started = self._prompts.started, []
         return started
 
     # -- faults and endings ----------------------------------------------------------------
@@ -446,16 +375,18 @@ class Engine:
             return
         if not isinstance(error, BushelError):
             log.error("request %s failed", sequence.request.id, exc_info=error)
-        self._events.append(sequence.fail(error))
-        self._someone_ended = True
+        self._tell(sequence.fail(error))
 
-    def _rebuild(self, error: Exception, unread: Step | None = None) -> None:
+    def _rebuild(
+        self, error: Exception, unread: Step | None = None, joining: Iterable[Sequence] = ()
+    ) -> None:
         """A batched step failed: every row starts again from its tokens, under suspicion.
 
-        So do rows of a step that cannot be read any more: one at its limit has left the batch.
+        So do rows of a step that cannot be read any more, one of which at its limit has left the
+        batch, and those that were joining.
         """
         log.warning("a decode step of %d rows failed: %s", len(self._batch), error)
-        held = (*self._batch.sequences, *(unread.sequences if unread else ()))
+        held = (*self._batch.sequences, *(unread.sequences if unread else ()), *joining)
         sequences = [sequence for sequence in dict.fromkeys(held) if not sequence.done]
         again, given_up = self._recovery.step_failed(sequences)
         if self._recovery.batching_fails:
@@ -478,7 +409,8 @@ class Engine:
         running = dict.fromkeys((*self._batch.sequences, *self._left_batch()))
         self._fault = self._pending = self._unread = None
         self._sharing.new_pages()
-        self._batch, self._chunks = DecodeBatch(self.model), BackgroundChunks()
+        self._batch = DecodeBatch(self.model)
+        self._prompts.forget()
         self.model.distrust()
         if self.prefixes is not None:
             self.prefixes.distrust()
@@ -493,13 +425,12 @@ class Engine:
         sequence = ready.sequence
         try:
             ready, events = run_alone(ready, self.model, partial(self._advance, late=False))
-            self._events.extend(events)
+            for event in events:
+                self._tell(event)
         except Exception as error:  # nobody else was there
             raise_device_fault(error)
             self._fail(sequence, error)
         sequence.suspect = False
-        if sequence.done:
-            self._someone_ended = True
         return None if sequence.done else ready
 
     def _sequences(self) -> Iterable[Sequence]:
@@ -525,14 +456,12 @@ class Engine:
         self._sharing.fit(self._promised())
         self._queue.forget_served(self._batch.sequences)
         if self.idle:
-            self._chunks = BackgroundChunks()
+            self._prompts.forget()
 
     # -- looking at it ---------------------------------------------------------------------
 
     def status(self) -> EngineStatus:
         sequences = dict.fromkeys(self._sequences())
-        jobs = self._queue.prefilling.values()
-        prefilled = {sequence: job.done for job in jobs for sequence in job.sequences}
         waiting = sum(sequence.phase is Phase.WAITING for sequence in sequences)
         alone = self.policy.max_batch == 1 and self.single_because
         return EngineStatus(
@@ -544,9 +473,7 @@ class Engine:
             max_decode_batch=self.max_decode_batch,
             preemptions=self.preemptions,
             memory=describe_memory(self._batch.rows, self.admission.status(self._promised())),
-            requests=[
-                describe_request(sequence, prefilled.get(sequence)) for sequence in sequences
-            ],
+            requests=describe_requests(sequences, self._queue.prefilling.values()),
             cache=self.cache_status(),
         )
 
@@ -566,20 +493,29 @@ class Engine:
             self._sharing.rest()
             give_back()
 
+    def keep_to(self, limit: int, usable: int, kept: int) -> None:
+        """Bytes for MLX, of them for rows and prefixes, and for prefixes; see `settle_memory`."""
+        self._sharing.keep_to(limit, usable, kept)
+        self.settle_memory()
+        give_back()
+
+    def settle_memory(self) -> None:
+        """Between steps: what is here runs to its end before a lower limit holds."""
+        self._sharing.settle(self._queue, self._batch.sequences)
+
     def check_integrity(self) -> None:
         self._batch.check_integrity()
-        for job in (*self._queue.waiting.values(), *self._queue.prefilling.values()):
-            if not 0 <= job.done <= max(0, job.target):
-                raise BushelError(f"a prefill at {job.done} of {job.target}")
+        self._queue.check_integrity()
         if self.prefixes is not None:
             self.prefixes.check_integrity()
         self._sharing.check_integrity()
 
     def close(self) -> None:
         self._queue, self._batch = RequestQueue(self.model), DecodeBatch(self.model)
-        self._pending, self._chunks = None, BackgroundChunks()
+        self._prompts = PromptRunner(self._queue, self._tell, self._fail)
+        self._pending = None
         self.masks.close()
         if self.prefixes is not None:
             self.prefixes.close()
         self.model.close()
-        self._claim.release()
+        self._sharing.close()

@@ -13,6 +13,9 @@ from bushel.models import Model, Prompt, State
 from bushel.models.device import ON_CPU
 
 _CHUNK = 64  # tokens of a pass
+# Bytes for each pair of tokens of a text that some encoders write their masks down with: two in
+# float32, and what they are made of.
+_MASKS = 16
 # Widths of a head for which MLX attends without writing the scores down, on a GPU.
 _FUSED = (64, 80, 96, 128)
 # Bytes: logits, the same in float32, as much again for penalties; and what a draw by top_p holds
@@ -22,6 +25,8 @@ PER_LOGIT = 16 + 4 * TRIES
 
 def footprint(model: Model) -> Footprint:
     """Runs the model for a moment; leaves nothing behind."""
+    if model.encodes:
+        return _of_encoder(model)
     tokens = max(1, min(_CHUNK, (model.context or 2 * _CHUNK) // 2))
     weights, buffers = model.weights
     per_score = _per_score(model)
@@ -43,6 +48,32 @@ def footprint(model: Model) -> Footprint:
         per_token=per_token,
         per_score=per_score,
         per_row=PER_LOGIT * model.vocab,
+    )
+
+
+def _of_encoder(model: Model) -> Footprint:
+    """It keeps nothing of a text but what it gives."""
+    tokens = max(1, min(_CHUNK, model.context or _CHUNK))
+    weights, buffers = model.weights
+    per_score = _per_score(model) + _MASKS
+    prompt = model.embed(Prepared((0,) * tokens))
+    per_token = 0
+    for _ in range(2):
+        mx.synchronize()
+        mx.reset_peak_memory()
+        pooled = model.encode([prompt])
+        mx.eval(pooled)
+        mx.synchronize()
+        above = mx.get_peak_memory() - mx.get_active_memory()
+        per_token = max(per_token, above // tokens - per_score * tokens)
+    return Footprint(
+        weights=weights,
+        weight_buffers=buffers,
+        pieces=(),
+        per_token=per_token,
+        per_score=per_score,
+        per_row=pooled.nbytes,
+        whole=True,
     )
 
 

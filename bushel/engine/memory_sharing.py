@@ -9,8 +9,10 @@ from bushel.cache.paged.page_kernels import PAGE
 from bushel.cache.paged.page_pool import PagePool
 from bushel.cache.prefix import PrefixCache
 from bushel.core.footprint import Memory
+from bushel.engine import device_memory
 from bushel.engine.admission import Admission
-from bushel.engine.request_queue import GROWTH, RequestQueue
+from bushel.engine.device_memory import MemoryClaim
+from bushel.engine.request_queue import GROWTH, ROOM, RequestQueue
 from bushel.engine.sequence import Sequence as Row
 from bushel.models import Model
 
@@ -18,9 +20,36 @@ from bushel.models import Model
 class MemorySharing:
     """Owned by one engine."""
 
-    def __init__(self, model: Model, admission: Admission, prefixes: PrefixCache | None):
+    def __init__(
+        self,
+        model: Model,
+        admission: Admission,
+        prefixes: PrefixCache | None,
+        claim: MemoryClaim,
+    ):
         self._model, self._admission, self._prefixes = model, admission, prefixes
+        self._claim = claim
         self._watch_pages()
+
+    def keep_to(self, limit: int, usable: int, kept: int) -> None:
+        """Another limit for MLX; rows and what is kept of prompts may have `usable` of it, and
+        what is kept `kept` at most. Holds when it is settled.
+        """
+        self._admission.tell(limit, usable)
+        self._claim.release()
+        self._claim = device_memory.claim(limit, usable)
+        if self._prefixes is not None:
+            self._prefixes.keep_to(kept)
+
+    def settle(self, queue: RequestQueue, running: Sequence[Row]) -> None:
+        """Between steps: come nearer to a limit that was told."""
+        memory = self.promised(queue, running)
+        if memory is None or not self._admission.settling:
+            return
+        rows = (*queue.sequences(), *running)
+        present = ((len(row.request.choices), row.reach(ROOM)) for row in rows)
+        self._admission.settle(present, self._admission.peak(memory))
+        self.fit(self.promised(queue, running))
 
     @property
     def _pool(self) -> PagePool | None:
@@ -75,6 +104,9 @@ class MemorySharing:
         """Nobody runs: pages that nobody holds go."""
         if self._pool is not None:
             self._pool.resize(0)
+
+    def close(self) -> None:
+        self._claim.release()
 
     def check_integrity(self) -> None:
         if self._pool is not None:

@@ -27,10 +27,11 @@ BEFORE = float("-inf")  # any clock
 @dataclass(frozen=True)
 class Policy:
     max_batch: int = 32
-    prefill_chunk: int = 2048  # tokens of prompts in one step, at most
+    prefill_chunk: int = 8192  # tokens of prompts in one step, at most
     least_chunk: int = 16
     decode_waits: bool = False  # for prompts; where rows are padded, each that joins copies all
     pack: int = 0  # tokens of prompts that may share a forward pass; 0: each has its own
+    whole: bool = False  # prompts are never cut, and those of like lengths run together
     token_gap: float = 0.5  # seconds between two tokens of a running stream
     start_wait: float = 2.0  # seconds without progress of an admitted prompt, or without a slot
     order: Order = "arrival"  # of admission
@@ -54,9 +55,10 @@ class Costs(NamedTuple):
         """Of so many tokens after those that are done."""
         return self.prefill_token + self.prefill_reach * (done + tokens / 2)
 
-    def prompt(self, tokens: int, done: int = 0) -> float:
-        """A forward pass of so many tokens after those that are done."""
-        return self.prefill_pass + tokens * self.per_token(tokens, done)
+    def prompt(self, tokens: int, done: int = 0, *, packed: bool = False) -> float:
+        """So many tokens after those that are done, in a pass of their own unless it is packed."""
+        alone = 0.0 if packed else self.prefill_pass
+        return alone + tokens * self.per_token(tokens, done)
 
 
 _UNKNOWN = Costs()

@@ -11,6 +11,7 @@ one computes is kept where a later one may need it (`snapshot_points`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -22,8 +23,9 @@ from llguidance import LLMatcher
 from mlx.utils import tree_flatten
 
 from bushel.cache import Snapshot, take_snapshot
+from bushel.cache.paged.page_pool import pages_of
 from bushel.cache.prefix import DiskFetch, Key, Node, PrefixCache, ReusePlan
-from bushel.core import Event, IntegrityError, RequestError, TokenLogprob
+from bushel.core import BushelError, Event, IntegrityError, RequestError, TokenLogprob
 from bushel.core.wire import Started
 from bushel.engine.row_state import new_row
 from bushel.engine.sampling.sampler import logprobs_of
@@ -33,6 +35,7 @@ from bushel.models import Model, Prompt, State
 
 # Log-probabilities of a prompt in one event: more would keep its receiver busy for too long.
 _LOGPROBS = 256
+_BEYOND = 8  # pages that a pass may need for a while, after a prompt's end
 
 
 @dataclass(eq=False)
@@ -81,6 +84,7 @@ class Prefill:
     kept: int = 0  # tokens whose state is kept
     cuts: tuple[SnapshotPoint, ...] = ()  # ahead
     prompt_logprobs: list[TokenLogprob | None] = field(default_factory=list)
+    pooled: mx.array | None = None  # [D]: of an encoder its result, else the sum of hidden states
 
     @property
     def replay(self) -> list[int]:
@@ -88,8 +92,9 @@ class Prefill:
 
     @property
     def target(self) -> int:
-        """Tokens to run: all of them but the last."""
-        return len(self.sequences[0].request.prompt.ids) + len(self.replay) - 1
+        """Tokens to run: all of them but the last, which an encoder runs with the others."""
+        last = 0 if self.model.encodes else 1
+        return len(self.sequences[0].request.prompt.ids) + len(self.replay) - last
 
     @property
     def key(self) -> Key:
@@ -112,7 +117,7 @@ class Prefill:
     def arrive(self) -> None:
         """Plan what could be restored, and begin to read what is on disk."""
         self.plan_reuse()
-        if self.prefixes is not None and self._wanted_logprobs is None:
+        if self.prefixes is not None and not self._needs_all:
             self.fetch = self.prefixes.ahead(self.sequences[0].root, self.key, self.target)
 
     @property
@@ -144,6 +149,9 @@ class Prefill:
         elif self._wanted_logprobs is not None:
             why = "log-probabilities of the whole prompt were asked for"
             self.reuse = ReusePlan(why=why, reason="prompt_logprobs")
+        elif self._means:
+            why = "an embedding that is a mean needs the hidden states of all tokens"
+            self.reuse = ReusePlan(why=why, reason="mean_pooling")
         else:
             self.reuse = self.prefixes.plan(sequence.root, self.key, self.target)
             if self.from_disk.intersection(self.reuse.nodes):
@@ -170,6 +178,9 @@ class Prefill:
             prompt = self._embedded()
         self.prompt = prompt
         self.state = new_row(self.model) if restored is None else restored
+        if self.model.pages is not None:
+            begun = pages_of(self.reuse.position)
+            self.model.pages.expect(pages_of(self.target) - begun + _BEYOND)
         self.done = self.kept = self.reuse.position
         self.prompt_logprobs = [None] if self._wanted_logprobs is not None else []
         if prefixes is not None and not self.replay:
@@ -219,7 +230,7 @@ class Prefill:
             return []
         length, end = len(prompt.ids), self.end_of_piece(tokens)
         if self.done < length:
-            logits = self.model.prefill(prompt, self.done, end, self.state)
+            logits = self._prefilled(prompt, end)
             self._keep_logprobs(logits, self.done, end)
         else:
             again = mx.array([self.replay[self.done - length : end - length]])
@@ -244,18 +255,29 @@ class Prefill:
             raise IntegrityError(f"a chunk from {self.done} to {end}")
         self.done = end
         self._keep()
-        return [layer.state for layer in self.state]
+        pooled = [] if self.pooled is None else [self.pooled]
+        return [*(layer.state for layer in self.state), *pooled]
+
+    def _prefilled(self, prompt: Prompt, end: int) -> mx.array:
+        """Logits of its tokens up to this one."""
+        if not self._means:
+            return self.model.prefill(prompt, self.done, end, self.state)
+        logits, hidden = self.model.prefill_with_hidden(prompt, self.done, end, self.state)
+        more = hidden[0].astype(mx.float32).sum(axis=0)
+        self.pooled = more if self.pooled is None else self.pooled + more
+        return logits
 
     @property
     def plain(self) -> bool:
         """Whether what is left of it is text, of which nothing but its state is wanted."""
         assert self.prompt is not None
-        return not self.prompt.spans and not self.prompt.uncut and self._wanted_logprobs is None
+        return not self.prompt.spans and not self.prompt.uncut and not self._needs_all
 
-    def ids(self, end: int) -> list[int]:
-        """Tokens to run until there."""
+    @property
+    def ids(self) -> list[int]:
+        """Its tokens, and of one that runs again those that it has said."""
         assert self.prompt is not None
-        return [*self.prompt.ids, *self.replay][self.done : end]
+        return [*self.prompt.ids, *self.replay]
 
     @property
     def _equal_piece(self) -> int:
@@ -291,15 +313,35 @@ class Prefill:
             self._keep_as("grid")
 
     @property
-    def wants_hidden_state(self) -> bool:
-        return self.sequences[0].request.result == "hidden_state"
+    def wants_embedding(self) -> bool:
+        return self.sequences[0].request.result == "embedding"
 
-    def last_hidden_state(self) -> tuple[float, ...]:
-        """Of the prompt's last token, which is run for it; waits for the device."""
-        assert self.prompt is not None
-        token, where = mx.array([self.prompt.ids[-1:]]), [self.done + self.prompt.delta]
-        _, hidden = self.model.forward_with_hidden(token, where, self.state)
-        values: Any = hidden[0, -1].astype(mx.float32).tolist()
+    @property
+    def _means(self) -> bool:
+        pooling = not self.model.encodes and self.model.pooling == "mean"
+        return pooling and self.wants_embedding
+
+    @property
+    def _needs_all(self) -> bool:
+        """Whether what was computed before is of no use: what each token gives is wanted."""
+        return self._means or self._wanted_logprobs is not None
+
+    def embedding(self) -> tuple[float, ...]:
+        """Of the whole prompt, as its model pools it; waits for the device. A decoder's last token
+        is run for it.
+        """
+        pooled = self.pooled
+        if not self.model.encodes:
+            assert self.prompt is not None
+            token, where = mx.array([self.prompt.ids[-1:]]), [self.done + self.prompt.delta]
+            _, hidden = self.model.forward_with_hidden(token, where, self.state)
+            last = hidden[0, -1].astype(mx.float32)
+            total = last if pooled is None else pooled + last
+            pooled = total / len(self.prompt.ids) if self._means else last
+        assert pooled is not None
+        values: Any = pooled.tolist()
+        if not all(map(math.isfinite, values)):
+            raise BushelError("The model's embedding of this text is not a number.")
         return tuple(values)
 
     def prompt_logprob_events(self, sequence: Sequence) -> Iterator[Event]:

@@ -1,21 +1,19 @@
-"""Prompts in one forward pass: one, or several short ones that share it.
+"""Several short prompts in one forward pass, and any prompt in one of few lengths.
 
     row 0    a b c d e f g h     each from its own position on, over its own pages
     row 1    a b c . . . . .     what is beyond its end is seen by nobody before it
     row 2    a b c d e . . .
 
-A short prompt costs little more than a pass through the weights, which many can share. Only where
-all layers are pages, and where it was tried (`Model.shares_passes`).
-
-A prompt that is alone can be made longer in the same way, up to one of few lengths (`EVEN`), so
-that a device that plans anew for every length has seen it before. On CUDA that gained nothing: 16
-prompts of 200 to 2,000 tokens that it had not seen made 379 to 431 tok/s as they were, and 389 as
-even ones when all even lengths had been seen (8B, bfloat16, an H200).
+A short prompt costs little more than a pass through the weights, which many can share. And MLX's
+CUDA build plans attention anew for each length that it has not seen, which takes as long as to run
+2,000 tokens of an 8B model: prompts are padded there, and those that go on from somewhere run some
+tokens again, so that they begin at a multiple, too (EVEN). Only where all layers are pages, and
+where it was tried (`Model.shares_passes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import mlx.core as mx
@@ -23,17 +21,29 @@ import numpy as np
 
 from bushel.cache.paged.page_table import PageTable
 from bushel.cache.paged.paged_kv import PagedKVCache, table_of
+from bushel.core.footprint import Memory
 from bushel.engine.prefill import Prefill
-from bushel.engine.scheduler import next_even
+from bushel.engine.row_state import new_row
 from bushel.models import Model, State
+from bushel.models.device import ON_CUDA
 
-EVEN = False  # whether passes have few lengths
+EVEN = ON_CUDA  # whether prompts are padded to a length that others have, too
+_STEP = 128  # tokens of which longer ones are a multiple; shorter ones are a power of two
+_LEAST = 16
+_PLANNED = 2048  # tokens of prompts whose widths are run at load
 
 
 class PassRow(NamedTuple):
     ids: Sequence[int]
-    position: int  # of the first
+    position: int  # of the first that is new
     state: State  # a lone row's, all in pages
+    again: int = 0  # tokens at the beginning that have run before: what they left stays as it is
+
+
+def pass_row(ids: Sequence[int], start: int, end: int, state: State) -> PassRow:
+    """Tokens [start, end) of these, of which those before have run."""
+    again = start % _STEP if EVEN else 0
+    return PassRow(ids[start - again : end], start, state, again)
 
 
 def run_pass(model: Model, rows: Sequence[PassRow]) -> mx.array:
@@ -44,15 +54,17 @@ def run_pass(model: Model, rows: Sequence[PassRow]) -> mx.array:
         assert own is not None
         table.join(own.rows[0])
     layers: State = [PagedKVCache(layer.store, table, batch=True) for layer in rows[0].state]
-    counts = [len(row.ids) for row in rows]
-    positions = [row.position for row in rows]
-    width = next_even(max(counts)) if EVEN else max(counts)
-    table.reserve_prompts(positions, counts, width)
+    longest = max(len(row.ids) for row in rows)
+    width = padded_width(longest) if EVEN else longest
+    again = [row.again for row in rows]
+    counts = [len(row.ids) - row.again for row in rows]
+    table.reserve_prompts([row.position for row in rows], counts, width, again)
     tokens = np.zeros((len(rows), width), np.int32)
     for at, row in enumerate(rows):
         tokens[at, : len(row.ids)] = row.ids
     try:
-        logits = model.forward(mx.array(tokens), positions, layers)
+        starts = [row.position - row.again for row in rows]
+        logits = model.forward(mx.array(tokens), starts, layers)
     finally:
         table.end_prompts()
     for row, position in zip(rows, table.after, strict=True):
@@ -61,21 +73,55 @@ def run_pass(model: Model, rows: Sequence[PassRow]) -> mx.array:
     return logits
 
 
+def plan_widths(model: Model, memory: Memory | None, progress: Callable[[str], None]) -> None:
+    """Run a prompt of every width that one may have, before anyone waits for it."""
+    if not EVEN or not model.shares_passes:
+        return
+    progress("running prompts of all lengths once")
+    most = min(_PLANNED, model.context or _PLANNED)
+    if memory is not None:
+        most = memory.chunk(most, _LEAST, most)
+    for width in sorted({padded_width(tokens) for tokens in range(1, most + 1)}):
+        state = new_row(model)
+        run_pass(model, [PassRow([0] * width, 0, state)])
+        mx.eval([layer.state for layer in state])
+
+
+def padded_width(tokens: int) -> int:
+    """At least so many."""
+    if tokens > _STEP:
+        return -(-tokens // _STEP) * _STEP
+    return max(_LEAST, 1 << (tokens - 1).bit_length())
+
+
 def run_together(work: Sequence[tuple[Prefill, int]]) -> list[mx.array]:
     """Run about so many tokens of each prompt, in as few passes as they allow; returns what has to
     be evaluated for that. They have begun.
     """
+    if work and work[0][0].model.encodes:
+        return _encode([job for job, _ in work])
     states: list[mx.array] = []
     rows: list[tuple[Prefill, int, PassRow]] = []
     for job, tokens in work:
-        shares = job.model.shares_passes and job.plain and (len(work) > 1 or EVEN)
+        shares = job.model.shares_passes and job.plain and (EVEN or len(work) > 1)
         if not shares or job.remaining <= 0 or tokens < 1:
             states += job.run(tokens)
             continue
         end = job.end_of_piece(tokens)
-        rows.append((job, end, PassRow(job.ids(end), job.done, job.state)))
+        rows.append((job, end, pass_row(job.ids, job.done, end, job.state)))
     if rows:
         run_pass(rows[0][0].model, [row for _, _, row in rows])
     for job, end, _ in rows:
         states += job.ran_to(end)
     return states
+
+
+def _encode(jobs: Sequence[Prefill]) -> list[mx.array]:
+    """Whole texts, in one pass."""
+    prompts = [job.prompt for job in jobs if job.prompt is not None]
+    pooled = jobs[0].model.encode(prompts)
+    arrays: list[mx.array] = []
+    for row, job in enumerate(jobs):
+        job.pooled = pooled[row]
+        arrays += job.ran_to(job.target)
+    return arrays

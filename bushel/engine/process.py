@@ -23,18 +23,22 @@ import msgspec
 from bushel.core import BushelError, DeviceFault, Event, Prepared, Request
 from bushel.core.awake_clock import LOOK, awake
 from bushel.core.child_link import Link
+from bushel.core.options import EngineOptions
 from bushel.core.status import EngineStatus
 from bushel.core.wire import (
     Abort,
     Accepted,
+    AskLimits,
     AskStatus,
     Beat,
     ClearCache,
     Cleared,
     Failed,
+    MachineLimits,
     Progress,
     Ready,
     Refused,
+    SetMemoryLimit,
     Start,
     Status,
     Stepped,
@@ -43,9 +47,12 @@ from bushel.core.wire import (
     ToEngine,
     unpack,
 )
-from bushel.engine.build import build, rows_of
+from bushel.engine import device_memory
+from bushel.engine.build import build, keep_to, rows_of
 from bushel.engine.engine import Engine
+from bushel.engine.prefill_pass import plan_widths
 from bushel.engine.sampling.first_use import compile_samplers
+from bushel.models.device import ON_CPU
 
 log = logging.getLogger(__name__)
 
@@ -60,9 +67,10 @@ _FACTOR = 20  # times its predicted duration, before a step is called a hang
 
 
 class Process:
-    def __init__(self, engine: Engine, link: Link[ToEngine]):
+    def __init__(self, engine: Engine, link: Link[ToEngine], options: EngineOptions):
         self._engine = engine
         self._link = link
+        self._options = options
         self._steps = 0
         self._since: float | None = None  # when the present step began
         self._known: set[tuple[bool, int]] = set()  # kinds of steps that have been completed
@@ -86,6 +94,7 @@ class Process:
                 engine.rest()
                 rested = True
             if (now := awake()) - looked >= _IDLE:
+                engine.settle_memory()
                 self.status, looked = self._look(), now
 
     def _take(self, message: ToEngine, tail: memoryview) -> None:
@@ -101,6 +110,10 @@ class Process:
             self._engine.clear_cache()
             self.status = self._look()
             self._link.send(Cleared(self.status))
+        elif isinstance(message, SetMemoryLimit):
+            keep_to(self._engine, self._options, message.limit)
+            self.status = self._look()
+            self._link.send(Status(self.status))
 
     def _submit(self, message: Submit, tail: memoryview) -> None:
         try:
@@ -170,6 +183,9 @@ def main(descriptor: int) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front decides when to end
     link: Link[ToEngine] = Link(descriptor, ToEngine)
     start, _ = link.wait()
+    if isinstance(start, AskLimits):
+        link.send(MachineLimits(device_memory.memory_limit(start.beside), ON_CPU))
+        start, _ = link.wait()
     assert isinstance(start, Start)
 
     def progress(text: str) -> None:
@@ -177,17 +193,20 @@ def main(descriptor: int) -> int:
 
     try:
         engine = build(start.options, progress, awake)
-        progress("trying every sampler once")
-        compile_samplers(engine.model, progress)
+        if not engine.model.encodes:
+            progress("trying every sampler once")
+            compile_samplers(engine.model, progress)
+            plan_widths(engine.model, engine.admission.memory, progress)
     except BushelError as error:
         link.send(Failed(str(error)))
         return 2
     except OSError as error:  # a folder may go away while it is read
         link.send(Failed(f"The model cannot be read: {error.strerror or error}."))
         return 2
-    engine.masks.warm()
+    if not engine.model.encodes:
+        engine.masks.warm()
     gc.freeze()  # what a loaded model consists of need not be looked at again
-    process = Process(engine, link)
+    process = Process(engine, link, start.options)
     link.send(Ready(process.status))
     try:
         process.run()

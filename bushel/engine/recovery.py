@@ -65,7 +65,7 @@ def run_alone(
     sequence, alone = ready.sequence, DecodeBatch(model)
     if sequence.constrained is not None:
         sequence.constrained.follow(sequence.tokens)
-    alone.join(ready)
+    alone.join([ready])
     step = advance(alone)
     events = []
     if step is not None and not sequence.done:

@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator
 
 from bushel.cache.prefix import PrefixCache
+from bushel.core import BushelError
 from bushel.core.footprint import Memory
 from bushel.engine.plan import Costs, PendingPrompt, Row, Served, State
 from bushel.engine.prefill import Prefill, PrefilledRow
@@ -108,6 +109,13 @@ class RequestQueue:
             sequence.row = sequence.row._replace(since=now, slot=own, state=own)
             self.ready[sequence.row.id] = ready
         return rows
+
+    def runs_alone(self, id: int) -> bool:
+        """Whether it has to, for a step, before it may share a batch: one without any state has to
+        make some.
+        """
+        ready = self.ready.get(id)
+        return ready is not None and (ready.sequence.suspect or ready.position == 0)
 
     def join(self, id: int, now: float) -> PrefilledRow | None:
         """None if it is not there any more."""
@@ -266,6 +274,11 @@ class RequestQueue:
             memory=memory,
             served=Served(self._owners, self._groups, self._chunks),
         )
+
+    def check_integrity(self) -> None:
+        for job in (*self.waiting.values(), *self.prefilling.values()):
+            if not 0 <= job.done <= max(0, job.target):
+                raise BushelError(f"a prefill at {job.done} of {job.target}")
 
 
 def _jobs(prefills: dict[int, Prefill]) -> tuple[PendingPrompt, ...]:

@@ -44,7 +44,11 @@ _PLANNED = 0.8
 DECODE_WORTH = 10.0
 # Tokens of the first chunk of all, when nobody knows how long it will take.
 _UNMEASURED = 512
-_EVEN = 128  # tokens of which longer chunks are a multiple; shorter ones are a power of two
+# Of a pass over whole texts, how much may be padding; of one of few tokens any, because to read
+# the weights takes longer.
+_PADDING, _SMALL = 0.25, 512
+# Tokens of which chunks that have at least so many are a multiple; short ones are a power of two.
+_EVEN = ((1024, 2048), (128, 128))
 
 
 def schedule(state: State, policy: Policy) -> Plan:
@@ -81,11 +85,13 @@ def _by_urgency(jobs: Sequence[PendingPrompt], state: State, policy: Policy) -> 
     for job in jobs:
         groups[job.group] = max(groups.get(job.group, BEFORE), job.last_served)
 
-    def urgency(job: PendingPrompt) -> tuple[float, bool, bool, float, int]:
+    def urgency(job: PendingPrompt) -> tuple[float, bool, bool, float, int, int]:
         turn = state.served.chunks.get(job.owner, BEFORE)
         overdue = now - job.last_served >= policy.start_wait
         forgotten = now - groups[job.group] >= policy.start_wait  # its whole request
-        return turn, not forgotten, not overdue, job.last_served if overdue else 0.0, job.order
+        waited = job.last_served if overdue else 0.0
+        length = job.remaining if policy.whole else 0
+        return turn, not forgotten, not overdue, waited, length, job.order
 
     return sorted(jobs, key=urgency)
 
@@ -111,7 +117,7 @@ def _can_wait(
 
 
 def _seconds(chunk: Chunk, done: int, costs: Costs) -> float:
-    return costs.prompt(chunk.tokens, done) - (costs.prefill_pass if chunk.packed else 0.0)
+    return costs.prompt(chunk.tokens, done, packed=chunk.packed)
 
 
 def _chunks(
@@ -131,13 +137,17 @@ def _chunks(
         own = seconds + (costs.prefill_pass if packed else 0.0)
         tokens = min(job.remaining, budget, _affordable(own, costs, budget, job.done))
         if tokens < job.remaining:
-            tokens = even(tokens)
+            tokens = _even(tokens)
         if not chunks:
             tokens = max(tokens, min(job.remaining, policy.least_chunk, policy.prefill_chunk))
         if memory is not None:  # all of a step may be on its way at once
             before, context = sum(chunk.tokens for chunk in chunks), job.done + tokens
             least = 0 if chunks else policy.least_chunk
             tokens = max(0, memory.chunk(before + tokens, least, context) - before)
+        if policy.whole and tokens < job.remaining:
+            if chunks:
+                break
+            tokens = job.remaining
         if chunks and (
             own < costs.prefill_pass or (tokens < job.remaining and tokens < policy.least_chunk)
         ):
@@ -155,7 +165,7 @@ class _Pass:
 
     def __init__(self, policy: Policy, memory: Memory | None):
         self._policy, self._memory = policy, memory
-        self._rows = self._width = self._context = 0
+        self._rows = self._width = self._context = self._tokens = 0
 
     def has_room_for(self, job: PendingPrompt) -> bool:
         if not self._rows or not self._short(job):
@@ -163,14 +173,18 @@ class _Pass:
         tokens = (self._rows + 1) * max(self._width, job.remaining)
         if tokens > self._policy.prefill_chunk:
             return False
+        padding = tokens - self._tokens - job.remaining
+        if self._policy.whole and tokens > _SMALL and padding > _PADDING * tokens:
+            return False
         context = max(self._context, job.done + job.remaining)
         return self._memory is None or self._memory.chunk(tokens, 1, context) == tokens
 
     def take(self, chunk: Chunk, job: PendingPrompt) -> None:
         if not chunk.packed:
-            self._rows = self._width = self._context = 0
+            self._rows = self._width = self._context = self._tokens = 0
         if self._short(job) and chunk.tokens == job.remaining:
             self._rows += 1
+            self._tokens += chunk.tokens
             self._width = max(self._width, chunk.tokens)
             self._context = max(self._context, job.done + chunk.tokens)
 
@@ -178,20 +192,14 @@ class _Pass:
         return 0 < job.remaining <= self._policy.pack
 
 
-def even(tokens: int) -> int:
-    """No more than these, of which devices have seen chunks before: for some of them each number is
-    something new, to be planned at length.
+def _even(tokens: int) -> int:
+    """No more than these, and one of few numbers: for some devices each new one is something to be
+    planned at length.
     """
-    if tokens >= _EVEN:
-        return tokens - tokens % _EVEN
+    for even, least in _EVEN:
+        if tokens >= least:
+            return tokens - tokens % even
     return 1 << (tokens.bit_length() - 1) if tokens else 0
-
-
-def next_even(tokens: int) -> int:
-    """The least such number that is no less."""
-    if tokens > _EVEN:
-        return -(-tokens // _EVEN) * _EVEN
-    return 1 << (tokens - 1).bit_length()
 
 
 def _affordable(seconds: float, costs: Costs, most: int, done: int) -> int:

@@ -122,9 +122,9 @@ class Sequence:
             return None
         return "stop" if self.reply is not None and self.reply.finish() else "length"
 
-    def give(self, hidden_state: tuple[float, ...]) -> Event:
+    def give(self, embedding: tuple[float, ...]) -> Event:
         """End with a result that is no text."""
-        return self.end("stop")._replace(hidden_state=hidden_state)
+        return self.end("stop")._replace(embedding=embedding)
 
     def fail(self, error: Exception) -> Event:
         known = isinstance(error, BushelError)

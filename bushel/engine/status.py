@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -10,10 +10,18 @@ from bushel.cache import BatchState
 from bushel.cache.prefix import PrefixCache
 from bushel.core.status import CacheStatus, MemoryStatus, RequestStatus
 from bushel.engine import device_memory
+from bushel.engine.prefill import Prefill
 from bushel.engine.sequence import Sequence
 
 
-def describe_request(sequence: Sequence, prefilled: int | None) -> RequestStatus:
+def describe_requests(
+    sequences: Iterable[Sequence], prefilling: Iterable[Prefill]
+) -> list[RequestStatus]:
+    done = {sequence: job.done for job in prefilling for sequence in job.sequences}
+    return [_describe_request(sequence, done.get(sequence)) for sequence in sequences]
+
+
+def _describe_request(sequence: Sequence, prefilled: int | None) -> RequestStatus:
     """prefilled: tokens, while its prompt runs."""
     prompt = len(sequence.request.prompt.ids)
     if prefilled is None:

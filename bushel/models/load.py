@@ -14,9 +14,11 @@ from mlx.utils import tree_map_with_path
 
 from bushel.core import ModelError, public_message
 from bushel.core.checkpoint import Checkpoint, read_checkpoint
+from bushel.core.options import Task
 from bushel.models.device import ON_CPU, require_device, use_cpu
+from bushel.models.encoder_model import encoder_task, open_encoder
 from bushel.models.kv_bits import BITS, plan_kv_bits
-from bushel.models.model import Model, State
+from bushel.models.model import Model, Prompt, State
 from bushel.models.preparer import Preparer
 from bushel.models.text_model import TextModel
 from bushel.models.vision.vision_model import VisionModel
@@ -81,6 +83,11 @@ def _open_vision(checkpoint: Checkpoint, trust: bool) -> Model:
     return VisionModel(checkpoint, network, processor, tokenizer)
 
 
+def _open_encoder(checkpoint: Checkpoint, trust: bool, task: Task) -> Model:
+    tokenizer = load_tokenizer(checkpoint, trust_remote_code=trust)
+    return open_encoder(checkpoint, tokenizer, task)
+
+
 def _settle(network: Any, dtype: str | None) -> None:
     if dtype is not None:
         _cast(network, _DTYPES[dtype])
@@ -104,7 +111,10 @@ def _run_once(model: Model, dtype: str | None) -> State:
     """Some combinations fail only when they run: MLX's CPU build mixes experts in float32 alone."""
     try:
         state = model.make_state()
-        mx.eval(model.forward(mx.array([[0]]), [0], state))
+        if model.encodes:
+            mx.eval(model.encode([Prompt((0,))]))
+        else:
+            mx.eval(model.forward(mx.array([[0]]), [0], state))
         return state
     except Exception as error:
         kind = f"dtype {dtype}" if dtype else "its own dtype"
@@ -114,6 +124,8 @@ def _run_once(model: Model, dtype: str | None) -> State:
 def _open(model: str, trust: bool) -> tuple[Checkpoint, Callable[[], Model]]:
     """What the checkpoint is, and how to open it; its weights are read when they are used."""
     checkpoint = read_checkpoint(model, trust_remote_code=trust)
+    if (task := encoder_task(checkpoint)) is not None:
+        return checkpoint, lambda: _open_encoder(checkpoint, trust, task)
     custom = bool(checkpoint.config.get("model_file"))
     sees = checkpoint.sees and (custom or _known_to("mlx_vlm", checkpoint))
     if not sees and not custom and not _known_to("mlx_lm", checkpoint):

@@ -20,9 +20,10 @@ from typing import Any, Protocol
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from bushel.core import GenerationDefaults, Prepared
+from bushel.core import GenerationDefaults, ModelError, Prepared
 from bushel.models.hidden_states import body_of, hidden_among, recorded
 from bushel.models.kv_bits import KVBits
+from bushel.models.pooling import Pooling
 from bushel.models.preparer import Preparer
 from bushel.text.tokenizer import Tokenizer
 
@@ -78,6 +79,8 @@ class Model(ABC):
     head_dim: int | None
     network: Any  # the library's own object
     kv_bits: KVBits | None = None  # how keys and values are encoded, if they are
+    encodes = False  # it takes whole texts and writes none (`encode`)
+    pooling: Pooling = "last"  # how hidden states become an embedding, where it does not encode
     pages: Any = None  # of the keys and values of its rows, where they are in pages (`PagePool`)
     shares_passes: bool = (
         False  # whether prompts of several rows can share a forward pass over these
@@ -143,6 +146,21 @@ class Model(ABC):
         with recorded(body_of(self.network)) as outputs:
             logits = self.forward(tokens, positions, state)
         return logits, hidden_among(outputs, logits, self.network)
+
+    def prefill_with_hidden(
+        self, prompt: Prompt, start: int, end: int, state: State
+    ) -> tuple[mx.array, mx.array]:
+        """As `prefill`; logits, and the last hidden states [1, end - start, D].
+
+        ModelError where the family does not show them.
+        """
+        with recorded(body_of(self.network)) as outputs:
+            logits = self.prefill(prompt, start, end, state)
+        return logits, hidden_among(outputs, logits, self.network)
+
+    def encode(self, prompts: Sequence[Prompt]) -> mx.array:
+        """Whole texts in one pass, where it `encodes`: [B, D] in float32; of pairs their scores."""
+        raise ModelError(f"{self.name} is no encoder.")
 
     @abstractmethod
     def close(self) -> None:

@@ -15,6 +15,7 @@ from PIL import Image
 
 from bushel.core import GenerationDefaults, Prepared, RequestError, public_message
 from bushel.core.checkpoint import Checkpoint
+from bushel.core.options import Task
 from bushel.models.vision.image_spans import placeholders, spans_of, to_host
 from bushel.models.vision.placeholders import Shape, place, settings_of
 from bushel.text.profile import TokenizerProfile
@@ -27,6 +28,7 @@ class Preparer:
     """Of a text model."""
 
     sees = False  # images and videos
+    task: Task = "generate"
 
     def __init__(self, checkpoint: Checkpoint, tokenizer: Tokenizer, vocab: int):
         self.name = checkpoint.path.name
@@ -54,6 +56,21 @@ class Preparer:
     def encode(self, text: str, mark: str = "") -> list[int]:
         """Rendered text without media."""
         return self.tokenizer.encode_marked(text, mark, add_special_tokens=False)
+
+
+class EncoderPreparer(Preparer):
+    """Of an encoder. context: the longest text."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        tokenizer: Tokenizer,
+        vocab: int,
+        task: Task,
+        context: int | None,
+    ):
+        super().__init__(checkpoint, tokenizer, vocab)
+        self.task, self.context = task, context
 
 
 class VisionPreparer(Preparer):

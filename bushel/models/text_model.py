@@ -12,6 +12,7 @@ from bushel.core.checkpoint import Checkpoint
 from bushel.models.known_families import single_because
 from bushel.models.library_fixes import batchable
 from bushel.models.model import Features, Model, Prompt, State
+from bushel.models.pooling import pooling_of
 from bushel.models.preparer import Preparer
 from bushel.text.tokenizer import Tokenizer
 
@@ -21,6 +22,7 @@ class TextModel(Model):
         self.heads, self.head_dim = checkpoint.heads, checkpoint.head_dim
         self.network = network
         self.single = single_because(network)
+        self.pooling = pooling_of(checkpoint.pooling)
         self.host = Preparer(checkpoint, tokenizer, self._probe_vocab())
 
     def make_state(self) -> State:

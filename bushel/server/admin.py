@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version as installed
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from bushel.core.wire import Decode, Encode, Made, Prepare
@@ -21,12 +21,14 @@ from bushel.server.http.request_body import JsonRoute
 from bushel.server.openai.chat.messages import Messages
 
 if TYPE_CHECKING:
-    from bushel.server.service.service import Service
     from bushel.server.service.services import Services
 
 _MOST_IDS = 1 << 19  # checking them keeps the event loop for 0.1 s
 
 RequestId = Annotated[str, Path(max_length=64)]
+# Of several models one; the first, where none is named.
+_OF_MODEL = documented(more={404: "No such model."})
+ModelQuery = Annotated[str | None, Query(max_length=256)]
 
 
 class Health(BaseModel):
@@ -102,11 +104,11 @@ class DetokenizedText(BaseModel):
 
 def admin_routes(services: Services) -> APIRouter:
     routes = APIRouter(route_class=JsonRoute)
-    service, keys = services.main, ApiKeys(services.options)
+    keys = ApiKeys(services.options)
 
     @routes.get("/health", responses=documented(), summary="Whether requests are answered")
     async def health() -> Health:
-        reason = service.health()
+        reason = services.health()
         if reason is not None:
             raise unavailable(reason)
         return Health(status="ok")
@@ -128,12 +130,15 @@ def admin_routes(services: Services) -> APIRouter:
         summary="Counters for Prometheus",
     )
     async def metrics() -> Response:
-        payload, kind = service.metrics.render()
+        payload, kind = services.metrics.render()
         return Response(payload, headers={"content-type": kind})
 
-    @routes.get("/v1/status", responses=documented(), summary="What is running, and on what")
-    async def status(request: Request) -> dict[str, Any]:
-        return await service.status(keys.caller(request.headers))
+    @routes.get("/v1/status", responses=_OF_MODEL, summary="What is running, and on what")
+    async def status(request: Request, model: ModelQuery = None) -> dict[str, Any]:
+        caller = keys.caller(request.headers)
+        if model is not None or not services.several:
+            return await services.of(model).status(caller)
+        return await services.status(caller)
 
     @routes.delete(
         "/v1/requests/{request_id}",
@@ -143,26 +148,27 @@ def admin_routes(services: Services) -> APIRouter:
     async def cancel(request_id: RequestId, request: Request) -> Cancelled:
         # Replies carry the id behind their API's prefix.
         plain = request_id.rpartition("-")[2].rpartition("_")[2]
-        if not service.cancel(keys.caller(request.headers), plain):
+        caller = keys.caller(request.headers)
+        if not any(service.cancel(caller, plain) for service in services.all):
             raise ApiError(404, "No such request is running.", code="request_not_found")
         return Cancelled(id=plain, cancelled=True)
 
-    _add_cache_routes(routes, service, keys)
+    _add_cache_routes(routes, services, keys)
     _add_token_routes(routes, services)
     return routes
 
 
-def _add_cache_routes(routes: APIRouter, service: Service, keys: ApiKeys) -> None:
+def _add_cache_routes(routes: APIRouter, services: Services, keys: ApiKeys) -> None:
     kept = "What is kept of earlier prompts"
 
-    @routes.get("/v1/cache", responses=documented(), summary=kept)
-    async def cache() -> Cache:
-        return Cache(**await service.cache())
+    @routes.get("/v1/cache", responses=_OF_MODEL, summary=kept)
+    async def cache(model: ModelQuery = None) -> Cache:
+        return Cache(**await services.of(model).cache())
 
-    @routes.delete("/v1/cache", responses=documented(), summary=f"{kept} is forgotten, files too")
-    async def clear_cache(request: Request) -> Cache:
+    @routes.delete("/v1/cache", responses=_OF_MODEL, summary=f"{kept} is forgotten, files too")
+    async def clear_cache(request: Request, model: ModelQuery = None) -> Cache:
         keys.caller(request.headers).require_operator("Clearing the cache")
-        return Cache(**await service.clear_cache())
+        return Cache(**await services.of(model).clear_cache())
 
 
 def _add_token_routes(routes: APIRouter, services: Services) -> None:

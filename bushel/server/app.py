@@ -20,9 +20,12 @@ from bushel.server.api.errors import first_invalid
 from bushel.server.error_response import refusal, speaks_anthropic
 from bushel.server.errors import ApiError, internal_error
 from bushel.server.http.body_memory import Bodies
+from bushel.server.model_control import control_routes
 from bushel.server.openai.chat.routes import chat_routes
 from bushel.server.openai.completions.routes import completion_routes
+from bushel.server.openai.embeddings.routes import embedding_routes
 from bushel.server.openai.models import model_routes
+from bushel.server.openai.scores.routes import score_routes
 from bushel.server.responses.routes import response_routes
 
 if TYPE_CHECKING:
@@ -46,7 +49,8 @@ def create_app(services: Services) -> FastAPI:
     app.state.bodies = Bodies(services.options.limits)
     for routes in (chat_routes, completion_routes, message_routes, model_routes, admin_routes):
         app.include_router(routes(services))
-    app.include_router(response_routes(services))
+    for routes in (response_routes, embedding_routes, score_routes, control_routes):
+        app.include_router(routes(services))
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _no_route)
@@ -89,6 +93,7 @@ class RequestIdMiddleware:
                 raise
             logger.exception("Request %s failed.", state["request_id"])
             error = internal_error(state["request_id"])
+            error.told = True
             await refusal(scope, error)(scope, receive, named)
 
 

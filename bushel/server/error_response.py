@@ -10,9 +10,11 @@ from starlette.types import Scope
 from bushel.server.anthropic.errors import error_bytes as anthropic_bytes
 from bushel.server.api.errors import error_bytes
 from bushel.server.errors import ApiError
+from bushel.server.observability.refusals import refusals
 
 _MESSAGES = "/v1/messages"
 _MODELS = "/v1/models"
+_HEALTH = "/health"  # asked by those who wait: a no is what they came for
 
 
 def speaks_anthropic(scope: Scope) -> bool:
@@ -24,6 +26,9 @@ def speaks_anthropic(scope: Scope) -> bool:
 
 
 def refusal(scope: Scope, error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
+    if scope["path"] != _HEALTH:
+        client = scope.get("client")
+        refusals.tell(error, f"{scope['method']} {scope['path']}", client[0] if client else None)
     if speaks_anthropic(scope):
         payload = anthropic_bytes(error, scope.get("state", {}).get("request_id"))
     else:

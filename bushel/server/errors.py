@@ -31,6 +31,7 @@ class ApiError(Exception):
         self.param = param
         self.retry_after = retry_after
         self.details = details or {}
+        self.told = False  # in the log
 
     @classmethod
     def of(cls, error: RequestError) -> ApiError:

@@ -43,8 +43,22 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class ModelSpec:
+    """A model that may be asked for. name: that it is served as; None: its own."""
+
+    model: str
+    name: str | None = None
+
+
+@dataclass(frozen=True)
 class ServerOptions:
+    """models: several that come and go; none: `engine.model` alone, from start to end."""
+
     engine: EngineOptions
+    models: tuple[ModelSpec, ...] = ()
+    keep_alive: float = 300.0  # seconds without a request before one of them is unloaded
+    pinned: tuple[str, ...] = ()  # names of those that are loaded at the start, and stay
+    swap_seconds: float = 5.0  # that one waits for memory before those in use make way
     host: str = "127.0.0.1"
     port: int = 8000
     api_keys: tuple[str, ...] = ()

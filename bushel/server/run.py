@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -22,10 +23,13 @@ from bushel.server.event_loop import EventLoop
 from bushel.server.http import descriptors
 from bushel.server.http.connection import Server, make_server
 from bushel.server.http.listener import Listener
+from bushel.server.models.claims import Claims
+from bushel.server.models.lifecycle import ModelLifecycle
+from bushel.server.models.memory_ledger import MemoryLedger
 from bushel.server.observability import logs
 from bushel.server.observability.metrics import Metrics
 from bushel.server.options import ServerOptions
-from bushel.server.service.names import Names
+from bushel.server.service.names import Names, names_of
 from bushel.server.service.service import Service
 from bushel.server.service.services import Services
 
@@ -39,9 +43,9 @@ def serve(options: ServerOptions) -> int:
     """Returns the exit code; BushelError if it cannot even begin."""
     descriptors.open_standard_streams()
     logs.setup(options)
-    names = Names.of(options.engine.model, options.served_names, options.aliases)
+    names = names_of(options)
     options = _with_memory_shared(options)
-    limits, workers = options.limits, options.workers
+    limits, workers = options.limits, options.workers * len(names) + 2 * (len(names) - 1)
     limit = descriptors.raise_limit(limits.connections, workers)
     room = descriptors.plan(limit, limits.connections, workers)
     options = replace(options, limits=replace(limits, connections=room.served))
@@ -85,16 +89,21 @@ def _listener(server: Server, sock: socket.socket, room: descriptors.ConnectionR
 
 
 async def _serve(
-    options: ServerOptions, names: Names, sock: socket.socket, room: descriptors.ConnectionRoom
+    options: ServerOptions,
+    names: Sequence[Names],
+    sock: socket.socket,
+    room: descriptors.ConnectionRoom,
 ) -> int:
-    service = Service(options, names, Metrics(names.main))
-    server = make_server(create_app(Services(service)), options)
+    ledger = MemoryLedger(options.engine.memory_limit, Claims())
+    service, services = _services(options, names, ledger)
+    server = make_server(create_app(services), options)
     gc.freeze()  # no pause of the event loop is for looking through what stays
     running = asyncio.create_task(service.run())
+    sharing = asyncio.create_task(ledger.run())
     serving = asyncio.create_task(server.serve(sockets=[]))
     while not server.started and not serving.done():
         await asyncio.sleep(0)
-    greeting = asyncio.create_task(_greet(service, sock.getsockname()[1]))
+    greeting = asyncio.create_task(_greet(services, sock.getsockname()[1]))
     ending = _Ending(service, options.drain_seconds)
     listener = _listener(server, sock, room)
     try:
@@ -106,8 +115,11 @@ async def _serve(
         await _leave(server, serving)
         serving.cancel()
         running.cancel()
+        sharing.cancel()
         ending.task.cancel()
-        await asyncio.gather(serving, running, greeting, ending.task, return_exceptions=True)
+        tasks = (serving, running, sharing, greeting, ending.task)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        ledger.close()
     if service.failed is not None:
         raise BushelError(service.failed)
     for task in (running, serving):  # neither ends by itself unless something is very wrong
@@ -115,6 +127,19 @@ async def _serve(
             log.error("the server ended by a fault of its own", exc_info=task.exception())
             return 1
     return 0
+
+
+def _services(
+    options: ServerOptions, names: Sequence[Names], ledger: MemoryLedger
+) -> tuple[Service | ModelLifecycle, Services]:
+    """What runs, and what is served by it."""
+    if options.models:
+        lifecycle = ModelLifecycle(options, names, ledger)
+        return lifecycle, Services(*lifecycle.services, loading=lifecycle, aliases=options.aliases)
+    [only] = names
+    claim = ledger.claim(options.engine, only.main)
+    service = Service(options, only, Metrics(only.main), claim)
+    return service, Services(service)
 
 
 async def _leave(server: Server, serving: asyncio.Task[None]) -> None:
@@ -128,7 +153,7 @@ async def _leave(server: Server, serving: asyncio.Task[None]) -> None:
 class _Ending:
     """The first signal drains, the second ends at once."""
 
-    def __init__(self, service: Service, seconds: float):
+    def __init__(self, service: Service | ModelLifecycle, seconds: float):
         self._service = service
         self._seconds = seconds
         self._asked = asyncio.Event()
@@ -153,7 +178,12 @@ class _Ending:
         await self._service.drain(self._seconds)
 
 
-async def _greet(service: Service, port: int) -> None:
+async def _greet(services: Services, port: int) -> None:
+    service = services.main
+    if services.several:
+        service.metrics.loop.start()
+        logs.announce(logs.models_banner(service.options, services.names, port=port))
+        return
     log.info("%s is being loaded; it answers 503 on /health until then", service.names.main)
     with contextlib.suppress(Exception):
         model_info = await service.pool.known()

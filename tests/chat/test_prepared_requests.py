@@ -10,7 +10,7 @@ import pytest
 from bushel.chat.process import answer
 from bushel.chat.prompt import prepare, salt_of
 from bushel.core import Borders, Media, Prepared, Request, RequestError
-from bushel.core.options import ChatOptions, ModelInfo
+from bushel.core.options import ChatOptions, EngineOptions, ModelInfo
 from bushel.core.params import SamplingParams, resolve
 from bushel.core.status import EngineStatus
 from bushel.core.wire import (
@@ -101,7 +101,7 @@ def test_the_engine_gets_media_borders_and_salt() -> None:
         SamplingParams(), open_host("bushel:tiny").defaults, vocab=9, end_ids=frozenset()
     )
     submit = Submit("a", (1, 2, 3), {}, decoding, 1, MEDIA, BORDERS, "mine")
-    process = Process(engine, link)  # type: ignore[arg-type]
+    process = Process(engine, link, EngineOptions("m"))  # type: ignore[arg-type]
     process._submit(there_and_back(submit, ToEngine), memoryview(b""))
     assert link.sent == [Accepted("a")]
     [request] = engine.taken

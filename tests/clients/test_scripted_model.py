@@ -44,7 +44,8 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
 def said(llm: LLM, requests: list[dict[str, Any]]) -> list[str]:
     found = llm.generate(requests, SamplingParams(max_tokens=200))
     assert [output.error for output in found] == [None] * len(requests)
-    return [output.text for output in found]
+    decode = llm.tokenizer.decode
+    return [decode([*output.token_ids], skip_special_tokens=True) for output in found]
 
 
 def test_it_shares_a_batch(llm: LLM) -> None:

@@ -12,7 +12,7 @@ from bushel import LLM, SamplingParams
 from bushel.engine import engine
 from bushel.engine.constraints.mask_thread import MaskThread
 from bushel.engine.decode_batch import DecodeBatch, Run, Step
-from bushel.engine.engine import Engine
+from bushel.engine.prompt_runner import PromptRunner
 from bushel.engine.step_costs import Passes
 from tests.families import checkpoint_dir
 from tests.llm.request_builders import assert_same, prompt
@@ -44,13 +44,13 @@ def late(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def test_it_waits_for_the_next_step_unless_a_prompt_would_run_before_it(
     llm: LLM, late: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chunks, run_pass = list[int](), Engine._run_pass
+    chunks, run_pass = list[int](), PromptRunner._run_pass
 
-    def spy(self: Engine, *given: Any) -> Passes:
+    def spy(self: PromptRunner, *given: Any) -> Passes:
         chunks.append(len(late))
         return run_pass(self, *given)
 
-    monkeypatch.setattr(Engine, "_run_pass", spy)
+    monkeypatch.setattr(PromptRunner, "_run_pass", spy)
     monkeypatch.setattr(llm._engine, "_clock", lambda: 0.0)  # nothing costs: all steps decode
     running = llm.submit(prompt(20), LONG)
     while len(running.output.token_ids) < 3:

@@ -11,7 +11,7 @@ import pytest
 from bushel import LLM, Output
 from bushel.cache.prefix import prefix_cache
 from bushel.core import DeviceFault
-from bushel.engine import engine
+from bushel.engine import engine, prompt_runner
 from bushel.models import device
 from bushel.models.text_model import TextModel
 from bushel.models.vision.vision_model import VisionModel
@@ -77,7 +77,7 @@ def test_control_if_a_row_is_blamed_for_it_another_one_answers_wrongly(
     clean: tuple[str, list[Output]], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     family, expected = clean
-    for module in (engine, prefix_cache):
+    for module in (engine, prompt_runner, prefix_cache):
         monkeypatch.setattr(module, "raise_device_fault", lambda error: None)
     monkeypatch.setattr(engine, "device_fault", lambda error: None)
     with opened(family, tmp_path) as llm:

@@ -1,11 +1,13 @@
 """A fault stays with its row: everybody else's tokens are what they would have been (B48, B49)."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
 
 from bushel import LLM, Output, SamplingParams
+from bushel.engine.decode_batch import DecodeBatch
+from bushel.engine.prefill import PrefilledRow
 from bushel.engine.sampling.sampler import Sampled, Sampler
 from bushel.models.vision.vision_model import VisionModel
 from bushel.text.detokenizer import OutputProcessor
@@ -174,6 +176,34 @@ def test_a_row_that_cannot_join_ends_alone(
     """The batch may be half changed by then, so the others are rebuilt. B49."""
     raising(monkeypatch, Sampler, "join", lambda _, row, *__: row.seed == GUILTY_SEED)
     check(serve(llm, guilty()), clean, "planted in join")
+
+
+@pytest.mark.parametrize("guilty_at", [0, 2, 4])
+def test_of_rows_that_join_together_the_one_that_cannot_ends_alone(
+    guilty_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those before it may have joined, those after it have not: all but it go on. B49."""
+    asked = [prompt(9, seed) for seed in range(5)]
+    params = [SamplingParams(max_tokens=6, seed=seed, ignore_eos=True) for seed in range(5)]
+    with LLM(str(checkpoint_dir("llama")), attention="pages", prefix_cache=False) as llm:
+        expected = [llm.generate(*pair)[0].token_ids for pair in zip(asked, params, strict=True)]
+        together: list[int] = []
+        join = DecodeBatch.join
+
+        def noted(batch: DecodeBatch, rows: Collection[PrefilledRow]) -> None:
+            together.append(len(rows))
+            join(batch, rows)
+
+        monkeypatch.setattr(DecodeBatch, "join", noted)
+        raising(monkeypatch, Sampler, "join", lambda _, row, *__: row.seed == guilty_at)
+        outs = llm.generate(asked, params)
+        assert llm.status()["lane"] == "batch"
+        llm.check_integrity()
+    assert max(together) == 5
+    assert "planted in join" in (outs.pop(guilty_at).error or "")
+    del expected[guilty_at]
+    assert [out.error for out in outs] == [None] * 4
+    assert [out.token_ids for out in outs] == expected
 
 
 def test_a_leave_that_fails_once_costs_nobody_a_token(

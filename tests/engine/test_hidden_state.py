@@ -1,4 +1,4 @@
-"""A request for the prompt's last hidden state comes back as an event like any other."""
+"""An embedding of a decoder, its last hidden state, comes back as an event like any other."""
 
 import asyncio
 from collections.abc import Iterator
@@ -53,15 +53,15 @@ def model_of(llm: LLM) -> Model:
 
 def test_the_last_hidden_state_is_what_the_network_gives_alone(llm: LLM) -> None:
     asked = [prompt(length, length) for length in (40, 1, 17)]
-    handles = [llm._submit(request, ONE, "hidden_state") for request in asked]
+    handles = [llm._submit(request, ONE, "embedding") for request in asked]
     while not all(handle.done for handle in handles):
         llm.step()
     expected = [alone(model_of(llm), ids(request)) for request in asked]
     for handle, state in zip(handles, expected, strict=True):
         (choice,) = handle.output.choices
         assert (choice.finish_reason, choice.error, choice.token_ids) == ("stop", None, [])
-        assert close(choice.hidden_state, state)
-    assert not close(handles[0].output.choices[0].hidden_state, expected[2])  # the control
+        assert close(choice.embedding, state)
+    assert not close(handles[0].output.choices[0].embedding, expected[2])  # the control
     llm.check_integrity()
 
 
@@ -72,14 +72,14 @@ def test_it_comes_beside_rows_that_decode_and_changes_nothing_for_them(llm: LLM)
     while not all(handle.output.token_ids for handle in running):
         llm.step()
     several = replace(ONE, n=2)
-    handle = llm._submit(prompt(40, 40), several, "hidden_state")
+    handle = llm._submit(prompt(40, 40), several, "embedding")
     while not all(it.done for it in (*running, handle)):
         llm.step()
     for got, want in zip(running, expected, strict=True):
         assert_same(got.output, want)
     first, second = handle.output.choices
-    assert first.hidden_state == second.hidden_state
-    assert close(first.hidden_state, alone(model_of(llm), ids(prompt(40, 40))))
+    assert first.embedding == second.embedding
+    assert close(first.embedding, alone(model_of(llm), ids(prompt(40, 40))))
     assert llm.status()["requests"] == []
 
 
@@ -88,7 +88,7 @@ def test_a_family_whose_head_is_not_apart_says_so() -> None:
     with pytest.raises(ModelError, match="hidden states of mamba2 cannot be had"):
         model.forward_with_hidden(mx.array([[1]]), [0], model.make_state())
     with LLM(str(checkpoint_dir("mamba2"))) as llm:
-        handle = llm._submit(prompt(9), ONE, "hidden_state")
+        handle = llm._submit(prompt(9), ONE, "embedding")
         while not handle.done:
             llm.step()
         assert handle.output.finish_reason == "error"
@@ -138,7 +138,7 @@ def test_it_comes_back_from_the_engine_process() -> None:
     asked, talk = ids(prompt(40, 40)), ids(prompt(9, 4))
     submits = [
         Submit("talk", talk, {}, decoding, 1),
-        Submit("state", asked, {}, decoding, 1, result="hidden_state"),
+        Submit("state", asked, {}, decoding, 1, result="embedding"),
     ]
 
     async def serve() -> Listener:
@@ -154,7 +154,7 @@ def test_it_comes_back_from_the_engine_process() -> None:
     assert listener.accepted == ["talk", "state"]
     [event] = [event for event in listener.events if event.request_id == "state"]
     assert (event.finish_reason, event.error, event.token_ids) == ("stop", None, ())
-    assert close(event.hidden_state, alone(model, asked))
+    assert close(event.embedding, alone(model, asked))
     said = [event for event in listener.events if event.request_id == "talk"]
     assert sum(len(event.token_ids) for event in said) == HOT.max_tokens
-    assert not any(event.hidden_state for event in said)
+    assert not any(event.embedding for event in said)

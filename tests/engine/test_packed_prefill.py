@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -10,10 +10,12 @@ import pytest
 
 from bushel import LLM, Handle, SamplingParams
 from bushel.cache.paged import sdpa
+from bushel.cache.paged.page_pool import PagePool
+from bushel.cache.paged.page_table import PageTable
 from bushel.engine import prefill_pass
-from bushel.engine.plan import PendingPrompt, Policy, State
-from bushel.engine.prefill_pass import PassRow
-from bushel.engine.scheduler import even, next_even, schedule
+from bushel.engine.plan import Costs, PendingPrompt, Policy, Row, State
+from bushel.engine.prefill_pass import PassRow, plan_widths
+from bushel.engine.scheduler import schedule
 from bushel.models import Model
 from tests.engine.mixed_requests import ids
 from tests.families import checkpoint_dir
@@ -68,24 +70,25 @@ def worst(one: list[list[tuple[int, float]]], two: list[list[tuple[int, float]]]
     return max(abs(a[1] - b[1]) if a[0] == b[0] else float("inf") for a, b in pairs)
 
 
-@pytest.mark.parametrize("even_lengths", [False, True], ids=["any length", "few lengths"])
+def longer(prompts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each with a few more tokens after it."""
+    return [
+        {"prompt_token_ids": [*prompt["prompt_token_ids"], 20 + at, 21, 22]}
+        for at, prompt in enumerate(prompts)
+    ]
+
+
 @pytest.mark.parametrize("name", ["llama", "qwen3", "mixtral"])
-def test_prompts_that_arrive_together_say_what_they_say_alone(
-    name: str, even_lengths: bool, passes: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompts_that_arrive_together_say_what_they_say_alone(name: str, passes: list[int]) -> None:
     """Also from what was kept of earlier ones on. B1, B32."""
     expected = alone(paged(name, prefix_cache=False))
     passes.clear()
-    monkeypatch.setattr(prefill_pass, "EVEN", even_lengths)
     llm = paged(name)
     assert worst(together(llm), expected) < BOUND
     assert max(passes) > 2
-    longer = [
-        {"prompt_token_ids": [*p["prompt_token_ids"], 20 + n, 21, 22]}
-        for n, p in enumerate(PROMPTS)
-    ]
     passes.clear()
-    assert worst(together(llm, longer), alone(paged(name, prefix_cache=False), longer)) < BOUND
+    more = longer(PROMPTS)
+    assert worst(together(llm, more), alone(paged(name, prefix_cache=False), more)) < BOUND
     assert max(passes) > 2
     assert llm.status()["cache"]["reused_tokens"] > 0
 
@@ -119,6 +122,67 @@ def test_control_what_is_beyond_a_prompts_end_would_be_noticed(
     llm = paged(prefix_cache=False)
     monkeypatch.setattr(sdpa, "_of_arrays", seen)
     assert worst(together(llm), expected) > BOUND
+
+
+@pytest.fixture
+def widths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of passes, where each length is padded as it is for CUDA."""
+    monkeypatch.setattr(prefill_pass, "EVEN", True)
+    found: list[int] = []
+    reserve = PageTable.reserve_prompts
+
+    def noted(table: PageTable, starts: Any, counts: Any, width: int, again: Any) -> None:
+        found.append(width)
+        reserve(table, starts, counts, width, again)
+        assert not any(start % 128 for start in table.starts or ())
+
+    monkeypatch.setattr(PageTable, "reserve_prompts", noted)
+    return found
+
+
+@pytest.mark.parametrize("arrive", [alone, together])
+def test_prompts_of_any_length_are_run_in_one_of_few(
+    arrive: Callable[..., list[list[tuple[int, float]]]], widths: list[int]
+) -> None:
+    """And say what they say as they are; also in pieces, and after what was kept. B1."""
+    prompts = [*PROMPTS, ids(300, 7), ids(301, 7), ids(302, 7)]
+    with pytest.MonkeyPatch.context() as plain:
+        plain.setattr(prefill_pass, "EVEN", False)
+        expected, more = (
+            alone(paged(prefix_cache=False), some) for some in (prompts, longer(prompts))
+        )
+    llm = paged(prefill_chunk=160)
+    widths.clear()
+    assert worst(arrive(llm, prompts), expected) < BOUND
+    assert {16, 64, 128} <= set(widths) <= {16, 32, 64, 128, 256}
+    reused = llm.status()["cache"]["reused_tokens"]
+    assert worst(arrive(llm, longer(prompts)), more) < BOUND
+    assert llm.status()["cache"]["reused_tokens"] > reused + 600
+    assert worst(arrive(llm, prompts), expected) < BOUND  # nothing was written over
+
+
+def test_pages_for_a_long_prompt_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time that there are more waits for the device and copies all."""
+    llm = paged(prefill_chunk=64, prefix_cache=False)
+    pool = llm._engine.model.pages  # type: ignore[union-attr]
+    pool.clear()
+    sizes: list[int] = []
+    resize = PagePool.resize
+
+    def noted(pool: PagePool, capacity: int) -> None:
+        sizes.append(capacity)
+        resize(pool, capacity)
+
+    monkeypatch.setattr(PagePool, "resize", noted)
+    together(llm, [ids(1200, 3)])
+    assert len([size for size in sizes if size]) == 1
+
+
+def test_all_widths_are_run_before_anyone_waits(widths: list[int]) -> None:
+    llm = paged()
+    widths.clear()
+    plan_widths(llm._engine.model, None, lambda _: None)  # type: ignore[union-attr]
+    assert widths == [16, 32, 64, *range(128, 2049, 128)]
 
 
 def test_a_pass_that_fails_is_run_again_prompt_by_prompt(
@@ -155,8 +219,14 @@ def test_short_prompts_share_a_pass_as_far_as_it_goes() -> None:
     assert not any(chunk.packed for chunk in apart)
 
 
-def test_chunks_have_few_lengths() -> None:
-    for tokens in range(1, 5000):
-        assert even(tokens) <= tokens <= next_even(tokens)
-        assert even(next_even(tokens)) == next_even(tokens)
-    assert len({next_even(tokens) for tokens in range(1, 2049)}) <= 24
+def test_pieces_of_prompts_have_few_lengths() -> None:
+    """Whatever time allows; only the last piece of a prompt is as long as it is."""
+    job = PendingPrompt(0, 100_000, 0.0, 0)
+    pieces = {
+        schedule(State(0.0, (Row(1),), prefilling=(job,), costs=Costs(0.01, cost)), Policy())
+        .chunks[0]
+        .tokens
+        for cost in (1e-5 * 1.01**power for power in range(900))
+    }
+    assert len(pieces) <= 30
+    assert {16, 128, 8192} <= pieces

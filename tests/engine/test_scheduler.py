@@ -372,3 +372,42 @@ def test_planning_reads_no_clock_and_rolls_no_dice(part: ModuleType) -> None:
 def test_the_engine_goes_on_as_the_scheduler_would_say(running: int) -> None:
     """The engine does not ask when only running rows are left; the answer is this one."""
     assert schedule(State(NOW, rows(running)), Policy(max_batch=3)) == _GO_ON
+
+
+# -- whole texts -------------------------------------------------------------------------------
+
+WHOLE = Policy(256, 8192, 16, pack=8192, whole=True)
+TIMED = Costs(0.0, 1e-5, 1e-3)
+
+
+def encoded(lengths: list[int], costs: Costs = TIMED) -> list[list[int]]:
+    """The passes that texts of these lengths share, step by step until none is left."""
+    left = dict(enumerate(lengths))
+    passes: list[list[int]] = []
+    while left:
+        jobs = tuple(PendingPrompt(at, length, NOW, at) for at, length in left.items())
+        plan = schedule(State(NOW, prefilling=jobs, costs=costs), WHOLE)
+        assert plan.chunks
+        for chunk in plan.chunks:
+            assert chunk.tokens == left[chunk.job]  # none is cut
+            passes += [] if chunk.packed else [[]]
+            passes[-1].append(left.pop(chunk.job))
+    return passes
+
+
+@given(st.lists(st.integers(1, 9000), min_size=1, max_size=64))
+@settings(max_examples=200, deadline=None)
+def test_whole_texts_are_never_cut_and_padded_little(lengths: list[int]) -> None:
+    for costs in (Costs(), TIMED):
+        passes = encoded(lengths, costs)
+        assert sorted(itertools.chain(*passes)) == sorted(lengths)
+        for lengths_of_pass in passes:
+            padded = len(lengths_of_pass) * max(lengths_of_pass)
+            if len(lengths_of_pass) > 1:
+                assert padded <= WHOLE.prefill_chunk
+                assert padded <= 512 or 4 * sum(lengths_of_pass) >= 3 * padded
+
+
+def test_short_texts_share_few_passes() -> None:
+    assert len(encoded([16] * 256)) == 1
+    assert len(encoded([5, 300] * 32)) <= 4

@@ -21,7 +21,10 @@ KEYS = [
     "cache",
 ]
 MEMORY = ["active_bytes", "peak_bytes", "cache_bytes", "state_bytes", "state_buffers"]
-PROMISED = ["limit_bytes", "weights_bytes", "promised_bytes", "promised_buffers"]
+PROMISED = [
+    *("limit_bytes", "weights_bytes", "promised_bytes", "promised_buffers"),
+    "claimed_bytes",
+]
 CACHE = [
     "on",
     "limit_bytes",

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from . import text
+from . import encoders, text
 
 
 def checkpoint_dir(name: str) -> Path:
@@ -33,6 +33,9 @@ def checkpoint_dir(name: str) -> Path:
 def _build(name: str, path: Path) -> None:
     if name in text.TEXT:
         text.build(name, path)
+        return
+    if name in encoders.ENCODERS:
+        encoders.build(name, path)
         return
     from . import vision
 

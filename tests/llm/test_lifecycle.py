@@ -411,6 +411,7 @@ def elsewhere(call: Callable[[], object]) -> BaseException | None:
 
 
 def test_another_thread_is_refused(llama: LLM) -> None:
+    """And is told which classes are for it."""
     handle = llama.submit(prompt(20), greedy(6))
     calls: list[Callable[[], object]] = [
         lambda: llama.generate([prompt(5)], greedy(2)),
@@ -418,12 +419,15 @@ def test_another_thread_is_refused(llama: LLM) -> None:
         lambda: llama.step(),
         lambda: llama.status(),
         lambda: list(llama.stream(prompt(5))),
+        lambda: llama.chat([{"role": "user", "content": "Hello"}]),
+        lambda: llama.tokenizer,
         lambda: handle.abort(),
     ]
     for call in calls:
         error = elsewhere(call)
         assert isinstance(error, ThreadError)
-        assert "thread" in str(error)
+        assert "SharedLLM" in str(error)
+        assert "AsyncLLM" in str(error)
     finish(llama, handle)
     assert_same(handle.output, solo(llama, prompt(20), greedy(6)))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bushel import LLM, BushelError, SamplingParams
+from bushel.chat.script_request import CHAT_NAMES
 from bushel.core.options import EngineOptions
 from bushel.core.params import GenerationDefaults, resolve
 from bushel.core.reuse import MISSES
@@ -32,6 +33,11 @@ def test_the_arguments_are_the_options() -> None:
 def test_every_option_is_explained() -> None:
     words = set(re.findall(r"\w+", LLM.__doc__ or ""))
     assert {field.name for field in fields(EngineOptions)} - words == set()
+
+
+def test_every_field_of_a_conversation_is_explained() -> None:
+    words = set(re.findall(r"\w+", LLM.chat.__doc__ or ""))
+    assert CHAT_NAMES - words == set()
 
 
 def test_options_reach_the_engine_by_place_and_by_name() -> None:

@@ -48,7 +48,10 @@ def model() -> VisionModel:
     }
     network = hunyuan_vl.Model(hunyuan_vl.ModelConfig.from_dict(config))
     randomise(network, 1)
-    path, unknown = SimpleNamespace(name="hunyuan"), dict.fromkeys(("context", "head_dim"))
+    path, unknown = (
+        SimpleNamespace(name="hunyuan"),
+        dict.fromkeys(("context", "head_dim", "pooling")),
+    )
     checkpoint = SimpleNamespace(path=path, config=config, generation={}, heads=1, **unknown)
     return VisionModel(checkpoint, network, None, None)  # type: ignore[arg-type]
 

@@ -132,6 +132,8 @@ class Service:
     cached: int = 0
     context: int | None = 4096
     unwell: str | None = None
+    loading: bool = False
+    memory_bytes: int = 0
     gate: asyncio.Event | None = None
 
     def __post_init__(self) -> None:

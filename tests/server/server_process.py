@@ -16,6 +16,8 @@ from typing import Any
 
 import httpx
 
+from bushel.server.models.claims import VARIABLE
+
 PATIENCE = 120.0  # seconds for anything that has to happen; far more than it takes
 FEW = ("--workers", "1")  # processes to start, where it does not matter
 
@@ -54,19 +56,36 @@ def until(condition: Any, what: str) -> Any:
 
 
 class Server:
-    """first: what the shell does before it becomes the server; more: as for `Popen`."""
+    """first: what the shell does before it becomes the server; runtime: the folder in which servers
+    that share a machine claim its memory (None: one of its own); more: as for `Popen`.
+    """
 
-    def __init__(self, *arguments: str, model: str = "bushel:tiny", first: str = "", **more: Any):
+    def __init__(
+        self,
+        *arguments: str,
+        model: str | tuple[str, ...] = "bushel:tiny",
+        first: str = "",
+        runtime: Path | None = None,
+        **more: Any,
+    ):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.http = httpx.Client(base_url=self.url, timeout=PATIENCE)
         descriptor, name = tempfile.mkstemp(prefix="bushel-", suffix=".log")
         self._log = Path(name)
-        command = [sys.executable, "-m", "bushel", "serve", model, "--port", str(self.port)]
+        models = (model,) if isinstance(model, str) else model
+        command = [sys.executable, "-m", "bushel", "serve", *models, "--port", str(self.port)]
+        self._own = None if runtime else tempfile.TemporaryDirectory(prefix="bushel-")
+        self.runtime = runtime or Path(self._own.name)  # type: ignore[union-attr]
+        environment = {**os.environ, **more.pop("env", {}), VARIABLE: str(self.runtime)}
         if first:
             command = ["sh", "-c", f'{first}; exec "$@"', "sh", *command]
         self.process = subprocess.Popen(
-            [*command, *arguments], stdout=descriptor, stderr=subprocess.STDOUT, **more
+            [*command, *arguments],
+            stdout=descriptor,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            **more,
         )
         os.close(descriptor)
 
@@ -110,10 +129,14 @@ class Server:
             self.process.kill()
             self.process.wait()
         self._log.unlink()
+        if self._own is not None:
+            self._own.cleanup()
 
 
 @contextlib.contextmanager
-def serving(*arguments: str, model: str = "bushel:tiny", **more: Any) -> Iterator[Server]:
+def serving(
+    *arguments: str, model: str | tuple[str, ...] = "bushel:tiny", **more: Any
+) -> Iterator[Server]:
     server = Server(*arguments, model=model, **more)
     try:
         yield server.wait()

@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import math
 import os
 import re
 import subprocess
@@ -350,11 +351,46 @@ def test_a_wrong_value_is_told_in_one_line(said: str, capsys: Capture) -> None:
         (["--served-model-name", "a\nb"], "printable"),
         (["--served-model-name", " "], "printable"),
         (["--allowed-media-domains", "a.org"], "--allow-remote-media"),
-        (["another"], "another"),
+        (["another", "--served-model-name", "a"], "NAME=MODEL"),
+        (["a/model", "b/model", "a/model"], "Two models are called a/model"),
+        (["another", "--pin", "third"], "--pin third"),
+        (["another", "--model-alias", "x=third"], "--model-alias x=third"),
+        (["another", "--keep-alive", "soon"], "--keep-alive"),
     ],
 )
 def test_what_does_not_go_together_is_told(said: list[str], told: str, capsys: Capture) -> None:
     assert told in refused(capsys, "org/model", *said)
+
+
+def test_several_models_and_directories_of_them(
+    served: list[ServerOptions], tmp_path: Path
+) -> None:
+    for name in ("b", "a", "none"):
+        (tmp_path / name).mkdir()
+    for name in ("a", "b"):
+        (tmp_path / name / "config.json").write_text("{}")
+    options = made(served, "org/one", "--port", "0", "two=org/2", str(tmp_path), "--pin", "a")
+    assert [(spec.model, spec.name) for spec in options.models] == [
+        ("org/one", None),
+        ("org/2", "two"),
+        (str(tmp_path / "a"), "a"),
+        (str(tmp_path / "b"), "b"),
+    ]
+    assert (options.engine.model, options.pinned) == ("org/one", ("a",))
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [("90", 90.0), ("90s", 90.0), ("1.5m", 90.0), ("2h", 7200.0), ("0", 0.0), ("never", math.inf),
+     ("-1", math.inf)],
+)  # fmt: skip
+def test_one_model_stays_unless_a_time_is_said(
+    served: list[ServerOptions], said: str, seconds: float
+) -> None:
+    assert made(served, "org/model").models == ()
+    options = made(served, "org/model", f"--keep-alive={said}")
+    assert [spec.model for spec in options.models] == ["org/model"]
+    assert options.keep_alive == seconds
 
 
 def test_a_model_that_a_list_swallowed_is_missed(capsys: Capture) -> None:

@@ -11,10 +11,15 @@ import msgspec
 import pytest
 
 from bushel.core.options import EngineOptions
-from bushel.core.status import EngineStatus
+from bushel.core.status import EngineStatus, RequestStatus
+from bushel.core.wire import Started
 from bushel.server.observability import logs
+from bushel.server.observability.metrics import Metrics
 from bushel.server.observability.request_record import Record
 from bushel.server.options import ServerOptions
+from bushel.server.service import requests
+from bushel.server.service.load_gate import LoadGate
+from bushel.server.service.requests import Requests
 
 FORGED = "x\n2026-01-01 00:00:00 INFO    forged"
 NASTY = [FORGED, "x\r\nforged", "x\x1b[2K\x1b[1Aforged", "x\u2028forged", "x\x85forged", "x\x00"]
@@ -95,6 +100,40 @@ def test_a_finished_request_is_one_readable_line() -> None:
         "chatcmpl-1 chat org/model: 120 tokens in (96 cached, prefix), 41 out, first after 0.50 s, "
         "20.0 tokens/s, 2.50 s in all, stop"
     )
+
+
+def test_a_request_that_begins_says_what_it_brings() -> None:
+    stream = written()
+    logs.started(record())
+    assert only_line(stream).endswith(
+        "chatcmpl-1 chat org/model: begins, 120 tokens in (96 cached, prefix)"
+    )
+
+
+def row(id: str, prefilled: int) -> RequestStatus:
+    return RequestStatus(id, 0, "prefill", 32_000, prefilled, 0, 0, "", "")
+
+
+def test_a_long_prompt_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every few seconds, once for all of its choices, and not when it has run."""
+    stream, now = written(), [100.0]
+    monkeypatch.setattr(requests, "awake", lambda: now[0])
+    them = Requests(options(), Metrics("org/model"), lambda: None, LoadGate())
+    one = record(phase="preparing", prompt_tokens=32_000, finished=None, first_token=None)
+    them._records[one.id] = one
+    them.begin(one, Started(one.id), now[0])
+    for second in range(1, 13):
+        now[0] = 100.0 + second
+        them.tell_prefills([row(one.id, 1000 * second)] * 2 + [row("another", 1)])
+    one.phase = "decode"
+    now[0] = 130.0
+    them.tell_prefills([row(one.id, 32_000)])
+    told = [line.partition("model: ")[2] for line in stream.getvalue().splitlines()]
+    assert told == [
+        "begins, 32000 tokens in",
+        "5000 of 32000 tokens in, after 5 s",
+        "10000 of 32000 tokens in, after 10 s",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -324,7 +363,7 @@ def test_the_banner_tells_where_what_and_how_much() -> None:
     lines = banner(options(), ["org/model"], IDLE, context=4096)
     assert lines == [
         "Model: org/model, context 4096 tokens",
-        "Lane: batch, up to 32 replies together, prompts in chunks of 2048 tokens",
+        "Lane: batch, up to 32 replies together, prompts in chunks of 8192 tokens",
         "Memory: 20.00 GB may be used: 8.00 GB weights, 0.50 GB to run a prompt, "
         "11.50 GB for requests",
         "Cache: up to 5.75 GB of that for what prompts have in common",

@@ -81,12 +81,12 @@ def test_one_prompt_with_much_to_tell_does_not_hold_back_the_others() -> None:
 def test_a_result_that_is_no_text_comes_although_other_events_waited_before_it() -> None:
     async def work(requests: list[Live], stream: MultiTicket) -> None:
         requests[0].take(Event("r", 0, prompt_logprobs=(None,)), 0.0)
-        end = Event("r", 0, finish_reason="stop", hidden_state=(0.5, 1.5))
+        end = Event("r", 0, finish_reason="stop", embedding=(0.5, 1.5))
         requests[0].take(end, 0.0)
         events: list[Event] = []
         await stream.deliver(events.extend)
         [event] = events
-        assert (event.prompt_logprobs, event.hidden_state) == ((None,), (0.5, 1.5))
+        assert (event.prompt_logprobs, event.embedding) == ((None,), (0.5, 1.5))
 
     streaming(work)
 

@@ -151,14 +151,18 @@ def test_a_request_goes_to_who_serves_the_model_it_names() -> None:
     assert services.of(None) is services.of(" ") is services.main is one
 
 
-def test_a_name_that_nobody_serves_is_refused_in_the_words_of_the_first() -> None:
+def test_a_name_that_nobody_serves_is_refused_with_those_that_are_served() -> None:
     one, two = serving("a"), serving("b")
-    with pytest.raises(ApiError) as alone:
-        one.names.resolve("nobody")
     with pytest.raises(ApiError) as together:
         Services(one, two).of("nobody")
     assert (together.value.status, together.value.code) == (404, "model_not_found")
-    assert together.value.message == alone.value.message
+    assert "This server has `a`, `b`" in together.value.message
+
+
+def test_a_name_goes_before_an_alias_and_the_first_alias_before_later_ones() -> None:
+    one, two = serving("a", aliases=(("*", "a"),)), serving("b", aliases=(("g*", "b"),))
+    services = Services(one, two, aliases=(("g*", "b"), ("*", "a")))
+    assert [services.of(name) for name in ("a", "b", "gpt", "x")] == [one, two, two, one]
 
 
 MESSAGES = [{"role": "user", "content": "Hello"}]

@@ -59,7 +59,7 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> list[Worker]:
     """Those that were started."""
     started: list[Worker] = []
 
-    async def spawn(module: str, messages: Any, hear: Any) -> Worker:
+    async def spawn(module: str, messages: Any, hear: Any, label: str) -> Worker:
         started.append(Worker(hear))
         return started[-1]
 

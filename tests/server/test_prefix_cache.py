@@ -55,7 +55,13 @@ def last(server: Server) -> dict[str, Any]:
 
 def logged(server: Server) -> dict[str, Any]:
     """The same, as the log has it."""
-    return dict(json.loads(server.logged(f'"id": "{last(server)["id"]}"')))
+    id = f'"id": "{last(server)["id"]}"'
+
+    def ended() -> str | None:
+        lines = (line for line in server.log.splitlines() if id in line)
+        return next((line for line in lines if '"logger": "bushel.request"' in line), None)
+
+    return dict(json.loads(until(ended, "its line")))
 
 
 def metrics(server: Server) -> dict[str, float]:

@@ -162,7 +162,9 @@ def busy_at_wake(clock: Callable[[], float], mac: Mac, monkeypatch: pytest.Monke
     monkeypatch.setattr(process, "awake", clock)
     monkeypatch.setattr(process.time, "sleep", enough)
     engine: Any = SimpleNamespace(status=EngineStatus, work=Work(0.1, True, 1))
-    beating = process.Process(engine, cast(Any, SimpleNamespace(send=said.append)))
+    beating = process.Process(
+        engine, cast(Any, SimpleNamespace(send=said.append)), EngineOptions("m")
+    )
     beating._since = clock()
     mac.run(3)
     mac.now += HOURS

@@ -13,6 +13,7 @@ from tokenizers import decoders, models, normalizers
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast
 
+from bushel.chat.reply.choice_text import ChoiceText
 from bushel.core import (
     Choice,
     Decoding,
@@ -320,16 +321,14 @@ class Asked:
         request = Request("r", Prepared((1, 2, 3)), (it,))
         self.sequence = Row.start(request, 0, tokenizer.decode, None)
         nobody: Any = None
-        self.handle = Handle(
-            nobody, "r", Output([Choice()]), [OutputProcessor(tokenizer.decode, it)]
-        )
+        self.handle = Handle(nobody, "r", Output([Choice()]), [ChoiceText(tokenizer.decode, it)])
 
     def take(self, event: Event) -> str:
         """What the caller is shown of an event."""
         assert event.text == ""
         self.handle._take(event)
         assert self.handle.done == self.sequence.done == (event.finish_reason is not None)
-        [event] = self.handle._drain()
+        [event] = self.handle.take_events()
         return event.text
 
     def run(self, ids: Sequence[int]) -> tuple[str, str | None, int]:

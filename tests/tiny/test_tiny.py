@@ -7,11 +7,10 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 import bushel
-from bushel import LLM, SamplingParams
+from bushel import LLM, Output, SamplingParams
 from tests.drawings import pair, see
 from tools.tiny.ask import WEATHER
 from tools.tiny.chat import TEMPLATE
-from tools.tiny.score import calls_in, well_thought
 
 TINY = Path(str(bushel.__file__)).parent / "tiny"
 
@@ -22,7 +21,13 @@ def llm():
         yield loaded
 
 
-def ask(llm: LLM, text: str, *pictures: Image.Image, system: str = "", **request) -> str:
+def ask(llm: LLM, text: str, *pictures: Image.Image, **request) -> str:
+    output = reply(llm, text, *pictures, **request)
+    assert output.finish_reason == "stop"
+    return output.text
+
+
+def reply(llm: LLM, text: str, *pictures: Image.Image, system: str = "", **request) -> Output:
     parts = [{"type": "image_url", "image_url": {"url": picture}} for picture in pictures]
     content = [*parts, {"type": "text", "text": text}] if parts else text
     messages = [{"role": "system", "content": system}] if system else []
@@ -30,8 +35,7 @@ def ask(llm: LLM, text: str, *pictures: Image.Image, system: str = "", **request
     params = SamplingParams(temperature=0.0, max_tokens=80)
     output = llm.generate({"messages": messages, **request}, params)[0]
     assert output.error is None
-    assert output.finish_reason == "stop"
-    return output.text
+    return output
 
 
 def number(digit: str) -> Image.Image:
@@ -73,14 +77,17 @@ def test_it_recalls_the_system_prompt(llm: LLM) -> None:
 
 
 def test_it_calls_a_tool(llm: LLM) -> None:
-    answer = ask(llm, "What is the weather in Paris?", tools=[WEATHER])
-    assert calls_in(answer) == [{"name": "get_weather", "arguments": {"city": "Paris"}}]
+    output = reply(llm, "What is the weather in Paris?", tools=[WEATHER])
+    assert output.finish_reason == "tool_calls"
+    [call] = output.tool_calls
+    assert (call.name, call.arguments) == ("get_weather", {"city": "Paris"})
 
 
 def test_it_thinks_only_when_asked_to(llm: LLM) -> None:
     options = {"chat_template_kwargs": {"enable_thinking": True}}
-    assert well_thought(ask(llm, "What is 3 + 4?", **options))
-    assert "think>" not in ask(llm, "What is 3 + 4?")
+    thought = reply(llm, "What is 3 + 4?", **options)
+    assert (thought.reasoning, thought.text) == ("3 + 4 is 7.", "3 + 4 = 7")
+    assert reply(llm, "What is 3 + 4?").reasoning == ""
 
 
 def test_it_is_small_and_its_template_is_the_trained_one() -> None:

@@ -220,6 +220,11 @@ def replies(llm: LLM, requests: Sequence[dict[str, Any]]) -> list[Output]:
     return outputs
 
 
+def _written(llm: LLM, output: Output) -> str:
+    """All of a reply, with its thoughts and calls as the model wrote them."""
+    return str(llm.tokenizer.decode(output.token_ids, skip_special_tokens=True))
+
+
 def evaluate(path: Path, count: int, only: Sequence[str] = (), alone: int = 0) -> dict[str, Any]:
     """Accuracy per task; `alone` replies are also made one by one and must be the same."""
     todo = cases(count, only)
@@ -233,9 +238,10 @@ def evaluate(path: Path, count: int, only: Sequence[str] = (), alone: int = 0) -
         outputs.update(zip(some, replies(llm, [todo[i].request for i in some]), strict=True))
         if at % (20 * BATCH) == 0:
             print(f"{at}/{len(order)} {time.monotonic() - begun:.0f} s", flush=True)
-    texts = {at: output.text for at, output in outputs.items()}
+    texts = {at: _written(llm, output) for at, output in outputs.items()}
     report = _report(todo, texts)
-    different = [i for i in order[:alone] if replies(llm, [todo[i].request])[0].text != texts[i]]
+    alone_texts = (_written(llm, *replies(llm, [todo[i].request])) for i in order[:alone])
+    different = [i for i, text in zip(order, alone_texts, strict=False) if text != texts[i]]
     report["alone"] = {"compared": min(alone, len(order)), "different": len(different)}
     llm.close()
     chosen = [i for i in order if todo[i].task in _DRAFTED][:80]

@@ -158,11 +158,15 @@ class PagePool:
     # -- size --------------------------------------------------------------------------------
 
     def _take(self, count: int) -> list[int]:
-        if count > len(self._free):
-            self._find(count)
+        self.expect(count)
         taken = self._free[: -count - 1 : -1]
         del self._free[-count:]
         return taken
+
+    def expect(self, count: int) -> None:
+        """So many will be taken, bit by bit: grow once for all of them."""
+        if count > len(self._free):
+            self._find(count)
 
     def _find(self, count: int) -> None:
         """Have so many free: grow as far as memory allows, then ask for what is only kept."""

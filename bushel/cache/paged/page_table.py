@@ -29,6 +29,7 @@ class PageTable:
         self.lengths = self.table = mx.zeros(0, mx.int32)
         self._host = np.zeros((0, 0), np.int32)
         self.starts: list[int] | None = None  # of rows whose prompts run together; None: a step
+        self.again: list[int] = []  # tokens of each that have run before, and are not written
         self._count = 0  # tokens of this step, of each row
         self._slots: dict[int, mx.array] = {}  # of this step, by heads
         self._layout: int | None = None  # of the pool, when the table was written; None: anew
@@ -57,8 +58,11 @@ class PageTable:
         self.lengths = mx.array(self.after, dtype=mx.int32)
         self._count, self._slots = count, {}
 
-    def reserve_prompts(self, positions: list[int], counts: list[int], width: int) -> None:
-        """A pass in which each row goes on by tokens of its own from where it stands.
+    def reserve_prompts(
+        self, positions: list[int], counts: list[int], width: int, again: list[int]
+    ) -> None:
+        """A pass in which each row goes on by tokens of its own from where it stands, after some
+        that it has run before.
 
         All are given pages for as many as the widest, until `end_prompts`. What is beyond a row's
         own tokens is written, but nobody reads it before someone has written over it.
@@ -68,8 +72,9 @@ class PageTable:
             self.pool.extend(pages, pages_of(position + width) - len(pages.ids))
         pairs = zip(positions, counts, strict=True)
         self.after = [position + count for position, count in pairs]
-        self.starts = positions
-        self.offset = positions[0] if len(positions) == 1 else mx.array(positions, dtype=mx.int32)
+        starts = [position - run for position, run in zip(positions, again, strict=True)]
+        self.starts, self.again = starts, again
+        self.offset = starts[0] if len(starts) == 1 else mx.array(starts, dtype=mx.int32)
 
     def end_prompts(self) -> None:
         """The pass is on its way: rows keep the pages of their own tokens."""

@@ -153,7 +153,7 @@ class PagedKV(LayerKind):
     def merge(self, singles: Sequence[Layer]) -> Layer:
         return singles[0]
 
-    def join(self, batch: Layer, single: Layer) -> None:
+    def join(self, batch: Layer, singles: Sequence[Layer]) -> None:
         return
 
     def leave(self, batch: Layer, keep: Sequence[int], positions: Sequence[int]) -> None:

@@ -79,11 +79,13 @@ def _row_by_row(queries: mx.array, keys: PagedKeys, values: PagedValues, **how: 
 
 def _of_prompts(queries: mx.array, keys: PagedKeys, values: PagedValues, **how: Any) -> mx.array:
     """Prompts that run together: each attends to what is before it in its pages, and to itself."""
-    layer, starts, width = keys.layer, keys.layer.pages.starts, keys.fresh.shape[2]
+    layer, pages, width = keys.layer, keys.layer.pages, keys.fresh.shape[2]
+    starts, again = pages.starts, pages.again
     assert starts is not None
-    for row, start in enumerate(starts):
-        layer.write(row, start, keys.fresh[row : row + 1], values.fresh[row : row + 1])
-    if not any(starts):
+    for row, (start, run) in enumerate(zip(starts, again, strict=True)):
+        fresh = (part.fresh[row : row + 1, :, run:] for part in (keys, values))
+        layer.write(row, start + run, *fresh)
+    if not any(starts) and not any(again):
         made: mx.array = _of_arrays(queries, keys.fresh, values.fresh, **how)
         return made
     parts = [

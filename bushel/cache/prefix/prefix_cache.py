@@ -325,6 +325,10 @@ class PrefixCache:
 
     # -- looking after it --------------------------------------------------------------------
 
+    def keep_to(self, limit: int) -> None:
+        """Another limit, from the next `fit` on."""
+        self._most = limit, self._most[1]
+
     def fit(self, spare: int, spare_buffers: int) -> None:
         """What rows were promised comes first: no more than is left beside them."""
         limit, buffers = self._most

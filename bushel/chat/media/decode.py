@@ -11,9 +11,11 @@ import os
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
 from typing import Any
 
+import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from bushel.chat.media.fetch import Fetcher
@@ -85,13 +87,23 @@ class Intake:
         self.items.append(item)
 
     def _opened(self, kind: str, source: Any) -> Any:
-        url = source.get("url") if isinstance(source, dict) else source
-        if isinstance(url, Image.Image):
-            return _upright(url, self.rules)
-        if not isinstance(url, str) or not url:
-            raise UnusableMedia(f"{kind} needs a url.")
-        data = self._read(url)
-        return open_image(data, self.rules) if kind == "image_url" else open_video(data, self.rules)
+        """A URL as clients send it, or what a script has: a path, bytes of a file, a picture."""
+        source = source.get("url") if isinstance(source, Mapping) else source
+        moving = kind.removesuffix("_url") == "video"
+        if isinstance(source, Image.Image | np.ndarray):
+            if moving:
+                raise UnusableMedia(f"{kind} needs a file, not one picture.")
+            return from_pixels(source, self.rules)
+        if isinstance(source, PurePath):
+            source = str(source)
+        if isinstance(source, bytes | bytearray | memoryview):
+            data = bytes(source)
+        elif isinstance(source, str) and source:
+            data = self._read(source)
+        else:
+            own = "a path, a url, bytes, a PIL image or an array"
+            raise UnusableMedia(f"{kind} needs {'a url' if kind.endswith('_url') else own}.")
+        return open_video(data, self.rules) if moving else open_image(data, self.rules)
 
     def _read(self, url: str) -> bytes:
         rules = self.rules
@@ -133,6 +145,21 @@ def open_image(data: bytes, rules: MediaRules = OWN) -> Image.Image:
         raise
     except Exception:  # a broken file raises whatever its decoder stumbles over
         raise UnusableMedia("The image cannot be decoded: it is broken or cut off.") from None
+
+
+def from_pixels(picture: Image.Image | np.ndarray, rules: MediaRules = OWN) -> Image.Image:
+    """A picture that a script has in memory. Of an array nobody can tell what its numbers mean,
+    unless they are bytes."""
+    if isinstance(picture, np.ndarray):
+        grey = picture.ndim == 2
+        coloured = picture.ndim == 3 and picture.shape[2] in (3, 4)
+        if picture.dtype != np.uint8 or not (grey or coloured):
+            raise UnusableMedia(
+                "An array must be of uint8, and (height, width), or that and 3 or 4 channels, "
+                f"not {picture.dtype} {picture.shape}."
+            )
+        picture = Image.fromarray(picture)
+    return _upright(picture, rules)
 
 
 def _upright(image: Image.Image, rules: MediaRules) -> Image.Image:

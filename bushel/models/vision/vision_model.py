@@ -18,6 +18,7 @@ from bushel.core import Prepared, RequestError
 from bushel.core.checkpoint import Checkpoint
 from bushel.models.known_families import single_because
 from bushel.models.model import Features, Model, Prompt, State
+from bushel.models.pooling import pooling_of
 from bushel.models.preparer import VisionPreparer
 from bushel.models.vision import cross_attention
 from bushel.models.vision.feature_cache import FeatureCache
@@ -46,6 +47,7 @@ class VisionModel(Model):
         self.heads, self.head_dim = checkpoint.heads, checkpoint.head_dim
         self.network = network
         self.single = single_because(network)
+        self.pooling = pooling_of(checkpoint.pooling)
         self._positions = MRopePositions(network.language_model)
         self.recall = FeatureCache(self)
         self.host = VisionPreparer(

@@ -11,12 +11,13 @@ from bushel.core.wire import Made, Prepare
 from bushel.server.anthropic.conversation import conversation_of
 from bushel.server.anthropic.errors import MessagesError, threads_unsupported
 from bushel.server.anthropic.schema import Count, CountRequest, MessageObject, MessagesRequest
-from bushel.server.anthropic.writer import MessageWriter
+from bushel.server.anthropic.writer import MessageWriter, failed_stream
 from bushel.server.api.openapi import documented, streamed
 from bushel.server.api.request import generation_job, note_unknown
 from bushel.server.api.response import ApiResponse
 from bushel.server.callers import owner_of
 from bushel.server.counting import CountJob
+from bushel.server.errors import ApiError
 from bushel.server.http.disconnect import Awaited
 from bushel.server.http.request_body import JsonRoute, json_body, make_conversation
 from bushel.server.service.multi_ticket import MultiTicket
@@ -54,7 +55,10 @@ def message_routes(services: Services) -> APIRouter:
                 silent=body.max_tokens == 0,
             )
 
-        return ApiResponse(service, [job], writer, stream=job.stream)
+        def failed(error: ApiError) -> bytes:
+            return failed_stream(error, request.scope["state"]["request_id"])
+
+        return ApiResponse(service, [job], writer, stream=job.stream, failed=failed)
 
     @routes.post(
         "/v1/messages/count_tokens",

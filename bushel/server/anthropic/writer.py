@@ -44,6 +44,11 @@ def _event(payload: dict[str, Any]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (payload["type"].encode(), _encode(payload))
 
 
+def failed_stream(error: ApiError, request_id: str) -> bytes:
+    """What ends a stream that fails."""
+    return b"event: error\ndata: %b\n\n" % error_bytes(error, request_id)
+
+
 class MessageWriter:
     """A `api.response.Writer`. silent: nothing was to be said, only the prompt to be kept."""
 
@@ -101,7 +106,7 @@ class MessageWriter:
         return _event({"type": "message_delta", "delta": stop, "usage": self._usage()}) + _STOP
 
     def failed(self, error: ApiError) -> bytes:
-        return b"event: error\ndata: %b\n\n" % error_bytes(error, self._ticket.id)
+        return failed_stream(error, self._ticket.id)
 
     # -- a whole reply ---------------------------------------------------------------------
 

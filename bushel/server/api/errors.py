@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
+from bushel.core import FieldError
 from bushel.server.errors import ApiError
 
 _LONGEST_PLACE = 256  # characters; a key of the client's may be part of it
@@ -43,9 +44,10 @@ def first_invalid(errors: Sequence[Any]) -> InvalidField:
     steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in error["loc"][1:]]
     where = "".join(steps).removeprefix(".")
     raised = error.get("ctx", {}).get("error")
-    if isinstance(raised, InvalidField):
+    if isinstance(raised, InvalidField | FieldError):
         place = (where + raised.where)[:_LONGEST_PLACE]
-        return InvalidField(place, raised.rule, code=raised.code)
+        code = raised.code if isinstance(raised, InvalidField) else "invalid_value"
+        return InvalidField(place, raised.rule, code=code)
     rule = "is missing" if error["type"] == "missing" else str(error["msg"])
     if rule.startswith("Input should "):
         rule = rule.removeprefix("Input ")

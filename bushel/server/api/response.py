@@ -1,7 +1,8 @@
 """From jobs to an HTTP response, streamed or whole, in whatever form a writer gives it.
 
 The status line is sent when the engine has accepted everything; until then an error has a status
-of its own, and later it is an event of the stream.
+of its own, and later it is an event of the stream. A stream whose model has to be loaded first
+begins with comments, so that nobody takes it for dead.
 """
 
 from __future__ import annotations
@@ -61,10 +62,14 @@ class ApiResponse(Response):
         writer: Callable[[MultiTicket], Awaitable[Writer]],
         *,
         stream: bool,
+        failed: Callable[[ApiError], bytes],
         refused: Callable[[ApiError], bytes | None] | None = None,
     ):
-        """refused: the whole stream of a request that is refused, where the API has such."""
+        """failed: what ends a stream of which nothing but comments was sent. refused: the whole
+        stream of a request that is refused, where the API has such.
+        """
         super().__init__()
+        self._failed = failed
         self._service = service
         self._jobs = jobs
         self._writer = writer
@@ -92,14 +97,17 @@ class ApiResponse(Response):
 
     async def _send_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         writer: Writer | None = None
+        seconds = self._service.options.keepalive_seconds
+        head = sse.LateHead(send, seconds if self._service.loading else None)
         try:
-            async with present(receive), MultiTicket(self._service, self._jobs) as answer:
+            async with present(receive), head, MultiTicket(self._service, self._jobs) as answer:
                 scope["state"]["request_id"] = answer.id
                 made = await self._writer(answer)
-                await sse.start(send, {**sse.HEADERS, "x-request-id": answer.id})
+                await head.end()
+                if not head.sent:
+                    await sse.start(send, {**sse.HEADERS, "x-request-id": answer.id})
                 writer = made
                 await sse.body(send, writer.begin())
-                seconds = self._service.options.keepalive_seconds
                 await sse.relay(scope, answer, writer.write, seconds, writer.keepalive)
                 last = writer.end()
         except ClientGone:
@@ -107,6 +115,8 @@ class ApiResponse(Response):
         except ApiError as error:
             if writer is not None:
                 last = writer.failed(error)
+            elif head.sent:
+                last = self._failed(error)
             else:
                 refusal = self._refused(error) if self._refused else None
                 if refusal is None:
@@ -114,10 +124,11 @@ class ApiResponse(Response):
                 await sse.start(send, sse.HEADERS)
                 last = refusal
         except Exception:
-            if writer is None:
+            if writer is None and not head.sent:
                 raise
             request_id = scope["state"]["request_id"]
             logger.exception("Request %s failed while streaming.", request_id)
-            last = writer.failed(internal_error(request_id))
+            failed = self._failed if writer is None else writer.failed
+            last = failed(internal_error(request_id))
         # Nothing runs any more: a client that goes now loses nothing and aborts nothing.
         await sse.body(send, last, more=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+import itertools
 import math
 import os
 import re
@@ -21,8 +22,8 @@ from bushel.core.wire import MediaRules
 from bushel.server import api_keys
 from bushel.server.command import other_servers_flags
 from bushel.server.observability.logs import LEVELS
-from bushel.server.options import Limits, ServerOptions
-from bushel.server.service.names import Names
+from bushel.server.options import Limits, ModelSpec, ServerOptions
+from bushel.server.service.names import names_of
 
 TINY = "bushel:tiny"  # the model that comes with the package
 _DTYPES = {
@@ -30,6 +31,7 @@ _DTYPES = {
     **{"float": "float32", "half": "float16", "auto": None},
 }
 _BITS = {"8": 8, "4": 4}
+_COMES_AND_GOES = {"server.keep_alive", "pinned"}  # with these, so does a single model
 _ORDERS = {"arrival": "arrival", "fcfs": "arrival", "shortest": "shortest", "sjf": "shortest"}
 _ATTENTION = {how: how for how in get_args(Attention)}
 _SYSTEM = {"fold": False, "hoist": True}
@@ -38,6 +40,8 @@ _UNITS = {
     **{"": 10**9, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12},
     **{"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40},
 }
+_DURATION = re.compile(r"(-?[0-9]*\.?[0-9]+)([smh]?)")
+_TIMES = {"": 1, "s": 1, "m": 60, "h": 3600}
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s?#]+")
 _HOST = re.compile(r"[A-Za-z0-9.:_%\[\]-]+")
 _HOSTS = re.compile(rf"\*|{_HOST.pattern}")
@@ -121,6 +125,18 @@ def _shaped(form: re.Pattern[str], rule: str) -> Callable[[str], str]:
     return read
 
 
+def _duration(text: str) -> float:
+    """Seconds; as Ollama has it, a negative one means never."""
+    if text == "never":
+        return math.inf
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        rule = "seconds, or a time such as 90s, 10m, 2h or never"
+        raise argparse.ArgumentTypeError(f"must be {rule}, not {text!r}")
+    seconds = float(match[1]) * _TIMES[match[2]]
+    return seconds if seconds >= 0 else math.inf
+
+
 def _alias(text: str) -> tuple[str, str]:
     pattern, _, name = text.partition("=")
     if not pattern or not name:
@@ -166,11 +182,23 @@ def _flag(group: Group, name: str, dest: str, *also: str, **more: Any) -> None:
 def _model_flags(group: Group) -> None:
     names = ", ".join(name for name in _DTYPES if name not in ("float", "half"))
     group.add_argument(
-        "engine.model",
+        "models",
         metavar="MODEL",
-        nargs="?",
-        help=f"a directory or a hub id (default: {TINY}, which comes with Bushel)",
+        nargs="*",
+        help=f"a directory or a hub id (default: {TINY}, which comes with Bushel). Several, or a "
+        "directory of checkpoints, are each loaded when somebody asks for them; NAME=MODEL says "
+        "what one is called",
     )
+    _flag(group, "--keep-alive", "server.keep_alive", "--auto-unload-idle-seconds",
+          type=_duration, metavar="TIME",
+          help="of several models, or one, to unload one that nobody has asked for so long: "
+          "seconds, 90s, 10m, 2h or never; 0: at once (default: "
+          f"{ServerOptions.keep_alive / 60:g}m for several, never for one)")
+    _flag(group, "--pin", "pinned", action="append", metavar="NAME",
+          help="of several models, load this one at the start and keep it; may be repeated")
+    _flag(group, "--swap-seconds", "server.swap_seconds", type=_real(0), metavar="SECONDS",
+          help="a model that waits for memory waits no longer before one that is in use finishes "
+          f"what it has and makes way (default: {ServerOptions.swap_seconds:g})")
     _flag(group, "--served-model-name", "names", nargs="+", action="append", metavar="NAME",
           help="names the model is served under; replies to requests that name none carry the "
           "first (default: MODEL itself)")
@@ -339,13 +367,19 @@ def add(commands: Any) -> argparse.ArgumentParser:
     """Adds `serve` to the sub-commands of a parser."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "serve",
-        usage="bushel serve [MODEL] [FLAG ...]",
-        help="serve a model over HTTP: OpenAI's chat and completions",
-        description="Serves a model over HTTP, to many clients at once.",
+        usage="bushel serve [MODEL ...] [FLAG ...]",
+        help="serve models over HTTP: OpenAI's chat and completions",
+        description="Serves models over HTTP, to many clients at once.",
         epilog="Flags of vLLM and vllm-mlx are understood: those that mean one of the above as "
         "that one, those for what Bushel always does with a note, and all others are refused.",
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="flags that are not given, in TOML (default: $BUSHEL_CONFIG, or bushel.toml in "
+        "~/.config/bushel); each is also a variable: --max-num-seqs is BUSHEL_MAX_NUM_SEQS",
     )
     for title, fill in (
         ("model", _model_flags),
@@ -368,10 +402,39 @@ def add(commands: Any) -> argparse.ArgumentParser:
 
 def take_model(arguments: argparse.Namespace, rest: list[str]) -> list[str]:
     """MODEL after flags: argparse leaves it over. Returns what is left over then."""
-    if rest and not rest[0].startswith("-") and "engine.model" not in arguments:
-        setattr(arguments, "engine.model", rest[0])
-        return rest[1:]
-    return rest
+    found = list(itertools.takewhile(lambda word: not word.startswith("-"), rest))
+    if found:
+        arguments.models = [*getattr(arguments, "models", ()), *found]
+    return rest[len(found) :]
+
+
+def _is_checkpoint(path: str) -> bool:
+    return os.path.isfile(os.path.join(path, "config.json"))
+
+
+def _specs(word: str) -> list[ModelSpec]:
+    """What one MODEL names: itself, or every checkpoint in a directory of them."""
+    name, equals, model = word.partition("=")
+    if equals and name and not os.path.exists(word):
+        return [ModelSpec(model, name)]
+    if os.path.isdir(word) and not _is_checkpoint(word):
+        folders = sorted(entry.path for entry in os.scandir(word) if _is_checkpoint(entry.path))
+        if folders:
+            return [ModelSpec(path, os.path.basename(path)) for path in folders]
+    return [ModelSpec(word)]
+
+
+def _models(given: Mapping[str, Any]) -> tuple[ModelSpec, ...]:
+    """Those that come and go; none if there is one for ever."""
+    words = given.get("models") or [TINY]
+    if not all(words):
+        raise BushelError("MODEL is empty: name a directory or a hub id.")
+    specs = tuple(spec for word in words for spec in _specs(word))
+    if specs == (ModelSpec(words[0]),) and not _COMES_AND_GOES & given.keys():
+        return ()
+    if len(specs) > 1 and "names" in given:
+        raise BushelError("--served-model-name names one model; write several as NAME=MODEL.")
+    return specs
 
 
 # -- options -------------------------------------------------------------------------------
@@ -380,7 +443,7 @@ def take_model(arguments: argparse.Namespace, rest: list[str]) -> list[str]:
 def _words(given: Mapping[str, Any], dest: str, flag: str) -> tuple[str, ...]:
     """Of a flag that takes several; it would have taken MODEL for one of them, too."""
     lists = given.get(dest, ())
-    if "engine.model" not in given and any(len(words) > 1 for words in lists):
+    if "models" not in given and any(len(words) > 1 for words in lists):
         raise BushelError(
             f"{flag} took every word after it ({' '.join(lists[-1])}); put MODEL before it."
         )
@@ -428,7 +491,7 @@ def _cache(engine: Mapping[str, Any], quantized: bool) -> dict[str, Any]:
     if "cache_disk" in settings and "cache_dir" not in settings:
         raise BushelError("--cache-disk needs --cache-dir.")
     idle = [name for name in settings if name.startswith("cache_") or name == "snapshot_every"]
-    if idle and "prefix_cache" in settings:
+    if idle and settings.get("prefix_cache") is False:
         raise BushelError(f"--no-prefix-cache leaves --{idle[0].replace('_', '-')} without use.")
     if "cache_dir" in settings:
         settings.setdefault("cache_disk", disk_room(settings["cache_dir"]))
@@ -440,14 +503,16 @@ def _build(given: Mapping[str, Any], environment: Mapping[str, str]) -> ServerOp
         prefix = f"{name}."
         return {key[len(prefix) :]: value for key, value in given.items() if key.startswith(prefix)}
 
-    engine = {"model": TINY, **_cache(part("engine"), "quantized" in given)}
-    if not engine["model"]:
-        raise BushelError("MODEL is empty: name a directory or a hub id.")
+    models = _models(given)
+    first = models[0].model if models else (given.get("models") or [TINY])[0]
+    engine = {"model": first, **_cache(part("engine"), "quantized" in given)}
     domains = _words(given, "domains", "--allowed-media-domains")
     if domains and "media.remote" not in given:
         raise BushelError("--allowed-media-domains needs --allow-remote-media.")
     return ServerOptions(
         engine=EngineOptions(**engine),
+        models=models,
+        pinned=tuple(given.get("pinned", ())),
         api_keys=api_keys.api_keys(given, environment),
         operator_keys=api_keys.operator_keys(given, environment),
         served_names=_words(given, "names", "--served-model-name"),
@@ -471,5 +536,5 @@ def options(
     """
     given = vars(arguments)
     made = _build(given, environment)
-    Names.of(made.engine.model, made.served_names, made.aliases)
+    names_of(made)
     return made, [*given.get("notes", ()), *_warnings(made)]

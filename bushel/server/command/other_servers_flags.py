@@ -48,7 +48,8 @@ NOTED_VALUES = {
 
 _THINKING = "requests say whether and how long a model thinks, as `enable_thinking` and so on."
 _DRAFTS = "speculative decoding is not there yet."
-_ONE_MODEL = "one server serves one model."
+_SEVERAL = "name several models, or a directory of them; see --keep-alive and --pin."
+_ADAPTERS = "adapters are not there yet."
 _CHECKPOINT = "the checkpoint's own chat template is used, with what requests say."
 _KV = "use --kv-bits, or --cache-kv-bits for what is kept of prompts."
 _TLS = "put a proxy with TLS in front."
@@ -90,11 +91,10 @@ REFUSED = {
     "--chat-template": _CHECKPOINT,
     "--default-chat-template-kwargs": _CHECKPOINT,
     "--default-presence-penalty": "penalties of this kind are the request's own.",
-    "--models-config": _ONE_MODEL,
-    "--lazy-load-model": _ONE_MODEL,
-    "--auto-unload-idle-seconds": _ONE_MODEL,
-    "--enable-lora": _ONE_MODEL,
-    "--lora-modules": _ONE_MODEL,
+    "--models-config": _SEVERAL,
+    "--lazy-load-model": _SEVERAL,
+    "--enable-lora": _ADAPTERS,
+    "--lora-modules": _ADAPTERS,
     "--embedding-model": "embeddings are not there yet.",
     "--rerank-model": "reranking is not there yet.",
     "--max-audio-upload-mb": "audio is not there yet.",
@@ -109,7 +109,6 @@ REFUSED = {
     "--data-parallel-size": "one process uses one device yet.",
     "--ssl-keyfile": _TLS,
     "--ssl-certfile": _TLS,
-    "--config": "settings are flags; a shell script can hold them.",
 }
 
 

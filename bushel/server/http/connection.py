@@ -38,6 +38,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from bushel.server.error_response import refusal_bytes
 from bushel.server.errors import ApiError
 from bushel.server.http.sse import BODY, Held
+from bushel.server.observability.refusals import refusals
 from bushel.server.options import Limits, ServerOptions
 
 # Who is refused before its request was read has so long to take the answer, at most.
@@ -428,7 +429,10 @@ class Connection(HttpToolsProtocol):
             running.disconnected = True  # nothing it says is sent
             running.message_event.set()
         # It has no address before the first request.
-        payload = refusal_bytes(getattr(self, "url", b""), error)
+        url = getattr(self, "url", b"")
+        error.told = False  # these are the same for everybody
+        refusals.tell(error, url.decode("latin-1"), self.client[0] if self.client else None)
+        payload = refusal_bytes(url, error)
         headers = {
             **error.headers,
             "content-type": "application/json",

@@ -41,6 +41,41 @@ async def body(send: Send, payload: bytes, *, more: bool = True) -> None:
     await send({"type": "http.response.body", "body": payload, "more_body": more})
 
 
+class LateHead:
+    """A stream that may have to begin before there is anything to say: after so many seconds its
+    header is sent, and a comment as often. None: it waits.
+    """
+
+    def __init__(self, send: Send, seconds: float | None):
+        self.sent = False
+        self._send = send
+        self._seconds = seconds
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> LateHead:
+        if self._seconds is not None:
+            self._task = asyncio.create_task(self._comment(self._seconds))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.end()
+
+    async def end(self) -> None:
+        """Somebody else writes from now on."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _comment(self, seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            if not self.sent:
+                self.sent = True
+                await start(self._send, HEADERS)
+            await body(self._send, KEEPALIVE)
+
+
 class Held(Protocol):
     """What can be told to wait."""
 

@@ -1,4 +1,6 @@
-"""What the front process writes to stderr: a line per finished request, and the start-up lines.
+"""What the front process writes to stderr: lines of requests, and the start-up lines.
+
+A request has one when it begins, some while a long prompt runs, and one when it ends.
 
 Nothing that a client sent can begin a line of its own: every message is one line, with control
 characters written as escapes, and what follows it (a traceback) is indented. Prompts are written
@@ -11,6 +13,7 @@ import atexit
 import itertools
 import json
 import logging
+import math
 import re
 import sys
 import threading
@@ -35,6 +38,7 @@ _BARE = re.compile(r"[\w.:/@+-]+")
 
 log = logging.getLogger("bushel")
 _requests = logging.getLogger("bushel.request")
+_progress = logging.getLogger("bushel.progress")  # of requests that have not ended
 _prompts = logging.getLogger("bushel.prompt")
 
 
@@ -242,6 +246,27 @@ def line(record: Record) -> str:
     return f"{_word(record.id)} {record.api} {_word(record.model)}: {', '.join(parts)}"
 
 
+def started(record: Record) -> None:
+    """Its prompt begins to run."""
+    if _progress.isEnabledFor(logging.INFO):
+        words = f"begins, {record.prompt_tokens} tokens in{_cached(record)}"
+        _tell(record, words, {"cached_tokens": record.cached_tokens})
+
+
+def prefilling(record: Record, done: int, now: float) -> None:
+    """Its prompt has been running for a while."""
+    if _progress.isEnabledFor(logging.INFO):
+        words = f"{done} of {record.prompt_tokens} tokens in, after {now - record.arrived:.0f} s"
+        _tell(record, words, {"prefilled_tokens": done})
+
+
+def _tell(record: Record, words: str, more: Mapping[str, Any]) -> None:
+    about = {"id": record.id, "api": record.api, "model": record.model}
+    fields = {**about, "prompt_tokens": record.prompt_tokens, **more}
+    head = f"{_word(record.id)} {record.api} {_word(record.model)}"
+    _progress.info("%s: %s", head, words, extra={"fields": fields})
+
+
 def finished(record: Record) -> None:
     """One line; a warning where the fault is the server's."""
     level = logging.WARNING if record.status >= 500 else logging.INFO
@@ -353,14 +378,32 @@ def banner(
     names: those the model is served as, the main one first. status: the engine's, before any
     request. port: the one in use, where the option is 0.
     """
-    where = address(options.host, options.port if port is None else port)
-    key = "; an API key is needed" if options.keys else ""
     return [
         _model_line(options, names, context),
         _lane_line(options, status),
         _memory_line(status.memory),
         _cache_line(options, status.cache),
-        f"Listening on {where} (Anthropic clients), {where}/v1 (OpenAI clients){key}",
+        _listening_line(options, port),
+    ]
+
+
+def _listening_line(options: ServerOptions, port: int | None) -> str:
+    where = address(options.host, options.port if port is None else port)
+    key = "; an API key is needed" if options.keys else ""
+    return f"Listening on {where} (Anthropic clients), {where}/v1 (OpenAI clients){key}"
+
+
+def models_banner(
+    options: ServerOptions, names: Sequence[str], *, port: int | None = None
+) -> list[str]:
+    """The same where models come and go."""
+    kept = options.keep_alive
+    idle = "while there is room" if math.isinf(kept) else f"until nobody asks for {kept:g} s"
+    pinned = f"; {', '.join(options.pinned)} from the start" if options.pinned else ""
+    return [
+        f"Models: {', '.join(names)}",
+        f"Each is loaded when somebody asks for it, and stays {idle}{pinned}",
+        _listening_line(options, port),
     ]
 
 

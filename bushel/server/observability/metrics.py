@@ -8,7 +8,7 @@ happens to requests is counted when it happens. Everything belongs to the event 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from msgspec import UNSET
@@ -24,6 +24,7 @@ from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
+    Metric,
 )
 from prometheus_client.registry import Collector
 
@@ -131,8 +132,9 @@ _GAUGES: tuple[tuple[str, str, Callable[[EngineStatus], float | None]], ...] = (
 class EngineState(Collector):
     """What the engine said last; nothing of it while it is gone."""
 
-    def __init__(self, model_name: str):
+    def __init__(self, model_name: str, *, front: bool = True):
         self._model_name = model_name
+        self._front = front
         self.status = EngineStatus()
         self.up = False
         self.preparing = 0
@@ -150,27 +152,32 @@ class EngineState(Collector):
             "Requests whose prompts are being templated, tokenized or decoded.",
             self.preparing,
         )
-        dropped = CounterMetricFamily(
-            "bushel:log_lines_dropped",
-            "Lines of the log that nobody read in time.",
-            labels=["model_name"],
-        )
-        dropped.add_metric([self._model_name], logs.dropped())
-        yield dropped
+        if self._front:
+            dropped = CounterMetricFamily(
+                "bushel:log_lines_dropped",
+                "Lines of the log that nobody read in time.",
+                labels=["model_name"],
+            )
+            dropped.add_metric([self._model_name], logs.dropped())
+            yield dropped
         for name, told, value in _GAUGES:
             yield self._gauge(name, told, value(self.status))
 
 
 class Metrics:
-    def __init__(self, model_name: str):
+    """front: with what concerns the process; one model of a server has it."""
+
+    def __init__(self, model_name: str, *, front: bool = True):
         self._model_name = model_name
         self._registry = CollectorRegistry()
-        self._gaps, self._engine = Gaps(model_name), EngineState(model_name)
+        self._gaps, self._engine = Gaps(model_name), EngineState(model_name, front=front)
         self.reuse = PrefixMetrics(model_name)
         self.loop = LoopProbe(model_name)
-        for collector in (self._gaps, self._engine, self.reuse, self.loop):
+        for collector in (self._gaps, self._engine, self.reuse):
             self._registry.register(collector)
-        ProcessCollector(registry=self._registry)  # the front's own memory and file descriptors
+        if front:
+            self._registry.register(self.loop)
+            ProcessCollector(registry=self._registry)  # its own memory and file descriptors
         self._labels: dict[Counter, set[str]] = {}
         self._count_tokens()
         self._count_requests()
@@ -217,6 +224,8 @@ class Metrics:
         self._restarts = self._labelled(
             "bushel:engine_restarts", "Engines that had to be replaced.", "reason", _RESTARTS
         )
+        self._loads = self._counter("bushel:model_loads", "Times that the model was loaded.")
+        self._unloads = self._counter("bushel:model_unloads", "Times that it was unloaded.")
 
     def _time_requests(self) -> None:
         make = self._histogram
@@ -299,6 +308,35 @@ class Metrics:
         known.add(value)
         counter.labels(self._model_name, value).inc()
 
+    def loaded(self) -> None:
+        """The model, from its files."""
+        self._loads.inc()
+
+    def unloaded(self) -> None:
+        self._unloads.inc()
+
+    def collect(self) -> Iterable[Metric]:
+        return self._registry.collect()
+
     def render(self) -> tuple[bytes, str]:
         """The answer to a scrape, and its content type."""
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
+
+
+class AllMetrics:
+    """Those of several models as one answer: a name is told once, with the samples of all."""
+
+    def __init__(self, metrics: Sequence[Metrics]):
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        families: dict[str, Metric] = {}
+        for metrics in self._metrics:
+            for family in metrics.collect():
+                known = families.setdefault(family.name, family)
+                if known is not family:
+                    known.samples.extend(family.samples)
+        return families.values()
+
+    def render(self) -> tuple[bytes, str]:
+        return generate_latest(self), CONTENT_TYPE_LATEST

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from bushel.core.wire import Started
 
-Phase = Literal["preparing", "queued", "prefill", "decode", "done"]
+Phase = Literal["loading", "preparing", "queued", "prefill", "decode", "done"]
 
 
 @dataclass
@@ -39,6 +39,7 @@ class Record:
     status: int = 200  # of the answer; 499: the client went away
     error: str | None = None  # code
     restarts: int = 0  # of the engine, survived while waiting
+    prefill_told: float | None = None  # when the log last said how far its prompt is
     cancelled: bool = False  # by request, while it was being prepared
 
     def start(self, started: Started, now: float) -> None:

@@ -16,6 +16,11 @@ from bushel.server.service.multi_ticket import MultiTicket
 _encode = msgspec.json.encode
 
 
+def failed_stream(error: ApiError) -> bytes:
+    """What ends a stream that fails."""
+    return sse.data(error_bytes(error))
+
+
 class Chunked:
     """Part of a `server.response.Writer`."""
 
@@ -23,7 +28,7 @@ class Chunked:
         return sse.KEEPALIVE
 
     def failed(self, error: ApiError) -> bytes:
-        return sse.data(error_bytes(error))
+        return failed_stream(error)
 
 
 class ChunkUsage:

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Path
 from pydantic import BaseModel
 
 from bushel.server.api.openapi import documented
+from bushel.server.service.services import ModelState
 
 if TYPE_CHECKING:
     from bushel.server.service.services import Services
@@ -33,6 +34,10 @@ class ModelCard(BaseModel):
     created_at: datetime
     lifecycle: Literal["active"] = "active"
     max_input_tokens: int | None
+    state: ModelState
+    reason: str | None  # why it is not ready
+    pinned: bool
+    memory_bytes: int  # that it may use
 
 
 class ModelList(BaseModel):
@@ -45,26 +50,38 @@ class ModelList(BaseModel):
     last_id: str
 
 
+_created = int(time.time())
+
+
+def model_card(services: Services, name: str) -> ModelCard:
+    """ApiError if nobody serves it."""
+    service = services.of(name)
+    context = service.model_info.context if service.model_info else None
+    report = services.loading.report(service)
+    return ModelCard(
+        id=name,
+        created=_created,
+        root=service.names.main,
+        max_model_len=context,
+        display_name=name,
+        created_at=datetime.fromtimestamp(_created, UTC),
+        max_input_tokens=context,
+        state=report.state,
+        reason=report.reason,
+        pinned=report.pinned,
+        memory_bytes=report.memory_bytes,
+    )
+
+
 def model_routes(services: Services) -> APIRouter:
     routes = APIRouter()
-    created = int(time.time())
 
     def model(name: str) -> ModelCard:
-        service = services.of(name)
-        context = service.model_info.context if service.model_info else None
-        return ModelCard(
-            id=name,
-            created=created,
-            root=service.names.main,
-            max_model_len=context,
-            display_name=name,
-            created_at=datetime.fromtimestamp(created, UTC),
-            max_input_tokens=context,
-        )
+        return model_card(services, name)
 
     @routes.get("/v1/models", responses=documented(), summary="The models that are served")
     async def models() -> ModelList:
-        names = services.main.names.all
+        names = services.names
         data = [model(name) for name in names]
         return ModelList(data=data, first_id=names[0], last_id=names[-1])
 

@@ -52,22 +52,29 @@ class Child(asyncio.Protocol, Generic[M]):
 
     @classmethod
     async def spawn(
-        cls, module: str, messages: Any, on_message: Callable[[M, memoryview], None]
+        cls,
+        module: str,
+        messages: Any,
+        on_message: Callable[[M, memoryview], None],
+        label: str = "",
+        inherited: Sequence[int] = (),
     ) -> Child[M]:
-        """OSError if there is no room for another process, its descriptors or its memory."""
+        """label: what its own writing is logged under. inherited: descriptors that it holds, too.
+        OSError if there is no room for another process, its descriptors or its memory.
+        """
         child = cls(messages, on_message)
         with reserve.lent():
             ours, theirs = socket.socketpair()
             widen(ours)
             widen(theirs)
             try:
-                with theirs, _output(module) as output:
+                with theirs, _output(label or module.split(".")[-2:][0]) as output:
                     child._process = await asyncio.create_subprocess_exec(
                         sys.executable,
                         "-m",
                         module,
                         str(theirs.fileno()),
-                        pass_fds=[theirs.fileno()],
+                        pass_fds=[theirs.fileno(), *inherited],
                         stdin=asyncio.subprocess.DEVNULL,
                         stdout=output,
                         stderr=output,
@@ -151,7 +158,7 @@ class Child(asyncio.Protocol, Generic[M]):
 
 
 @contextlib.contextmanager
-def _output(module: str) -> Iterator[int | None]:
+def _output(label: str) -> Iterator[int | None]:
     """Where a child's own writing goes: to the log. On a terminal it stays there (None), since
     somebody reads it, and a download shows its progress.
     """
@@ -167,7 +174,7 @@ def _output(module: str) -> Iterator[int | None]:
     finally:
         os.close(theirs)
     try:
-        ChildOutput(ours, module.split(".")[-2:][0], log)
+        ChildOutput(ours, label, log)
     except RuntimeError as error:  # there is no room for a thread, as for a process
         os.close(ours)
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error

@@ -78,15 +78,18 @@ class _Jobs(asyncio.Queue[_Job]):
 
 
 class Pool:
-    """`gate`: no job is begun while it is not set."""
+    """`gate`: no job is begun while it is not set. label: of its workers, in the log."""
 
-    def __init__(self, first: Open, size: int, seconds: float, gate: asyncio.Event):
+    def __init__(
+        self, first: Open, size: int, seconds: float, gate: asyncio.Event, label: str = "worker"
+    ):
         self.model_info: asyncio.Future[ModelInfo] = asyncio.get_running_loop().create_future()
         self.failed: str | None = None  # why the first worker could not be started
         self._first = first
         self._size = size
         self._seconds = seconds
         self._gate = gate
+        self._label = label
         self._asked: set[_Job] = set()  # whoever asked waits for it
         self._jobs = _Jobs()  # of them, those that no worker has
         self._workers: set[_Worker] = set()
@@ -105,7 +108,12 @@ class Pool:
         return [{"pid": worker.child.pid, "phase": worker.phase} for worker in self._workers]
 
     async def run(self) -> None:
-        """Until cancelled, or until the first worker cannot open the checkpoint."""
+        """Until cancelled, or until the first worker cannot open the checkpoint. May be run again
+        after that.
+        """
+        self.failed, self._started, self._backoffs = None, 0, []
+        if self.model_info.done() and self.model_info.exception() is not None:
+            self.model_info = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(self._size):
@@ -162,16 +170,19 @@ class Pool:
             if wait:
                 self._reason += f"; a new one starts in {wait:g} s"
             if self.failed is None:
-                log.error("a preparing worker %s; starting a new one in %g s", why, wait)
+                told = "a preparing %s %s; starting a new one in %g s"
+                log.error(told, self._label, why, wait)
             self._turn_away()
             await asyncio.sleep(wait)
 
     async def _one_life(self, backoff: Backoff) -> tuple[str, bool]:
         """Start a worker and give it jobs until it is gone: how it ended, and for a job's sake."""
-        worker = _Worker()
+        worker = _Worker(self._label)
         self._started += 1
         try:
-            worker.child = await Child.spawn("bushel.chat.process", FromWorker, worker.hear)
+            worker.child = await Child.spawn(
+                "bushel.chat.process", FromWorker, worker.hear, self._label
+            )
         except OSError as error:
             return cannot_spawn(error), False
         self._workers.add(worker)
@@ -263,7 +274,8 @@ class _Worker:
 
     child: Child[FromWorker]
 
-    def __init__(self) -> None:
+    def __init__(self, label: str) -> None:
+        self.label = label
         self.open = False
         self.job: _Job | None = None  # that it has
         self.late = False  # it has used all the time its job may
@@ -273,7 +285,7 @@ class _Worker:
 
     def hear(self, message: FromWorker, tail: memoryview) -> None:
         if isinstance(message, LogLine):
-            logs.relay("worker", message.level, message.text)
+            logs.relay(self.label, message.level, message.text)
         else:
             self._messages.put_nowait((message, tail))
 

@@ -10,20 +10,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal, Protocol
 
+from bushel.core import BushelError
 from bushel.core.awake_clock import awake
 from bushel.core.options import EngineOptions
 from bushel.core.status import EngineStatus
 from bushel.core.wire import (
+    AskLimits,
     Beat,
     Failed,
     FromEngine,
     LogLine,
+    MachineLimits,
     Progress,
     Ready,
     Start,
+    Status,
     Stop,
     WireMessage,
 )
@@ -49,13 +54,32 @@ class Owner(Protocol):
     def engine_said(self, message: FromEngine) -> None: ...
 
 
+class EngineMemory(Protocol):
+    """Where an engine's memory comes from. All of this happens on the event loop."""
+
+    @property
+    def descriptors(self) -> Sequence[int]:
+        """That the engine is to hold, for as long as it lives."""
+
+    async def allot(self, limits: MachineLimits) -> int:
+        """Bytes that a new engine may use, as soon as it may; BushelError if it never may."""
+
+    def heard(self, status: EngineStatus, send: Callable[[WireMessage], None]) -> None:
+        """What the engine said of itself, and how to answer."""
+
+
 class Supervisor:
+    """label: what the engine is called in the log. memory: None: the engine takes what there is."""
+
     def __init__(
         self,
         options: EngineOptions,
         owner: Owner,
         hang_seconds: float,
         clock: Callable[[], float] = awake,
+        *,
+        label: str = "engine",
+        memory: EngineMemory | None = None,
     ):
         self.ready = False
         self.reason = "it is starting"  # why it is not ready; for clients, so without paths
@@ -66,6 +90,8 @@ class Supervisor:
         self.pid: int | None = None
         self._options = options
         self._owner = owner
+        self._label = label
+        self._memory = memory
         self._hang_seconds = hang_seconds
         self._clock = clock
         self._backoff = Backoff(clock)
@@ -74,6 +100,7 @@ class Supervisor:
         self._failure: str | None = None  # as the present engine said, in words for clients
         self._heard = 0.0  # when
         self._closing = asyncio.Event()
+        self._starting: asyncio.Task[None] | None = None  # waits for the engine's memory
 
     @property
     def outage(self) -> Outage | None:
@@ -90,7 +117,12 @@ class Supervisor:
             self._child.send(message, [] if tail is None else [tail])
 
     async def run(self) -> None:
-        """Until `close`, or until the first engine says that it cannot be started at all."""
+        """Until `close`, or until the first engine says that it cannot be started at all. May be
+        run again after that.
+        """
+        self.failed, self.restarts, self.reason = None, 0, "it is starting"
+        self._backoff = Backoff(self._clock)
+        self._closing.clear()
         while not self._closing.is_set():
             was_ready, why = await self._one_life()
             if self._closing.is_set() or self.failed is not None:
@@ -99,7 +131,7 @@ class Supervisor:
             wait = self._backoff.died()
             self.reason = f"{why}; a new one starts in {wait:g} s" if wait else why
             self._owner.engine_lost(was_ready)
-            log.error("the engine %s; starting a new one in %g s", why, wait)
+            log.error("the %s %s; starting a new one in %g s", self._label, why, wait)
             await _until(self._closing, wait)
 
     async def close(self) -> None:
@@ -118,7 +150,11 @@ class Supervisor:
         self._beat = self._failure = None
         try:
             child: Child[FromEngine] = await Child.spawn(
-                "bushel.engine.process", FromEngine, self._hear
+                "bushel.engine.process",
+                FromEngine,
+                self._hear,
+                self._label,
+                () if self._memory is None else self._memory.descriptors,
             )
         except OSError as error:
             self.ending = "died"
@@ -126,8 +162,13 @@ class Supervisor:
         self._child, self.pid = child, child.pid
         if self._closing.is_set():  # `close` did not see it
             child.kill()
-        child.send(Start(self._options))
+        if self._memory is None:
+            child.send(Start(self._options))
+        else:
+            child.send(AskLimits(self._options.beside))
         hung = await self._watch(child)
+        if self._starting is not None:
+            self._starting.cancel()
         was_ready, self.ready = self.ready, False
         self._child = self.pid = None
         self.ending = "died" if hung is None else "hung"
@@ -143,24 +184,46 @@ class Supervisor:
                 child.kill()
         return hung
 
+    async def _start(self, child: Child[FromEngine], limits: MachineLimits) -> None:
+        """Once there is memory for it."""
+        assert self._memory is not None
+        self.reason = "it waits for memory"
+        try:
+            limit = await self._memory.allot(limits)
+        except (BushelError, OSError) as error:
+            self._fail(str(error))
+            child.kill()
+        else:
+            child.send(Start(replace(self._options, memory_limit=limit)))
+
+    def _fail(self, reason: str) -> None:
+        log.error("%s: %s", self._label, reason)
+        self.reason = self._failure = "could not load the model; the log says why"
+        if self.restarts == 0:  # whatever comes later may be for a while
+            self.failed = reason
+
     def _hear(self, message: FromEngine, _: memoryview) -> None:
         self._heard = self._clock()
         if isinstance(message, Progress):
             self.reason = f"it is {message.text}"
-            log.info("engine: %s", message.text)
+            log.info("%s: %s", self._label, message.text)
         elif isinstance(message, LogLine):
-            logs.relay("engine", message.level, message.text)
+            logs.relay(self._label, message.level, message.text)
         elif isinstance(message, Failed):
-            log.error("engine: %s", message.reason)
-            self.reason = self._failure = "could not load the model; the log says why"
-            if self.restarts == 0:  # whatever comes later may be for a while
-                self.failed = message.reason
+            self._fail(message.reason)
+        elif isinstance(message, MachineLimits):
+            assert self._child is not None
+            self._starting = asyncio.create_task(self._start(self._child, message))
         elif isinstance(message, Ready):
             self.ready, self.status = True, message.status
             self._backoff.up()
             self._owner.engine_ready()
         elif isinstance(message, Beat):
-            self._beat, self.status = message, message.status
+            self._beat = message
+        if isinstance(message, Ready | Beat | Status):
+            self.status = message.status
+            if self._memory is not None:
+                self._memory.heard(message.status, self.send)
         self._owner.engine_said(message)
 
     def _hang(self) -> str | None:

@@ -106,8 +106,11 @@ def refused(envelope: Envelope, error: ApiError) -> bytes | None:
     """The stream of a request whose prompt is too long (B50): HTTP errors are not understood by
     the clients that would shorten it. Other refusals are HTTP errors.
     """
-    if error.code != _OVERFLOW:
-        return None
+    return failed_stream(envelope, error) if error.code == _OVERFLOW else None
+
+
+def failed_stream(envelope: Envelope, error: ApiError) -> bytes:
+    """The whole stream of a request that comes to nothing."""
     frames = Frames()
     return frames.frame(
         "response.created", {"response": envelope.response("in_progress")}

@@ -20,7 +20,7 @@ from bushel.server.callers import ApiKeys, covered_key
 from bushel.server.errors import ApiError
 from bushel.server.http.request_body import JsonRoute, aside, make_conversation
 from bushel.server.responses.conversation import parse_request
-from bushel.server.responses.envelope import Envelope, fields_of, refused
+from bushel.server.responses.envelope import Envelope, failed_stream, fields_of, refused
 from bushel.server.responses.items import Item, references, shown
 from bushel.server.responses.schema import (
     Deleted,
@@ -117,15 +117,21 @@ async def _create(
         def keep(payload: bytes, output: list[Item]) -> None:
             store.keep(Kept(name, holder, own_salt, payload, earlier, own, encoded(output)))
 
-        envelope = Envelope(name, answer.created, asked)
         wanted = keep if body.kept else None
-        return ResponseWriter(service, answer, envelope, body, parsed.offers, wanted)
+        made = Envelope(name, answer.created, asked)
+        return ResponseWriter(service, answer, made, body, parsed.offers, wanted)
 
-    def refusal(error: ApiError) -> bytes | None:
-        name = f"{_PREFIX}{uuid.uuid4().hex}"
-        return refused(Envelope(name, int(time.time()), asked), error)
+    def envelope() -> Envelope:
+        return Envelope(f"{_PREFIX}{uuid.uuid4().hex}", int(time.time()), asked)
 
-    return _Reply(service, [job], writer, stream=job.stream, refused=refusal)
+    return _Reply(
+        service,
+        [job],
+        writer,
+        stream=job.stream,
+        failed=lambda error: failed_stream(envelope(), error),
+        refused=lambda error: refused(envelope(), error),
+    )
 
 
 async def _aside(work: Callable[[], T], size: int) -> T:

@@ -26,11 +26,17 @@ class EngineReport:
 
     def hear(self, message: Status | Cleared | Beat) -> None:
         self._metrics.engine(message.status, up=True, preparing=self._requests.preparing)
-        if not isinstance(message, Beat):
+        if isinstance(message, Beat):
+            self._requests.tell_prefills(message.status.requests)
+        else:
             self._queries.hear(message)
 
     def engine_lost(self) -> None:
         self._metrics.restarted(self._supervisor.ending)
+        self.engine_gone()
+
+    def engine_gone(self) -> None:
+        """There is none, whatever the reason."""
         self._metrics.engine(EngineStatus(), up=False)
         self._queries.lose()
 

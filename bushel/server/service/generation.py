@@ -161,7 +161,7 @@ class Generations:
         if (live := self._live.get(request_id)) is not None:
             self._abort(live, errors.cancelled())
         else:
-            record.cancelled = True  # its worker is not interrupted; it is seen after that
+            self._requests.cancel(record)
         return True
 
     def abort_all(self, error: ApiError) -> None:
@@ -235,7 +235,7 @@ class Generations:
         now, gaps, tokens = awake(), list[float](), 0
         for started in message.started:
             if (live := self._live.get(started.id)) is not None:
-                live.record.start(started, now)
+                self._requests.begin(live.record, started, now)
                 self._metrics.reuse.started(live.record)
         for event in message.events:
             if (live := self._live.get(event.request_id)) is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bushel.chat.reply.reader import Reader
+from bushel.chat.tool_fields import offered_by
 from bushel.core import Result, SamplingParams
 from bushel.core.options import ModelInfo
 from bushel.core.wire import Made
@@ -33,6 +34,5 @@ class GenerationJob:
         """What makes a reader for each choice; None: nobody reads them."""
         if not self.reads:
             return None
-        functions = [tool["function"] for tool in self.request.get("tools") or ()]
-        offered = {function["name"]: function.get("parameters") or {} for function in functions}
+        offered = offered_by(self.request.get("tools") or ())
         return lambda: Reader(model_info.reply_format, offered, opened=made.opened)

@@ -22,9 +22,11 @@ class ServedModel:
         self._learned = asyncio.Event()
 
     async def learn(self) -> None:
-        """To be run once."""
+        """To be run whenever the model is loaded."""
         with contextlib.suppress(ApiError):  # who waits for the facts is told
             model_info = await self._pool.known()
+            if self._learned.is_set():
+                return
             self._vocabulary = await asyncio.to_thread(Vocabulary, model_info)
             self._learned.set()
 

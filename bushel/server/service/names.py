@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bushel.core import BushelError
 from bushel.server.errors import ApiError
 from bushel.server.observability.logs import one_line
+from bushel.server.options import ServerOptions
 
 _LONGEST = 256  # more than any hub allows
 _SHOWN = 80
+_LISTED = 16  # names in an error
 
 
 def own_name(model: str) -> str:
@@ -32,7 +34,7 @@ def _checked(name: str) -> str:
     return name
 
 
-def _matches(pattern: str, name: str) -> bool:
+def matches(pattern: str, name: str) -> bool:
     """`*` stands for any characters; everything else for itself.
 
     No regular expression: with many stars, one of those can take for ever.
@@ -50,6 +52,44 @@ def _matches(pattern: str, name: str) -> bool:
             return False
         at = begin + len(piece)
     return True
+
+
+def names_of(options: ServerOptions) -> tuple[Names, ...]:
+    """Of every model that is served. Raises BushelError if two are called the same, or an alias or
+    a pin leads nowhere.
+    """
+    engine, served, aliases = options.engine, options.served_names, options.aliases
+    if not options.models:
+        return (Names.of(engine.model, served, aliases),)
+    each = [
+        Names.of(spec.model, served or (() if spec.name is None else (spec.name,)))
+        for spec in options.models
+    ]
+    known = [name for names in each for name in names.all]
+    for name in known:
+        if known.count(name) > 1:
+            raise BushelError(
+                f"Two models are called {one_line(name, _SHOWN)}; write one as NAME=MODEL."
+            )
+    for pattern, target in aliases:
+        _check_target(f"--model-alias {one_line(pattern, _SHOWN)}=", target, known)
+    for name in options.pinned:
+        _check_target("--pin ", name, known)
+    return tuple(
+        replace(
+            names,
+            aliases=(*names.aliases, *(alias for alias in aliases if alias[1] in names.all)),
+        )
+        for names in each
+    )
+
+
+def _check_target(flag: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise BushelError(
+            f"{flag}{one_line(name, _SHOWN)}: no model is served under that name, only "
+            f"{', '.join(known)}."
+        )
 
 
 @dataclass(frozen=True)
@@ -88,14 +128,19 @@ class Names:
             return self.main
         if requested in self.all:
             return requested
-        targets = (target for pattern, target in self.aliases if _matches(pattern, requested))
+        targets = (target for pattern, target in self.aliases if matches(pattern, requested))
         return next(targets, None)
 
-    def unknown(self, requested: str) -> ApiError:
+    def unknown(self, requested: str, served: Sequence[str] = ()) -> ApiError:
+        """served: by other names than these, too."""
+        one = len(served) < 2
+        shown = f"`{self.main}`" if one else ", ".join(f"`{name}`" for name in served[:_LISTED])
+        more = "" if len(served) <= _LISTED else f" and {len(served) - _LISTED} more"
         return ApiError(
             404,
             f"The model `{one_line(requested, _SHOWN)}` does not exist. This server has "
-            f"`{self.main}`; --model-alias 'PATTERN=NAME' makes it take other names for it.",
+            f"{shown}{more}; --model-alias 'PATTERN=NAME' makes it take other names for "
+            f"{'it' if one else 'one of them'}.",
             code="model_not_found",
             param="model",
         )

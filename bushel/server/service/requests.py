@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
 from bushel.core.awake_clock import awake
+from bushel.core.status import RequestStatus
+from bushel.core.wire import Started
 from bushel.server import errors
 from bushel.server.callers import Caller
 from bushel.server.errors import ApiError
@@ -17,7 +19,10 @@ from bushel.server.observability.metrics import Metrics
 from bushel.server.observability.request_record import Record
 from bushel.server.options import ServerOptions
 from bushel.server.processes.backoff import Outage
+from bushel.server.service.load_gate import LoadGate
 
+_WAITING = ("loading", "preparing", "queued")
+_TELL_EVERY = 5.0  # seconds between two lines of a prompt that runs
 _RECENT = 32  # finished requests that `/v1/status` still shows
 
 
@@ -25,9 +30,14 @@ class Requests:
     """Belongs to the event loop. outage: what keeps requests from being served now."""
 
     def __init__(
-        self, options: ServerOptions, metrics: Metrics, outage: Callable[[], Outage | None]
+        self,
+        options: ServerOptions,
+        metrics: Metrics,
+        outage: Callable[[], Outage | None],
+        gate: LoadGate,
     ):
         self.draining = False
+        self._gate = gate
         self._options = options
         self._metrics = metrics
         self._outage = outage
@@ -52,9 +62,7 @@ class Requests:
             raise ApiError(503, "The server is shutting down.", code="shutting_down", retry_after=5)
         if (outage := self._outage()) is not None and outage.hopeless:
             raise errors.unavailable(outage.reason)
-        waiting = [
-            other for other in self._records.values() if other.phase in ("preparing", "queued")
-        ]
+        waiting = [other for other in self._records.values() if other.phase in _WAITING]
         free = self._options.limits.queue - len(waiting)
         own = sum(other.owner == record.owner for other in waiting)
         # An owner among several leaves as much of the queue free as it takes.
@@ -62,11 +70,21 @@ class Requests:
             raise errors.too_many(len(waiting))
         self._records[record.id] = record
 
+    def cancel(self, record: Record) -> None:
+        """Of one that no engine has. A worker is not interrupted; it is seen after that."""
+        record.cancelled = True
+        self._gate.cancel(record)
+
     @contextlib.asynccontextmanager
     async def on_its_way(self, record: Record, seconds: float | None) -> AsyncIterator[None]:
-        """Ends the record of what fails, takes too long or is given up."""
+        """Waits until its model is loaded. Ends the record of what fails, takes too long or is
+        given up.
+        """
         try:
             async with asyncio.timeout(seconds):
+                await self._gate.enter(record)
+                if record.cancelled:
+                    raise errors.cancelled()
                 yield
         except TimeoutError:
             error = errors.timed_out(seconds or 0.0)
@@ -79,12 +97,31 @@ class Requests:
             self.end(record, None, status=499)
             raise
 
+    def begin(self, record: Record, started: Started, now: float) -> None:
+        """Its prompt begins to run."""
+        record.start(started, now)
+        logs.started(record)
+
+    def tell_prefills(self, rows: Iterable[RequestStatus]) -> None:
+        """Of prompts that take long, how far they are; `rows` is what the engine says of all."""
+        now = awake()
+        for row in rows:
+            record = self._records.get(row.id)
+            if record is None or record.phase != "prefill" or record.started is None:
+                continue
+            last = record.started if record.prefill_told is None else record.prefill_told
+            if now - last >= _TELL_EVERY:
+                record.prefill_told = now
+                logs.prefilling(record, row.prefilled_tokens, now)
+
     def end(self, record: Record, error: ApiError | None, *, status: int = 200) -> None:
         if self._records.pop(record.id, None) is None:
             return
         record.finished, record.phase = awake(), "done"
         record.status = status if error is None else error.status
         record.error = None if error is None else error.code
+        if error is not None:
+            error.told = True
         self._recent.append(record)
         self._metrics.finished(record)
         logs.finished(record)

@@ -38,10 +38,11 @@ from bushel.server.observability.metrics import Metrics
 from bushel.server.options import ServerOptions
 from bushel.server.processes.backoff import Outage, worst
 from bushel.server.processes.pool import Pool
-from bushel.server.processes.supervisor import Supervisor
+from bushel.server.processes.supervisor import EngineMemory, Supervisor
 from bushel.server.service.engine_report import EngineReport
 from bushel.server.service.generation import Generations, HeldTensors
 from bushel.server.service.job import GenerationJob
+from bushel.server.service.load_gate import LoadGate
 from bushel.server.service.model import ServedModel
 from bushel.server.service.names import Names
 from bushel.server.service.requests import Requests
@@ -51,23 +52,39 @@ from bushel.text.vocabulary import Vocabulary
 
 
 class Service:
-    """Make it on the event loop, `run` it as a task."""
+    """Make it on the event loop, `run` it as a task; once more, if it was unloaded.
 
-    def __init__(self, options: ServerOptions, names: Names, metrics: Metrics):
+    memory: where the engine's comes from. gate: where requests wait while the model is not loaded.
+    label: what its processes are called beside those of other models, in the log.
+    """
+
+    def __init__(
+        self,
+        options: ServerOptions,
+        names: Names,
+        metrics: Metrics,
+        memory: EngineMemory | None = None,
+        gate: LoadGate | None = None,
+        label: str = "",
+    ):
         self.options = options
         self.names = names
         self.metrics = metrics
         self.ready = asyncio.Event()  # set when the first engine is
+        self.gate = gate or LoadGate()
         engine, held = options.engine, HeldTensors()
-        self.supervisor = Supervisor(engine, self, options.hang_seconds)
+        self.supervisor = Supervisor(
+            engine, self, options.hang_seconds, label=f"engine{label}", memory=memory
+        )
         self.pool = Pool(
             Open(engine.model, engine.trust_remote_code, options.media, options.chat_options),
             options.workers,
             options.prepare_seconds,
             held.roomy,
+            f"worker{label}",
         )
         self._model = ServedModel(self.pool)
-        self._requests = Requests(options, metrics, lambda: self.outage)
+        self._requests = Requests(options, metrics, lambda: self.outage, self.gate)
         self._generations = Generations(
             options, self._requests, self._model, self.pool, self.supervisor, held, metrics
         )
@@ -90,6 +107,9 @@ class Service:
             with contextlib.suppress(asyncio.CancelledError):
                 await workers
             await engine
+            self.ready.clear()
+            self.supervisor.status = None
+            self._report.engine_gone()
 
     async def _run_engine(self) -> None:
         model = self.options.engine.model
@@ -102,10 +122,11 @@ class Service:
     async def drain(self, seconds: float) -> None:
         """Take nothing new, and give what runs so many seconds."""
         self._requests.draining = True
+        gone = ApiError(503, "The server is shutting down.", code="shutting_down")
+        self.gate.refuse(gone)
         end = awake() + seconds
         while len(self._requests) and awake() < end:
             await asyncio.sleep(0.05)
-        gone = ApiError(503, "The server is shutting down.", code="shutting_down")
         self.pool.give_up(gone)
         self._generations.abort_all(gone)
 
@@ -123,7 +144,35 @@ class Service:
         """What keeps requests from being served now: health, status and answers all go by it."""
         if self._requests.draining:
             return Outage("it is shutting down", hopeless=True)
+        if not self.gate.is_open and not self.ready.is_set():
+            return Outage("its model is not loaded")
+        return self.load_outage
+
+    @property
+    def load_outage(self) -> Outage | None:
+        """What is missing of a model that is being loaded, or is loaded."""
         return worst(self.supervisor.outage, self.pool.outage, self._model.outage)
+
+    @property
+    def memory_bytes(self) -> int:
+        """That the engine keeps to, as it last said."""
+        status = self.supervisor.status if self.supervisor.ready else None
+        claimed = None if status is None else status.memory.claimed_bytes
+        return claimed if isinstance(claimed, int) else 0
+
+    @property
+    def draining(self) -> bool:
+        return self._requests.draining
+
+    @property
+    def work(self) -> int:
+        """Requests that have entered and not ended."""
+        return len(self._requests) - self.gate.waiting
+
+    @property
+    def loading(self) -> bool:
+        """Whether a request may have to wait for long before anything is said of it."""
+        return not self.gate.is_open
 
     # -- what the APIs ask for ---------------------------------------------------------------
 

@@ -10,13 +10,13 @@ from itertools import chain
 from types import TracebackType
 from typing import TypeVar
 
+from bushel.chat.reply.choice_text import ChoiceText
 from bushel.chat.reply.reader import Reader
 from bushel.core import Decoding, Event
-from bushel.core.delta import Delta
 from bushel.core.wire import Submit
 from bushel.server.errors import ApiError
 from bushel.server.observability.request_record import Record
-from bushel.text.detokenizer import Decode, OutputProcessor
+from bushel.text.detokenizer import Decode
 
 # Tokens that are turned into text, and then into chunks, before others get their turn: 9 ms where
 # each comes with the 20 likeliest, 1 ms without.
@@ -27,6 +27,8 @@ _MOST_UNREAD = 64 << 20
 # Bytes of an event, of a token's log-probability, and of a likely one beside it. By `tracemalloc`
 # an event of one token takes 253 bytes, 509 with its log-probability, 2,813 with 20 more.
 _EVENT, _TOKEN, _LIKELY = 250, 200, 130
+# Numbers of an embedding that take as long as a token does.
+_NUMBERS = 16
 
 
 T = TypeVar("T")
@@ -34,11 +36,12 @@ T = TypeVar("T")
 
 def weight(event: Event) -> int:
     """The tokens that have to be worked on for an event."""
-    return max(1, len(event.token_ids), len(event.prompt_logprobs))
+    embedding = len(event.embedding) // _NUMBERS
+    return max(1, len(event.token_ids), len(event.prompt_logprobs), embedding)
 
 
 def _size(event: Event) -> int:
-    size = _EVENT + 32 * len(event.token_ids)
+    size = _EVENT + 32 * (len(event.token_ids) + len(event.embedding))
     if not event.logprobs and not event.prompt_logprobs:
         return size
     for logprobs in (event.logprobs, event.prompt_logprobs):
@@ -151,8 +154,10 @@ class Ticket:
         self._live = live
         self._leave = leave
         decoding: Decoding = live.submit.decoding
-        self._replies = [OutputProcessor(decode, decoding) for _ in range(live.submit.choices)]
-        self._readers = None if read is None else [read() for _ in self._replies]
+        self._replies = [
+            ChoiceText(decode, decoding, None if read is None else read())
+            for _ in range(live.submit.choices)
+        ]
 
     @property
     def cached_tokens(self) -> int:
@@ -201,34 +206,22 @@ class Ticket:
     def _fold(self, events: list[Event], first_choice: int) -> Event:
         """Several events of one choice as one, with their text and what it says."""
         first, last = events[0], events[-1]
-        reply, ended = self._replies[first.choice], False
-        for event in events:
-            for token in event.token_ids:
-                ended = reply.add(token) or ended
-        finish = last.finish_reason
-        if finish is not None and not ended:
-            reply.finish()
-        text, deltas = reply.take(), list[Delta]()
-        if self._readers is not None:
-            reader = self._readers[first.choice]
-            if text:
-                deltas = reader.feed(text)
-            if finish is not None:
-                deltas += reader.finish()
-                finish = reader.reason(finish)
         alone = len(events) == 1
+        token_ids = first.token_ids if alone else _chained(each.token_ids for each in events)
+        reply = self._replies[first.choice]
+        text, deltas, finish = reply.take(token_ids, last.finish_reason)
         # Made once, and not by `_replace`, which costs 3 us each time.
         return Event(
             first.request_id,
             first_choice + first.choice,
-            first.token_ids if alone else _chained(each.token_ids for each in events),
+            token_ids,
             text,
             first.logprobs if alone else _chained(each.logprobs for each in events),
             first.prompt_logprobs if alone else _chained(each.prompt_logprobs for each in events),
             finish,
             stop=None if finish is None else reply.stop,
-            deltas=tuple(deltas),
-            hidden_state=last.hidden_state,
+            deltas=deltas,
+            embedding=last.embedding,
         )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from bushel.chat.tool_fields import chosen
+from bushel.core import FieldError
 from bushel.core.conversation import Conversation, Shape, Thinking, Tool, Turn
 from bushel.server.api.errors import InvalidField
 from bushel.server.errors import ApiError
 from bushel.server.http.json_decode import decode
 from bushel.server.openai.chat.schema import ChatRequest
-from bushel.server.openai.chat.tools import chosen
 from bushel.server.options import Limits
 
 # What turns a model's thinking off, of the efforts that clients name.
@@ -37,7 +38,10 @@ def conversation_of(body: ChatRequest) -> Conversation:
 
 def _offer(conversation: Conversation, body: ChatRequest) -> None:
     """Notes what the model may call, and what it has to."""
-    tools, choice = chosen(body.tool_choice, body.tools or [])
+    try:
+        tools, choice = chosen(body.tool_choice, body.tools or [])
+    except FieldError as error:
+        raise InvalidField(error.where, error.rule, code=None) from None
     if not tools:
         return
     if choice is not None:

@@ -15,6 +15,7 @@ from bushel.server.http.request_body import JsonRoute, make_conversation
 from bushel.server.openai.chat.conversation import conversation_of
 from bushel.server.openai.chat.schema import ChatCompletion, ChatRequest
 from bushel.server.openai.chat.writer import ChatWriter
+from bushel.server.openai.chunks import failed_stream
 from bushel.server.openai.request_size import check_size
 from bushel.server.openai.schema import STREAMED
 from bushel.server.service.multi_ticket import MultiTicket
@@ -44,7 +45,7 @@ def chat_routes(services: Services) -> APIRouter:
         async def writer(answer: MultiTicket) -> ChatWriter:
             return ChatWriter(service, answer, body, model)
 
-        return ApiResponse(service, [job], writer, stream=job.stream)
+        return ApiResponse(service, [job], writer, stream=job.stream, failed=failed_stream)
 
     return routes
 

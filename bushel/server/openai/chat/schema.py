@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from bushel.chat.response_format import shape_for
 from bushel.core.conversation import Shape
 from bushel.server.api.errors import InvalidField
 from bushel.server.api.fields import (
@@ -58,11 +59,7 @@ class ResponseFormat(BaseModel):
 
     @property
     def shape(self) -> Shape | None:
-        if self.type == "text":
-            return None
-        if self.json_schema is None or self.json_schema.schema_ is None:
-            return {"json_object": True}
-        return {"json_schema": self.json_schema.schema_}
+        return shape_for(self.type, self.json_schema.schema_ if self.json_schema else None)
 
 
 class StructuredOutputs(BaseModel):

@@ -15,6 +15,7 @@ from bushel.server.api.openapi import documented, streamed
 from bushel.server.api.request import generation_job, note_unknown
 from bushel.server.api.response import ApiResponse
 from bushel.server.http.request_body import JsonRoute
+from bushel.server.openai.chunks import failed_stream
 from bushel.server.openai.completions.schema import Completion, CompletionRequest
 from bushel.server.openai.completions.writer import CompletionWriter
 from bushel.server.openai.request_size import check_size
@@ -63,7 +64,7 @@ def completion_routes(services: Services) -> APIRouter:
             echoed = await _echoed(service, answer, body, jobs[0].owner) if body.echo else None
             return CompletionWriter(service, answer, body, model, echoed)
 
-        return ApiResponse(service, jobs, writer, stream=bool(body.stream))
+        return ApiResponse(service, jobs, writer, stream=bool(body.stream), failed=failed_stream)
 
     return routes
 

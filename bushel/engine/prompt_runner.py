@@ -1,0 +1,106 @@
+"""Carries out the chunks of a plan: begins prompts, runs them, and hands on those that are through.
+
+Faults stay with their prompt: whoever cannot begin ends, and a pass that several shared and that
+fails is run again prompt by prompt. Of a fault of the device see `engine`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from bushel.core import Event
+from bushel.core.wire import Started
+from bushel.engine.plan import Chunk
+from bushel.engine.prefill import BackgroundChunks, Prefill
+from bushel.engine.prefill_pass import run_together
+from bushel.engine.request_queue import RequestQueue
+from bushel.engine.sequence import Sequence
+from bushel.engine.step_costs import Passes
+from bushel.models.device import raise_device_fault
+
+
+class PromptRunner:
+    """Owned by one engine. tell, fail: the engine's, of what happens to a sequence."""
+
+    def __init__(
+        self,
+        queue: RequestQueue,
+        tell: Callable[[Event], None],
+        fail: Callable[[Sequence, Exception], None],
+    ):
+        self._queue, self._tell, self._fail = queue, tell, fail
+        self._background = BackgroundChunks()
+        self.started: list[Started] = []  # that nobody has been told of
+
+    def run(self, chunks: tuple[Chunk, ...], now: float, *, catch_up: bool) -> Passes:
+        """Those that are packed share the pass of the one before them. catch_up: nothing else keeps
+        the host from running off.
+        """
+        passes = Passes()
+        for at, chunk in enumerate(chunks):
+            if not chunk.packed:
+                rest = itertools.takewhile(lambda other: other.packed, chunks[at + 1 :])
+                passes = self._run_pass([chunk, *rest], passes, now, catch_up)
+        return passes
+
+    def forget(self) -> None:
+        """What is on its way is not waited for."""
+        self._background = BackgroundChunks()
+
+    def _run_pass(self, chunks: list[Chunk], passes: Passes, now: float, catch_up: bool) -> Passes:
+        work = [(chunk, job) for chunk in chunks if (job := self._begun(chunk.job)) is not None]
+        before = [job.done for _, job in work]
+        try:
+            states = run_together([(job, chunk.tokens) for chunk, job in work])
+            self._background.start(states, catch_up=catch_up)
+        except Exception as error:
+            raise_device_fault(error)
+            if len(work) == 1:
+                self._drop(work[0][0].job, error)
+            for chunk, _ in work if len(work) > 1 else ():
+                passes = self._run_pass([chunk], passes, now, catch_up)
+            return passes
+        for at, ((chunk, job), done) in enumerate(zip(work, before, strict=True)):
+            self._queue.ran(job, now)
+            passes = passes.with_chunk(job.done - done, done, packed=at > 0)
+            if job.remaining <= 0:
+                self._finish(chunk.job, job, now)
+        return passes
+
+    def _begun(self, id: int) -> Prefill | None:
+        """A prompt that can run; None if it has just failed."""
+        job = self._queue.prefilling[id]
+        try:
+            if job.prompt is None:
+                job.begin()
+                self.started.extend(job.started())
+        except Exception as error:
+            raise_device_fault(error)
+            self._drop(id, error)
+            return None
+        return job
+
+    def _finish(self, id: int, job: Prefill, now: float) -> None:
+        try:
+            if job.wants_embedding:
+                self._give_embedding(job)
+                del self._queue.prefilling[id]
+                return
+            for ready in self._queue.finish(id, now):
+                for event in job.prompt_logprob_events(ready.sequence):
+                    self._tell(event)
+        except Exception as error:
+            raise_device_fault(error)
+            self._drop(id, error)
+
+    def _give_embedding(self, job: Prefill) -> None:
+        embedding = job.embedding()
+        for sequence in job.sequences:
+            if not sequence.done:
+                self._tell(sequence.give(embedding))
+
+    def _drop(self, id: int, error: Exception) -> None:
+        job = self._queue.prefilling.pop(id)
+        for sequence in job.sequences:
+            self._fail(sequence, error)

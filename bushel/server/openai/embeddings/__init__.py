@@ -1,0 +1,1 @@
+"""`POST /v1/embeddings`: a vector for each text."""
