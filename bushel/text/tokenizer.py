@@ -120,13 +120,33 @@ class Tokenizer:
         """
         options.setdefault("add_generation_prompt", True)
         try:
-            text = self._render(list(messages), tools=tools, tokenize=False, **options)
+            text = self._apply(list(messages), tools, options)
         except Exception as error:  # templates are programs: anything may come out of them
             raise RequestError(
                 f"The model's chat template refused the messages: {public_message(error)}",
                 code="template_error",
             ) from error
         return str(text)
+
+    def _apply(
+        self, messages: list[Any], tools: Sequence[Any] | None, options: Mapping[str, Any]
+    ) -> str:
+        """A tokenizer's own `apply_chat_template` leaves out keys that hold None since
+        transformers 5.23; templates that ask whether `content is none` then take the wrong turn.
+        """
+        from transformers import PreTrainedTokenizerBase  # seconds to import: not before a model
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        template = getattr(self._render, "__func__", None)
+        if template is not PreTrainedTokenizerBase.apply_chat_template:  # one with ideas of its own
+            return self._render(messages, tools=tools, tokenize=False, **options)
+        texts, _ = render_jinja_template(
+            conversations=[messages],
+            tools=tools,
+            chat_template=self.hf.get_chat_template(tools=tools),
+            **{**self.hf.special_tokens_map, **options},
+        )
+        return str(texts[0])
 
     def trial(self) -> AbstractContextManager[None]:
         """For renderings at load: ModelError if the template does not end. A model whose template
