@@ -29,7 +29,7 @@ def engine_on(
     *,
     reuse: bool = True,
     batch: int = 32,
-    chunk: int = 512,
+    chunk: int = EngineOptions.prefill_chunk,
     memory: int | None = None,
     gap: float = EngineOptions.token_gap,
 ) -> Engine:
