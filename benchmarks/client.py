@@ -55,6 +55,16 @@ def text_of(chunks: list[bytes]) -> str:
     return "".join(it["delta"].get("content") or "" for it in choices)
 
 
+async def post(port: int, path: str, body: Mapping[str, Any]) -> Any:
+    """A whole answer, decoded; Failed if it is an error."""
+    reader, writer = await _post(port, path, body)
+    head, _, payload = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    if b" 200 " not in head.splitlines()[0]:
+        raise Failed(payload.decode(errors="replace").strip())
+    return json.loads(payload)
+
+
 async def get(port: int, path: str) -> int:
     """The status of a short answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

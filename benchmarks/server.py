@@ -76,8 +76,9 @@ def launch(
 
 
 def bushel_command(model: str | Path, port: int, *arguments: str) -> list[str]:
-    command = [sys.executable, "-m", "bushel", "serve", str(model), "--port", str(port)]
-    return [*command, "--log-level", "warning", *arguments]
+    """arguments: flags, or more models before them."""
+    where = ["--port", str(port), "--log-level", "warning"]
+    return [sys.executable, "-m", "bushel", "serve", str(model), *arguments, *where]
 
 
 @contextlib.contextmanager
