@@ -14,6 +14,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any, NoReturn
 
+from bushel.commands import inspect_model
 from bushel.core import BushelError
 from bushel.doctor import command as doctor
 from bushel.server.command import flags
@@ -52,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     examined = doctor.add(commands)
     _add_model(examined, nargs="?")
     examined.set_defaults(run=doctor.doctor)
+    _add_model(inspect_model.add(commands))
     serving = flags.add(commands)
     serving.set_defaults(run=partial(_serve, serving))
     return parser

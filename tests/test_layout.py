@@ -1,6 +1,6 @@
 """The tree is the architecture: every import points one way, and none runs in a circle.
 
-doctor ─> check ─> server ─> chat ─> engine ─> cache ─> models ─> text ─> core
+commands ─> doctor ─> check ─> server ─> chat ─> engine ─> cache ─> models ─> text ─> core
 """
 
 import ast
@@ -14,7 +14,18 @@ import bushel
 
 ROOT = Path(str(bushel.__file__)).parent
 # Each may import itself and what stands to its right; a file beside them may import all.
-LAYERS = ("doctor", "check", "server", "chat", "engine", "cache", "models", "text", "core")
+LAYERS = (
+    "commands",
+    "doctor",
+    "check",
+    "server",
+    "chat",
+    "engine",
+    "cache",
+    "models",
+    "text",
+    "core",
+)
 # The same inside the server, from top to bottom. The longest name that fits a module is its own:
 # an API's form of an error stands below the API, since connections refuse in it, too.
 SERVER_ROOMS = (

@@ -139,16 +139,39 @@ def _open(model: str, trust: bool) -> tuple[Checkpoint, Callable[[], Model]]:
 def open_host(model: str, *, trust_remote_code: bool = False) -> Preparer:
     """The part of a checkpoint that prepares requests, without reading a weight."""
     use_cpu()
-    checkpoint, opened = _open(model, trust_remote_code)
+    loaded = _opened(model, trust_remote_code)
+    host = loaded.host
+    loaded.close()
+    return host
+
+
+def outline(model: str, *, dtype: str | None = None, trust_remote_code: bool = False) -> Model:
+    """A checkpoint of which no weight is read as long as nothing is computed: MLX knows the shapes
+    of what it has not made.
+    """
+    loaded = _opened(model, trust_remote_code)
+    dtype = _default_dtype(dtype)
+    if dtype is not None:
+        _cast(loaded.network, _DTYPES[dtype])
+    loaded.network.eval()
+    return loaded
+
+
+def _opened(model: str, trust: bool) -> Model:
+    checkpoint, opened = _open(model, trust)
     try:
-        loaded = opened()
+        return opened()
     except Exception as error:  # as in `load`
         raise ModelError(
             f"{checkpoint.path.name} cannot be loaded: {public_message(error)}"
         ) from error
-    host = loaded.host
-    loaded.close()
-    return host
+
+
+def _default_dtype(asked: str | None) -> str | None:
+    """None: the checkpoint's own."""
+    if asked is not None and asked not in _DTYPES:
+        raise ModelError(f"dtype must be one of {', '.join(_DTYPES)}, not {asked!r}.")
+    return "float32" if asked is None and ON_CPU else asked
 
 
 def load(
@@ -159,14 +182,11 @@ def load(
     trust_remote_code: bool = False,
 ) -> Model:
     """Load a checkpoint, or raise one clear ModelError and leave no memory behind (B8)."""
-    if dtype is not None and dtype not in _DTYPES:
-        raise ModelError(f"dtype must be one of {', '.join(_DTYPES)}, not {dtype!r}.")
+    dtype = _default_dtype(dtype)
     if kv_bits is not None and kv_bits not in BITS:
         raise ModelError(f"kv_bits must be 8 or 4, or None for plain, not {kv_bits!r}.")
     require_device()
     checkpoint, opened = _open(model, trust_remote_code)
-    if dtype is None and ON_CPU:
-        dtype = "float32"
     try:
         loaded = opened()
         _settle(loaded.network, dtype)

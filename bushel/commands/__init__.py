@@ -1,0 +1,1 @@
+"""Sub-commands of `bushel` beside the server and the doctor: one file each."""

@@ -1,0 +1,206 @@
+"""What can be told of a checkpoint without reading its weights.
+
+MLX reads arrays when they are used: a network that was opened has all their shapes. What only a run
+can tell is said to be found at load.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+from mlx.utils import tree_flatten, tree_map
+
+from bushel.cache import kind_of
+from bushel.cache.kinds import unbatchable
+from bushel.chat.reply.format_detection import reply_format_of
+from bushel.core import BushelError
+from bushel.core.footprint import STEP, Piece, alike
+from bushel.core.options import ChatOptions
+from bushel.models import Model, Preparer
+from bushel.models.known_families import batches_exactly, cuts_matter, single_because
+from bushel.models.load import outline
+
+_KINDS = {
+    "kv": "attention",
+    "quantized": "attention",
+    "window": "sliding window",
+    "recurrent": "recurrent",
+    "fixed": "fixed",
+    "opaque": "of its own kind",
+    "composite": "composite",
+}
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """Sizes are bytes; those of memory are as MLX will hold them, with the dtype that was asked."""
+
+    name: str
+    path: str
+    model_type: str
+    task: str  # generate, or what an encoder is for
+    sees: bool
+    parameters: int
+    quantization: str  # as the checkpoint tells it; empty if it has none
+    dtype: str  # of most of its weights, in memory
+    disk: int
+    weights: int
+    context: int | None
+    vocabulary: int
+    layers: dict[str, int]  # how many of each kind
+    row_token: int  # what a row keeps of every token
+    row_fixed: int  # and beside that, whatever its length
+    window: int | None  # tokens that its sliding windows keep
+    batching: str
+    prefixes: str  # whether what prompts share is computed once
+    tools: str  # the format of its calls; empty: none
+    thinking: str
+    template: dict[str, Any]  # what the chat template can take
+    sampling: dict[str, Any]  # the checkpoint's own defaults
+    pieces: tuple[Piece, ...] = field(default=(), repr=False)
+
+    def memory(self, rows: int, tokens: int) -> int:
+        """Weights, and so many rows of so many tokens each, when nothing runs."""
+        kept = -(-tokens // STEP) * STEP
+        return self.weights + rows * sum(piece.count * _held(piece, kept) for piece in self.pieces)
+
+
+def _held(piece: Piece, kept: int) -> int:
+    return piece.fixed + piece.per_token * (kept if piece.most is None else min(kept, piece.most))
+
+
+def inspect_model(
+    model: str, *, dtype: str | None = None, trust_remote_code: bool = False
+) -> Inspection:
+    """ModelError if it cannot be opened."""
+    opened = outline(model, dtype=dtype, trust_remote_code=trust_remote_code)
+    try:
+        return _inspected(opened, opened.host.config)
+    finally:
+        opened.close()
+
+
+def _inspected(model: Model, config: dict[str, Any]) -> Inspection:
+    host = model.host
+    flat: Any = tree_flatten(model.network.parameters())
+    leaves: list[tuple[str, mx.array]] = flat
+    kinds, pieces = ({}, ()) if model.encodes else _state_of(model)
+    windows = [piece.most for piece in pieces if piece.most is not None]
+    growing = [piece for piece in pieces if piece.most is None]
+    bits = _bits(config)
+    shown, tools, thinking = _conversations(host)
+    return Inspection(
+        name=host.name,
+        path=str(host.path),
+        model_type=str(config.get("model_type", "")),
+        task=host.task,
+        sees=host.sees,
+        parameters=_parameters(leaves, bits),
+        quantization=f"{bits} bits" if bits else "",
+        dtype=_dtype(leaves),
+        disk=sum(file.stat().st_size for file in host.path.glob("*.safetensors")),
+        weights=sum(leaf.nbytes for _, leaf in leaves),
+        context=host.context,
+        vocabulary=host.vocab,
+        layers=kinds,
+        row_token=sum(piece.count * piece.per_token for piece in growing),
+        row_fixed=sum(
+            piece.count * (piece.fixed + piece.per_token * (piece.most or 0)) for piece in pieces
+        ),
+        window=max(windows) if windows else None,
+        batching=_batching(model),
+        prefixes=_prefixes(model),
+        tools=tools,
+        thinking=thinking,
+        template=shown,
+        sampling={
+            name: value for name, value in vars(host.defaults).items() if value not in (None, ())
+        },
+        pieces=pieces,
+    )
+
+
+def _state_of(model: Model) -> tuple[dict[str, int], tuple[Piece, ...]]:
+    """Kinds of layers, and what each keeps: from the shapes of a pass over one token. Some networks
+    look at numbers on the way, and shall not find those of the checkpoint, which would be read.
+    """
+    model.network.update(tree_map(_blank, model.network.parameters()))
+    state = model.make_state()
+    model.forward(mx.array([[0]]), [0], state)
+    names = Counter(_KINDS[kind.name] for layer in state for kind, _ in kind_of(layer).parts(layer))
+    pieces = [piece for layer in state for piece in kind_of(layer).size(layer, 1)]
+    return dict(names), alike(pieces)
+
+
+def _blank(weight: Any) -> Any:
+    """Of the same shape, and one number large."""
+    return mx.broadcast_to(mx.zeros((), weight.dtype), weight.shape)
+
+
+def _batching(model: Model) -> str:
+    if model.encodes:
+        return "texts of like lengths share a pass"
+    why = single_because(model.network) or unbatchable(model.make_state())
+    if why is not None:
+        return f"one row at a time: {why}"
+    if batches_exactly(model.network):
+        return "rows share a batch"
+    return "tried at load: the family is not known"
+
+
+def _prefixes(model: Model) -> str:
+    if model.encodes:
+        return "no: an encoder reads a text as a whole"
+    why = cuts_matter(model.network)
+    return f"no: {why}" if why else "yes"
+
+
+def _conversations(host: Preparer) -> tuple[dict[str, Any], str, str]:
+    """What the template takes, and the formats of calls and thoughts in replies."""
+    if host.task != "generate" or not host.tokenizer.template:
+        return {}, "", ""
+    try:
+        can, format = host.profile.abilities, reply_format_of(host, ChatOptions())
+    except BushelError as error:
+        return {"error": str(error)}, "", ""
+    shown: dict[str, Any] = {
+        "system": can.system,
+        "images": sorted(can.images),
+        "tools": bool(can.tools),
+        "parallel_calls": can.parallel,
+        "thinking": can.switch.name if can.switch else "",
+        "effort": sorted(can.effort.values) if can.effort else [],
+        "options": sorted(host.tokenizer.options),
+    }
+    return shown, format.tools, format.thinking
+
+
+def _bits(config: dict[str, Any]) -> int | None:
+    for key in ("quantization", "quantization_config"):
+        settings = config.get(key)
+        if isinstance(settings, dict) and isinstance(settings.get("bits"), int):
+            return int(settings["bits"])
+    return None
+
+
+def _parameters(leaves: list[tuple[str, mx.array]], bits: int | None) -> int:
+    """Packed weights hold several numbers in each of theirs; scales and biases are none."""
+    names = {name for name, _ in leaves}
+    total = 0
+    for name, leaf in leaves:
+        stem, _, last = name.rpartition(".")
+        packed = f"{stem}.scales" in names
+        if packed and last in ("scales", "biases"):
+            continue
+        total += leaf.size * 32 // bits if packed and bits and last == "weight" else leaf.size
+    return total
+
+
+def _dtype(leaves: list[tuple[str, mx.array]]) -> str:
+    sizes: Counter[str] = Counter()
+    for _, leaf in leaves:
+        sizes[str(leaf.dtype).removeprefix("mlx.core.")] += leaf.nbytes
+    return sizes.most_common(1)[0][0] if sizes else ""

@@ -1,0 +1,1 @@
+"""The sub-commands of `bushel`, run as a user runs them."""
