@@ -87,7 +87,8 @@ def test_a_front_that_stands_still_is_seen_by_the_clock_and_not_as_work(stalled:
 def test_work_on_the_loop_is_seen_as_work_and_told_with_its_place(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("DEBUG")  # a warning, unless the machine is busy with others
+    # A warning, unless the machine is busy with others; other tests set the level of "bushel".
+    caplog.set_level("DEBUG", logger="bushel.server.observability.loop_probe")
     probe = LoopProbe("org/model")
 
     def busy() -> None:
