@@ -16,7 +16,8 @@ ROOT = Path(str(bushel.__file__)).parent
 # Each may import itself and what stands to its right; a file beside them may import all.
 LAYERS = ("doctor", "check", "server", "chat", "engine", "cache", "models", "text", "core")
 # The same inside the server, from top to bottom. The longest name that fits a module is its own:
-# an API's form of an error stands below the API, since connections refuse in it, too.
+# an API's form of an error stands below the API, since connections refuse in it, too, and what
+# describes a field below that.
 SERVER_ROOMS = (
     "run",
     "command",
@@ -37,6 +38,7 @@ SERVER_ROOMS = (
     "error_response",
     "anthropic.errors",
     "api.errors",
+    "api.descriptions",
     "callers",
     "observability",
     "event_loop",
