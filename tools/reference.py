@@ -29,6 +29,7 @@ _JSON = "application/json"
 _FIELD = ("field", "type", "default", "what it does")
 _DEFAULT = re.compile(r"(?P<text>.*) \(default: (?P<default>.*)\)\.", re.DOTALL)
 _EMPTY: list[Any] = [None, False, "", [], {}]  # of `api.fields.Unsupported`
+_REF = re.compile(r'"#/components/schemas/([^"]+)"')
 _METHODS = ("get", "post", "delete", "put", "patch")
 # Those of the process differ between systems.
 _FOREIGN = ("process_", "python_")
@@ -96,7 +97,7 @@ def _type(schema: Mapping[str, Any]) -> str:
         return f"list of {_type(schema.get('items', {}))}"
     kind = schema.get("type", "anything")
     each = kind if isinstance(kind, list) else [kind]
-    return " or ".join(one for one in each if one != "null") + _bounds(schema)
+    return " or ".join(one for one in each if one != "null" or each == ["null"]) + _bounds(schema)
 
 
 def _bounds(schema: Mapping[str, Any]) -> str:
@@ -213,18 +214,35 @@ def _endpoints(document: Mapping[str, Any]) -> Iterator[str]:
                     yield from _table(("object", *_FIELD), inner)
 
 
-def _named_objects(document: Mapping[str, Any]) -> Iterator[str]:
-    """What fields and replies are made of."""
-    schemas = document["components"]["schemas"]
-    bodies = {
-        _name(body)
-        for methods in document["paths"].values()
-        for operation in methods.values()
-        if "$ref" in (body := _body(operation))
-    }
-    for name in sorted(set(schemas) - bodies):
+def _mentioned(schemas: Mapping[str, Any], schema: Any) -> set[str]:
+    """Names of the objects that a schema is made of, at any depth."""
+    found: set[str] = set()
+    waiting = set(_REF.findall(json.dumps(schema)))
+    while waiting:
+        found |= waiting
+        waiting = set(_REF.findall(json.dumps([schemas[name] for name in waiting]))) - found
+    return found
+
+
+def _request_objects(document: Mapping[str, Any]) -> Iterator[str]:
+    schemas, bodies = document["components"]["schemas"], _bodies(document)
+    for name in sorted(_mentioned(schemas, [schemas[body] for body in bodies])):
         yield f"\n### {name}\n"
         yield from _table(_FIELD, _rows(schemas[name]))
+
+
+def _reply_objects(document: Mapping[str, Any]) -> Iterator[str]:
+    replies = [one["responses"] for each in document["paths"].values() for one in each.values()]
+    schemas = document["components"]["schemas"]
+    for name in sorted(_mentioned(schemas, replies)):
+        yield f"\n### {name}\n"
+        rows = [(field, kind, text) for field, kind, _, text in _rows(schemas[name])]
+        yield from _table(("field", "type", "what it says"), rows)
+
+
+def _bodies(document: Mapping[str, Any]) -> set[str]:
+    operations = [one for each in document["paths"].values() for one in each.values()]
+    return {_name(body) for one in operations if (body := _body(one))}
 
 
 # -- the page ------------------------------------------------------------------------------
@@ -270,10 +288,11 @@ def _lines() -> list[str]:
         "A field of a body that is not needed may be null. One that is not named here is ignored.",
         *_endpoints(document),
         "",
-        "## Objects",
+        "## Objects of requests",
+        *_request_objects(document),
         "",
-        "What fields and replies are made of.",
-        *_named_objects(document),
+        "## Objects of replies",
+        *_reply_objects(document),
         "",
         "## Metrics",
         "",

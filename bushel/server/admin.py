@@ -32,13 +32,12 @@ RequestId = Annotated[
 ]
 # Of several models one; the first, where none is named.
 _OF_MODEL = documented(more={404: "No such model."})
+_NAMED = "A name that the model is served under"
 ModelQuery = Annotated[
-    str | None,
-    Query(
-        max_length=256,
-        description="A name that the model is served under (default: the first; for the status, "
-        "all of several).",
-    ),
+    str | None, Query(max_length=256, description=f"{_NAMED} (default: the first one's).")
+]
+StatusQuery = Annotated[
+    str | None, Query(max_length=256, description=f"{_NAMED} (default: all models).")
 ]
 
 
@@ -156,7 +155,7 @@ def admin_routes(services: Services) -> APIRouter:
         return Response(payload, headers={"content-type": kind})
 
     @routes.get("/v1/status", responses=_OF_MODEL, summary="What is running, and on what")
-    async def status(request: Request, model: ModelQuery = None) -> dict[str, Any]:
+    async def status(request: Request, model: StatusQuery = None) -> dict[str, Any]:
         caller = keys.caller(request.headers)
         if model is not None or not services.several:
             return await services.of(model).status(caller)

@@ -58,7 +58,7 @@ class ThinkingConfig(BaseModel):
     )
     display: Hint | None = Field(
         None,
-        description="omitted: thoughts come as a signature without their text (default: with it).",
+        description="omitted: thoughts come as a signature without their text (default: shown).",
     )
 
 

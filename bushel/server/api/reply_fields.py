@@ -8,11 +8,13 @@ from bushel.server.api.descriptions import SPEAKER, about
 
 ReplyId = Annotated[
     str,
-    about("The request's id behind the API's prefix: DELETE /v1/requests/{request_id} takes it."),
+    about(
+        "The request's id, behind the API's prefix if it has one: DELETE /v1/requests takes both."
+    ),
 ]
 Created = Annotated[int, about("When the reply was begun, in seconds since 1970.")]
 ReplyModel = Annotated[str, about("The name that the model which replied is served under.")]
-Index = Annotated[int, about("Its place in the request or the reply, from 0.")]
+Index = Annotated[int, about("Its number among those of the request, from 0.")]
 USAGE = about("How many tokens the request took.")
 PromptTokens = Annotated[int, about("Tokens of the prompt.")]
 ReplyTokens = Annotated[int, about("Tokens of the reply, thoughts included.")]

@@ -38,7 +38,7 @@ Stream = Annotated[
 StreamedUsage = Annotated[StreamOptions | None, about("What a stream tells beside the reply.")]
 Timeout = Annotated[
     Seconds | None,
-    about("Seconds after which the request is ended with a 408 (default: the server's)."),
+    about("Seconds after which the request ends with an error: a 408 (default: the server's)."),
 ]
 CacheSalt = Annotated[
     Salt | None,

@@ -11,7 +11,7 @@ from bushel.server.api.errors import InvalidField
 # OpenAI's own allows 64; tools that come through gateways carry longer names.
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 NAME_SCHEMA = described(
-    "The tool's name: letters, digits, or any of _ - . : /",
+    "Its name, of letters, digits and any of `_-.:/`.",
     {"type": "string", "pattern": f"^{_NAME.pattern}$"},
 )
 # What an API's schema says of the rest of a tool.

@@ -142,7 +142,9 @@ class ResponsesRequest(SamplingFields):
     chat_template_kwargs: TemplateVariables = None
 
     max_output_tokens: Annotated[Tokens | None, REPLY_LIMIT] = None
-    top_logprobs: TopLogprobs | None = Field(None, description=f"{TOP_LOGPROBS} (default: 0).")
+    top_logprobs: TopLogprobs | None = Field(
+        None, description=f"{TOP_LOGPROBS}; any asks for log-probabilities, too (default: 0)."
+    )
 
     user: RepeatedHint = None
     metadata: Annotated[dict[str, Any] | None, REPEATED] = None

@@ -68,7 +68,9 @@ class ResponseFormat(BaseModel):
         description="Any text, any JSON object, or JSON that matches `json_schema`."
     )
     json_schema: JsonSchemaFormat | None = Field(
-        None, description="The schema; needed for the type json_schema, ignored for others."
+        None,
+        description="The schema: needed with the type json_schema, obeyed with json_object, "
+        "ignored with text.",
     )
 
     @model_validator(mode="after")
