@@ -27,7 +27,8 @@ LAYERS = (
     "core",
 )
 # The same inside the server, from top to bottom. The longest name that fits a module is its own:
-# an API's form of an error stands below the API, since connections refuse in it, too.
+# an API's form of an error stands below the API, since connections refuse in it, too, and what
+# describes a field below that.
 SERVER_ROOMS = (
     "run",
     "command",
@@ -48,6 +49,7 @@ SERVER_ROOMS = (
     "error_response",
     "anthropic.errors",
     "api.errors",
+    "api.descriptions",
     "callers",
     "observability",
     "event_loop",

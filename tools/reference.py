@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bushel.core.options import EngineOptions
+from bushel.server.api.descriptions import KIND
 from bushel.server.app import create_app
 from bushel.server.command import flags
 from bushel.server.command.settings import own_flags, variable
@@ -22,6 +25,11 @@ from bushel.server.service.service import Service
 from bushel.server.service.services import Services
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
+_JSON = "application/json"
+_FIELD = ("field", "type", "default", "what it does")
+_DEFAULT = re.compile(r"(?P<text>.*) \(default: (?P<default>.*)\)\.", re.DOTALL)
+_EMPTY: list[Any] = [None, False, "", [], {}]  # of `api.fields.Unsupported`
+_REF = re.compile(r'"#/components/schemas/([^"]+)"')
 _METHODS = ("get", "post", "delete", "put", "patch")
 # Those of the process differ between systems.
 _FOREIGN = ("process_", "python_")
@@ -74,50 +82,167 @@ def _settings() -> Iterator[str]:
 
 def _type(schema: Mapping[str, Any]) -> str:
     if "$ref" in schema:
-        return str(schema["$ref"]).rpartition("/")[2]
+        return f"[{_name(schema)}](#{_name(schema).lower()})"
     if "const" in schema:
-        return repr(schema["const"])
+        return f"`{json.dumps(schema['const'])}`"
     if "enum" in schema:
-        return " or ".join(map(repr, schema["enum"]))
+        if schema["enum"] == _EMPTY:
+            return "empty"
+        return " or ".join(f"`{json.dumps(one)}`" for one in schema["enum"] if one is not None)
     for several in ("anyOf", "oneOf"):
         if several in schema:
             kinds = dict.fromkeys(_type(one) for one in schema[several] if one != {"type": "null"})
             return " or ".join(kinds)
     if schema.get("type") == "array":
         return f"list of {_type(schema.get('items', {}))}"
-    return str(schema.get("type", "anything"))
+    kind = schema.get("type", "anything")
+    each = kind if isinstance(kind, list) else [kind]
+    return " or ".join(one for one in each if one != "null" or each == ["null"]) + _bounds(schema)
+
+
+def _bounds(schema: Mapping[str, Any]) -> str:
+    low = schema.get("minimum", schema.get("exclusiveMinimum"))
+    high = schema.get("maximum")
+    if low is None or high is None:
+        return "" if low is None else f" from {low:.15g}"
+    above = " above" if "exclusiveMinimum" in schema else ""
+    return f"{above} {_number(low)} to {_number(high)}"
+
+
+def _number(value: float) -> str:
+    """Large bounds are powers of two, or the last number before one."""
+    if abs(value) <= 1 << 20:
+        return f"{value:g}"
+    whole = abs(int(value))
+    power, last = (whole + 1).bit_length() - 1, whole & (whole + 1) == 0
+    return f"{'-' if value < 0 else ''}2^{power}{' - 1' if last else ''}"
+
+
+def _name(schema: Mapping[str, Any]) -> str:
+    return str(schema["$ref"]).rpartition("/")[2]
+
+
+def _row(name: str, field: Mapping[str, Any], needed: bool) -> tuple[str, str, str, str]:
+    """Of a table of fields; what a description says of the default has a column of its own."""
+    text = str(field.get("description", ""))
+    default = "" if (value := _default(field)) is None else f"`{json.dumps(value)}`"
+    if told := _DEFAULT.fullmatch(text):
+        text, default = f"{told['text']}.", told["default"]
+    return f"`{name}`", _type(field), "needed" if needed else default, text
+
+
+def _default(field: Mapping[str, Any]) -> Any:
+    return field.get("default", field.get("schema", {}).get("default"))
+
+
+def _rows(schema: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    needed = schema.get("required", ())
+    return [_row(name, field, name in needed) for name, field in schema["properties"].items()]
+
+
+def _objects(schema: Mapping[str, Any], around: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(what it is, its schema) of the objects that are written out inside of a field, not named."""
+    for one in (*schema.get("anyOf", ()), *schema.get("oneOf", ()), schema.get("items")):
+        if one is None:
+            continue
+        if "properties" in one:
+            yield _kind(one) or around, one
+            for name, field in one["properties"].items():
+                yield from _objects({"anyOf": [field]}, f"{around}.{name}")
+        else:
+            yield from _objects(one, around)
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    """What an object is known by, among others in its place."""
+    for name in ("type", "role"):
+        field = schema["properties"].get(name, {})
+        if "const" in field or "enum" in field:
+            return " or ".join(str(one) for one in field.get("enum", [field.get("const")]) if one)
+    return ""
+
+
+def _inside(schema: Mapping[str, Any]) -> Iterator[tuple[str, tuple[tuple[str, ...], ...]]]:
+    """(field, rows of a table) for fields that hold objects; those of one kind and form once."""
+    for name, field in schema.get("properties", {}).items():
+        tables: dict[tuple[Any, ...], list[str]] = {}
+        for kind, one in _objects({"anyOf": [field]}, name):
+            kinds = tables.setdefault(tuple(row for row in _rows(one) if not _is_tag(row)), [])
+            if kind not in kinds:
+                kinds.append(kind)
+        rows = [(", ".join(kinds), *row) for rows, kinds in tables.items() for row in rows]
+        if rows:
+            yield name, tuple(rows)
+
+
+def _is_tag(row: tuple[str, str, str, str]) -> bool:
+    return row[3] == KIND
 
 
 def _body(operation: Mapping[str, Any]) -> Mapping[str, Any]:
-    content = operation.get("requestBody", {}).get("content", {})
-    return dict(content.get("application/json", {}).get("schema", {}))
+    return dict(
+        operation.get("requestBody", {}).get("content", {}).get(_JSON, {}).get("schema", {})
+    )
 
 
 def _endpoints(document: Mapping[str, Any]) -> Iterator[str]:
     schemas = document["components"]["schemas"]
+    seen: dict[Any, str] = {}  # where each table of inner objects stands
     for path, methods in document["paths"].items():
         for method in (name for name in _METHODS if name in methods):
             operation = methods[method]
             yield f"\n### {method.upper()} {path}\n"
-            yield f"{operation['summary']}."
-            fields: list[tuple[str, str, str]] = [
-                (f"`{one['name']}` ({one['in']})", _type(one["schema"]), _required(one["required"]))
+            reply = operation["responses"].get("200", {}).get("content", {}).get(_JSON, {})
+            answer = f" Replies with {_type(reply['schema'])}." if "$ref" in str(reply) else ""
+            yield f"{operation['summary']}.{answer}"
+            rows = [
+                _row(one["name"], {**one["schema"], **one}, one["required"])
                 for one in operation.get("parameters", ())
             ]
             body = _body(operation)
-            schema = schemas[_type(body)] if "$ref" in body else body
-            needed = set(schema.get("required", ()))
-            fields += [
-                (f"`{name}`", _type(value), _required(name in needed))
-                for name, value in schema.get("properties", {}).items()
-            ]
-            if fields:
+            if "$ref" in body:
+                rows += _rows(schemas[_name(body)])
+            if rows:
                 yield ""
-                yield from _table(("field", "type", ""), fields)
+                yield from _table(_FIELD, rows)
+            here = f"{method.upper()} {path}"
+            for name, inner in _inside(schemas[_name(body)]) if "$ref" in body else ():
+                first = seen.setdefault((name, inner), here)
+                yield f"\nInside of `{name}`: {f'as in {first}.' if first != here else ''}".rstrip()
+                if first == here:
+                    yield ""
+                    yield from _table(("object", *_FIELD), inner)
 
 
-def _required(needed: bool) -> str:
-    return "needed" if needed else ""
+def _mentioned(schemas: Mapping[str, Any], schema: Any) -> set[str]:
+    """Names of the objects that a schema is made of, at any depth."""
+    found: set[str] = set()
+    waiting = set(_REF.findall(json.dumps(schema)))
+    while waiting:
+        found |= waiting
+        waiting = set(_REF.findall(json.dumps([schemas[name] for name in waiting]))) - found
+    return found
+
+
+def _request_objects(document: Mapping[str, Any]) -> Iterator[str]:
+    schemas, bodies = document["components"]["schemas"], _bodies(document)
+    for name in sorted(_mentioned(schemas, [schemas[body] for body in bodies])):
+        yield f"\n### {name}\n"
+        yield from _table(_FIELD, _rows(schemas[name]))
+
+
+def _reply_objects(document: Mapping[str, Any]) -> Iterator[str]:
+    replies = [one["responses"] for each in document["paths"].values() for one in each.values()]
+    schemas = document["components"]["schemas"]
+    for name in sorted(_mentioned(schemas, replies)):
+        yield f"\n### {name}\n"
+        rows = [(field, kind, text) for field, kind, _, text in _rows(schemas[name])]
+        yield from _table(("field", "type", "what it says"), rows)
+
+
+def _bodies(document: Mapping[str, Any]) -> set[str]:
+    operations = [one for each in document["paths"].values() for one in each.values()]
+    return {_name(body) for one in operations if (body := _body(one))}
 
 
 # -- the page ------------------------------------------------------------------------------
@@ -129,11 +254,19 @@ def _metrics(metrics: Metrics) -> Iterator[str]:
     yield from _table(("metric", "type", "what it is"), sorted(rows))
 
 
-async def _lines() -> list[str]:
-    options = ServerOptions(EngineOptions("bushel:tiny"))
-    metrics = Metrics("bushel:tiny")
-    (names,) = names_of(options)
-    app = create_app(Services(Service(options, names, metrics)))
+def openapi_document() -> dict[str, Any]:
+    """As a server shows it at /openapi.json."""
+
+    async def document() -> dict[str, Any]:
+        options = ServerOptions(EngineOptions("bushel:tiny"))
+        (names,) = names_of(options)
+        return create_app(Services(Service(options, names, Metrics("bushel:tiny")))).openapi()
+
+    return asyncio.run(document())
+
+
+def _lines() -> list[str]:
+    document = openapi_document()
     return [
         "# Reference",
         "",
@@ -151,18 +284,26 @@ async def _lines() -> list[str]:
         *_table(("variable", "what it does"), [(f"`{k}`", v) for k, v in _VARIABLES.items()]),
         "",
         "## Endpoints",
-        *_endpoints(app.openapi()),
+        "",
+        "A field of a body that is not needed may be null. One that is not named here is ignored.",
+        *_endpoints(document),
+        "",
+        "## Objects of requests",
+        *_request_objects(document),
+        "",
+        "## Objects of replies",
+        *_reply_objects(document),
         "",
         "## Metrics",
         "",
         "At `/metrics`, each with the label `model_name`; beside them those of the process.",
         "",
-        *_metrics(metrics),
+        *_metrics(Metrics("bushel:tiny")),
     ]
 
 
 def page() -> str:
-    return "\n".join(asyncio.run(_lines())) + "\n"
+    return "\n".join(_lines()) + "\n"
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from bushel.core.wire import Decode, Encode, Made, Prepare
 from bushel.core.wire import DecodedText as Decoded
-from bushel.server.api.fields import TemplateOptions, TokenId
+from bushel.server.api.fields import Flag, Prose, TokenId
 from bushel.server.api.openapi import documented
 from bushel.server.api.request import note_unknown
+from bushel.server.api.shared_fields import MODEL, GenerationPrompt, TemplateVariables
 from bushel.server.callers import ApiKeys, owner_of
 from bushel.server.counting import CountJob
 from bushel.server.errors import ApiError, unavailable
@@ -25,28 +26,41 @@ if TYPE_CHECKING:
 
 _MOST_IDS = 1 << 19  # checking them keeps the event loop for 0.1 s
 
-RequestId = Annotated[str, Path(max_length=64)]
+RequestId = Annotated[
+    str,
+    Path(max_length=64, description="As the header x-request-id has it, or a reply's `id`."),
+]
 # Of several models one; the first, where none is named.
 _OF_MODEL = documented(more={404: "No such model."})
-ModelQuery = Annotated[str | None, Query(max_length=256)]
+_NAMED = "A name that the model is served under"
+ModelQuery = Annotated[
+    str | None, Query(max_length=256, description=f"{_NAMED} (default: the first one's).")
+]
+StatusQuery = Annotated[
+    str | None, Query(max_length=256, description=f"{_NAMED} (default: all models).")
+]
 
 
 class Health(BaseModel):
-    status: str
+    status: str = Field(description="ok; where requests are not answered it is a 503.")
 
 
 class Version(BaseModel):
-    version: str
+    version: str = Field(description="As the package has it.")
 
 
 class Reused(BaseModel):
     """Counted since the server began, over all engines."""
 
-    asked_tokens: int
-    reused_tokens: int
-    hits: dict[str, int]  # requests, by kind
-    misses: dict[str, int]  # requests, by reason
-    evicted: int
+    asked_tokens: int = Field(description="Prompt tokens that were looked for.")
+    reused_tokens: int = Field(description="Prompt tokens that were not computed again.")
+    hits: dict[str, int] = Field(
+        description="Requests of whose prompt something was reused, by kind."
+    )
+    misses: dict[str, int] = Field(
+        description="Requests whose prompt was computed whole, by reason."
+    )
+    evicted: int = Field(description="What was let go to make room.")
 
 
 class Cache(BaseModel):
@@ -54,14 +68,14 @@ class Cache(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    on: bool
-    why: str = ""  # it is off
-    since_start: Reused
+    on: bool = Field(description="Whether anything is kept.")
+    why: str = Field("", description="Why nothing is.")
+    since_start: Reused = Field(description="What came of it.")
 
 
 class Cancelled(BaseModel):
-    id: str
-    cancelled: bool
+    id: str = Field(description="The request's id, without an API's prefix.")
+    cancelled: bool = Field(description="Always true; others are a 404.")
 
 
 _ONE_OF: dict[str, Any] = {
@@ -77,29 +91,36 @@ class TokenizeRequest(BaseModel):
 
     model_config = ConfigDict(extra="allow", json_schema_extra=_ONE_OF)
 
-    model: Annotated[str, Field(strict=True)] | None = None
-    prompt: Annotated[str, Field(strict=True)] | None = None
-    add_special_tokens: Annotated[bool, Field(strict=True)] | None = None
-    messages: Messages | None = None
-    add_generation_prompt: Annotated[bool, Field(strict=True)] | None = None
-    chat_template_kwargs: TemplateOptions | None = None
+    model: Annotated[Prose | None, MODEL] = None
+    prompt: Prose | None = Field(None, description="A text; either this or `messages`.")
+    add_special_tokens: Flag | None = Field(
+        None,
+        description="Whether the text begins and ends as the tokenizer has it (default: true).",
+    )
+    messages: Messages | None = Field(
+        None, description="A conversation, as a chat request has it; either this or `prompt`."
+    )
+    add_generation_prompt: GenerationPrompt = None
+    chat_template_kwargs: TemplateVariables = None
 
 
 class Tokens(BaseModel):
-    count: int
-    max_model_len: int | None
-    tokens: list[int]
+    count: int = Field(description="How many there are.")
+    max_model_len: int | None = Field(description="Tokens that the model's context has room for.")
+    tokens: list[int] = Field(description="Their ids.")
 
 
 class DetokenizeRequest(BaseModel):
     model_config = ConfigDict(extra="allow")
 
-    model: Annotated[str, Field(strict=True)] | None = None
-    tokens: Annotated[list[TokenId], Field(max_length=_MOST_IDS, fail_fast=True)]
+    model: Annotated[Prose | None, MODEL] = None
+    tokens: Annotated[list[TokenId], Field(max_length=_MOST_IDS, fail_fast=True)] = Field(
+        description="Token ids of the model's vocabulary."
+    )
 
 
 class DetokenizedText(BaseModel):
-    prompt: str
+    prompt: str = Field(description="Their text.")
 
 
 def admin_routes(services: Services) -> APIRouter:
@@ -134,7 +155,7 @@ def admin_routes(services: Services) -> APIRouter:
         return Response(payload, headers={"content-type": kind})
 
     @routes.get("/v1/status", responses=_OF_MODEL, summary="What is running, and on what")
-    async def status(request: Request, model: ModelQuery = None) -> dict[str, Any]:
+    async def status(request: Request, model: StatusQuery = None) -> dict[str, Any]:
         caller = keys.caller(request.headers)
         if model is not None or not services.several:
             return await services.of(model).status(caller)

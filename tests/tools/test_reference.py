@@ -30,6 +30,19 @@ def test_every_flag_of_the_help_is_there_with_its_variable() -> None:
             assert f"`{variable(flag.lstrip('-'))}`" in text
 
 
+def test_what_every_field_does_is_there() -> None:
+    """What it says of the default stands in a column of its own."""
+    text = reference.PAGE.read_text()
+    told = [
+        field["description"].partition(" (default: ")[0]
+        for schema in reference.openapi_document()["components"]["schemas"].values()
+        for field in schema["properties"].values()
+    ]
+    assert len(told) > 350
+    assert [one for one in told if one not in text] == []
+    assert "| `top_k` | integer -1 to 2^31 | the server's, the model's, or 0 | Draw" in text
+
+
 def test_control_a_flag_or_an_endpoint_that_is_missing_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from bushel.server.api.descriptions import KIND_OF_OBJECT
+from bushel.server.api.errors import ERROR, ErrorMessage, ErrorType
 from bushel.server.errors import ApiError
 
 _TYPES = {
@@ -25,15 +27,15 @@ _TOO_LONG = "context_length_exceeded"  # `core.ContextLengthError`
 
 
 class MessagesErrorDetail(BaseModel):
-    type: str
-    message: str
-    details: dict[str, Any] | None = None
+    type: ErrorType
+    message: ErrorMessage
+    details: dict[str, Any] | None = Field(None, description="The same, for programs.")
 
 
 class MessagesError(BaseModel):
-    type: Literal["error"]
-    error: MessagesErrorDetail
-    request_id: str | None = None
+    type: Annotated[Literal["error"], KIND_OF_OBJECT]
+    error: Annotated[MessagesErrorDetail, ERROR]
+    request_id: str | None = Field(None, description="As the header request-id has it.")
 
 
 def threads_unsupported() -> ApiError:

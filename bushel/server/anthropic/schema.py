@@ -12,19 +12,36 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from bushel.server.anthropic.openapi_schema import Messages, System, ToolChoice, Tools
-from bushel.server.api.fields import (
-    Flag,
-    Hint,
-    Real,
-    Salt,
-    Seconds,
-    Stops,
-    Tokens,
-    TokensOrNone,
-    TopK,
-    TopP,
-    Unsupported,
+from bushel.server.api.descriptions import KIND_OF_OBJECT, about
+from bushel.server.api.fields import Hint, Real, Stops, Tokens, TokensOrNone, Unsupported
+from bushel.server.api.reply_fields import (
+    ROLE,
+    USAGE,
+    AddedTokens,
+    CachedTokens,
+    PromptTokens,
+    ReplyId,
+    ReplyModel,
+    ReplyTokens,
 )
+from bushel.server.api.shared_fields import (
+    FORM,
+    HELD_TO,
+    IGNORED,
+    REPLY_LIMIT_OR_NONE,
+    STOPS,
+    TEMPERATURE,
+    CacheSalt,
+    Effort,
+    IgnoredHint,
+    IgnoredObject,
+    LikeliestTokens,
+    Model,
+    NucleusMass,
+    Stream,
+    Timeout,
+)
+from bushel.server.api.tools import CHOSEN, OFFERED
 
 Options = dict[str, Any]
 # This API's own bound, inside that of `core.params`.
@@ -32,23 +49,29 @@ MessagesTemperature = Annotated[Real, Field(ge=0, le=2)]
 
 
 class ThinkingConfig(BaseModel):
-    """adaptive: as the model does by itself. display "omitted": the block, without its text."""
-
-    type: Literal["enabled", "disabled", "adaptive"]
-    budget_tokens: Tokens | None = None
-    display: Hint | None = None
+    type: Literal["enabled", "disabled", "adaptive"] = Field(
+        description="Whether the model thinks, where its template has a switch; adaptive: as it "
+        "does by itself."
+    )
+    budget_tokens: Tokens | None = Field(
+        None, description="Tokens of thoughts, after which they are closed; with enabled alone."
+    )
+    display: Hint | None = Field(
+        None,
+        description="omitted: thoughts come as a signature without their text (default: shown).",
+    )
 
 
 class OutputFormat(BaseModel):
     model_config = ConfigDict(populate_by_name=True)
 
-    type: Literal["json_schema"]
-    schema_: Options = Field(alias="schema")
+    type: Annotated[Literal["json_schema"], KIND_OF_OBJECT]
+    schema_: Annotated[Options, HELD_TO] = Field(alias="schema")
 
 
 class OutputConfig(BaseModel):
-    effort: Hint | None = None
-    format: OutputFormat | None = None
+    effort: Effort = None
+    format: Annotated[OutputFormat | None, FORM] = None
 
 
 class CountRequest(BaseModel):
@@ -56,40 +79,44 @@ class CountRequest(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    model: Hint | None = None
+    model: Model = None
     messages: Messages
     system: System = None
-    tools: Tools = None
-    tool_choice: ToolChoice = None
-    thinking: ThinkingConfig | None = None
-    output_config: OutputConfig | None = None
-    output_format: OutputFormat | None = None
+    tools: Annotated[Tools, about(OFFERED)] = None
+    tool_choice: Annotated[ToolChoice, about(CHOSEN)] = None
+    thinking: ThinkingConfig | None = Field(
+        None, description="Whether and how much the model thinks (default: the model's)."
+    )
+    output_config: OutputConfig | None = Field(None, description="The reply's effort and form.")
+    output_format: OutputFormat | None = Field(
+        None, description="The older name of `output_config.format`, which wins."
+    )
 
-    cache_control: Options | None = None
-    context_management: Options | None = None
-    speed: Hint | None = None
+    cache_control: IgnoredObject = None
+    context_management: IgnoredObject = None
+    speed: IgnoredHint = None
     # Refused in a way of its own (`errors.threads_unsupported`).
-    thread: Annotated[Any, WithJsonSchema({"type": "null"})] = None
+    thread: Annotated[Any, WithJsonSchema({"type": "null"})] = Field(
+        None, description="Not supported: refused, so that clients send the whole conversation."
+    )
     mcp_servers: Unsupported = None
 
 
 class MessagesRequest(CountRequest):
-    """max_tokens 0: nothing is said, but the prompt is kept for later ones."""
+    max_tokens: Annotated[TokensOrNone | None, REPLY_LIMIT_OR_NONE] = None
+    temperature: Annotated[MessagesTemperature | None, TEMPERATURE] = None
+    top_p: NucleusMass = None
+    top_k: LikeliestTokens = None
+    stop_sequences: Annotated[Stops | None, STOPS] = None
+    stream: Stream = None
+    timeout: Timeout = None
+    cache_salt: CacheSalt = None
 
-    max_tokens: TokensOrNone | None = None
-    temperature: MessagesTemperature | None = None
-    top_p: TopP | None = None
-    top_k: TopK | None = None
-    stop_sequences: Stops | None = None
-    stream: Flag | None = None
-    timeout: Seconds | None = None
-    cache_salt: Salt | None = None
-
-    metadata: Options | None = None
-    service_tier: Hint | None = None
-    inference_geo: Hint | None = None
-    safeguards: Any = None
-    betas: Any = None
+    metadata: IgnoredObject = None
+    service_tier: IgnoredHint = None
+    inference_geo: IgnoredHint = None
+    safeguards: Annotated[Any, IGNORED] = None
+    betas: Annotated[Any, IGNORED] = None
     compaction: Unsupported = None
     container: Unsupported = None
 
@@ -101,22 +128,25 @@ class MessagesRequest(CountRequest):
 class MessageUsage(BaseModel):
     """The first three add up to the prompt."""
 
-    input_tokens: int
-    cache_creation_input_tokens: int
-    cache_read_input_tokens: int
-    output_tokens: int
+    input_tokens: int = Field(description="Tokens of the prompt that are in neither of these two.")
+    cache_creation_input_tokens: AddedTokens
+    cache_read_input_tokens: CachedTokens
+    output_tokens: ReplyTokens
 
 
 class MessageObject(BaseModel):
-    id: str
-    type: Literal["message"]
-    role: Literal["assistant"]
-    model: str
-    content: list[Options]
-    stop_reason: Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
-    stop_sequence: str | None
-    usage: MessageUsage
+    id: ReplyId
+    type: Annotated[Literal["message"], KIND_OF_OBJECT]
+    role: Annotated[Literal["assistant"], ROLE]
+    model: ReplyModel
+    content: list[Options] = Field(description="Blocks of type text, thinking and tool_use.")
+    stop_reason: Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"] = Field(
+        description="Why the reply ended: by itself, at its limit, by a stop, or to have tools "
+        "called."
+    )
+    stop_sequence: str | None = Field(description="The text that ended it, if one did.")
+    usage: Annotated[MessageUsage, USAGE]
 
 
 class Count(BaseModel):
-    input_tokens: int
+    input_tokens: PromptTokens

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from bushel.core import FieldError
+from bushel.server.api.descriptions import about
 from bushel.server.errors import ApiError
 
 _LONGEST_PLACE = 256  # characters; a key of the client's may be part of it
@@ -57,15 +58,20 @@ def first_invalid(errors: Sequence[Any]) -> InvalidField:
 # -- how errors are told -----------------------------------------------------------------------
 
 
+ErrorMessage = Annotated[str, about("What went wrong, in words.")]
+ErrorType = Annotated[str, about("The kind of error, by its status.")]
+ERROR = about("What went wrong.")
+
+
 class ErrorDetail(BaseModel):
-    message: str
-    type: str
-    param: str | None
-    code: str | None
+    message: ErrorMessage
+    type: ErrorType
+    param: str | None = Field(description="The field that it is about.")
+    code: str | None = Field(description="A word for programs, such as model_not_found.")
 
 
 class ErrorBody(BaseModel):
-    error: ErrorDetail
+    error: Annotated[ErrorDetail, ERROR]
 
 
 def error_bytes(error: ApiError) -> bytes:

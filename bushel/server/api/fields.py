@@ -35,7 +35,10 @@ def _refuse(value: Any) -> None:
 
 # A field that Bushel knows and cannot obey; saying nothing with it is no reason to refuse.
 Unsupported = Annotated[
-    Any, PlainValidator(_refuse), WithJsonSchema({"enum": list(_ABSENT), "default": None})
+    Any,
+    PlainValidator(_refuse),
+    WithJsonSchema({"enum": list(_ABSENT), "default": None}),
+    Field(description="Not supported: refused by name, unless it is empty."),
 ]
 
 
@@ -184,6 +187,14 @@ TemplateOptions = Annotated[
 
 
 class StreamOptions(BaseModel):
-    include_usage: Flag | None = None
-    continuous_usage_stats: Flag | None = None
-    include_obfuscation: Flag | None = None  # a hint
+    include_usage: Flag | None = Field(
+        None,
+        description="End the stream of a chat or a completion with a chunk of its usage "
+        "(default: false).",
+    )
+    continuous_usage_stats: Flag | None = Field(
+        None, description="Have the usage so far in each of these chunks (default: false)."
+    )
+    include_obfuscation: Flag | None = Field(
+        None, description="A hint: streams are not padded, whatever it says."
+    )

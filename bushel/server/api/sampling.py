@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from bushel.core import SamplingParams
 from bushel.server.api.fields import (
@@ -12,36 +14,68 @@ from bushel.server.api.fields import (
     MinP,
     PresencePenalty,
     RepetitionPenalty,
-    Salt,
-    Seconds,
     Seed,
     Stops,
     Temperature,
     TokenIds,
     TokensOrNone,
-    TopK,
-    TopP,
+)
+from bushel.server.api.shared_fields import (
+    STOPS,
+    TEMPERATURE,
+    CacheSalt,
+    LikeliestTokens,
+    NucleusMass,
+    Timeout,
+    sampled,
 )
 
 
 class SamplingFields(BaseModel):
     model_config = ConfigDict(extra="allow")
 
-    temperature: Temperature | None = None
-    top_p: TopP | None = None
-    top_k: TopK | None = None
-    min_p: MinP | None = None
-    seed: Seed | None = None
-    presence_penalty: PresencePenalty | None = None
-    frequency_penalty: FrequencyPenalty | None = None
-    repetition_penalty: RepetitionPenalty | None = None
-    logit_bias: LogitBias | None = None
-    stop: Stops | None = None
-    stop_token_ids: TokenIds | None = None
-    min_tokens: TokensOrNone | None = None
-    ignore_eos: Flag | None = None
-    timeout: Seconds | None = None
-    cache_salt: Salt | None = None
+    temperature: Annotated[Temperature | None, TEMPERATURE] = None
+    top_p: NucleusMass = None
+    top_k: LikeliestTokens = None
+    min_p: Annotated[
+        MinP | None,
+        sampled("min_p", "Draw from tokens that have this part of the likeliest one's probability"),
+    ] = None
+    seed: Seed | None = Field(
+        None,
+        description="The same seed gives the same reply to the same request (default: a new one "
+        "each time).",
+    )
+    presence_penalty: PresencePenalty | None = Field(
+        None, description="Taken from the logits of tokens that the reply has (default: 0)."
+    )
+    frequency_penalty: FrequencyPenalty | None = Field(
+        None,
+        description="Taken from the logits of tokens, as often as the reply has them (default: 0).",
+    )
+    repetition_penalty: Annotated[
+        RepetitionPenalty | None,
+        sampled(
+            "repetition_penalty",
+            "Tokens that the prompt or the reply has become less likely above 1, likelier below",
+        ),
+    ] = None
+    logit_bias: LogitBias | None = Field(
+        None, description="Numbers that are added to the logits of token ids."
+    )
+    stop: Annotated[Stops | None, STOPS] = None
+    stop_token_ids: TokenIds | None = Field(
+        None, description="Token ids that end the reply, beside the model's own."
+    )
+    min_tokens: TokensOrNone | None = Field(
+        None, description="Tokens before which none that ends the reply is chosen (default: 0)."
+    )
+    ignore_eos: Flag | None = Field(
+        None,
+        description="Whether the model's own end tokens do not end the reply (default: false).",
+    )
+    timeout: Timeout = None
+    cache_salt: CacheSalt = None
 
     def params(self, limit: int | None, logprobs: int | None, n: int = 1) -> SamplingParams:
         """limit: tokens of the reply, at most."""

@@ -10,44 +10,53 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Path
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from bushel.server.api.descriptions import KIND_OF_OBJECT, about
 from bushel.server.api.openapi import documented
+from bushel.server.api.reply_fields import FIRST_ID, LAST_ID
 from bushel.server.service.services import ModelState
 
 if TYPE_CHECKING:
     from bushel.server.service.services import Services
 
 
-ModelName = Annotated[str, Path(min_length=1, max_length=256)]
+ModelName = Annotated[
+    str, Path(min_length=1, max_length=256, description="A name that the model is served under.")
+]
+
+
+_NAME = about("A name that requests may use.")
+_SINCE = "When the server began"
+_CONTEXT = about("Tokens that a prompt and its reply may have; null while it is not loaded.")
 
 
 class ModelCard(BaseModel):
-    id: str
-    object: Literal["model"] = "model"
-    created: int
-    owned_by: str = "bushel"
-    root: str
-    max_model_len: int | None
-    type: Literal["model"] = "model"
-    display_name: str
-    created_at: datetime
-    lifecycle: Literal["active"] = "active"
-    max_input_tokens: int | None
-    state: ModelState
-    reason: str | None  # why it is not ready
-    pinned: bool
-    memory_bytes: int  # that it may use
+    id: Annotated[str, _NAME]
+    object: Annotated[Literal["model"], KIND_OF_OBJECT] = "model"
+    created: Annotated[int, about(f"{_SINCE}, in seconds since 1970.")]
+    owned_by: Annotated[str, about("Who serves it.")] = "bushel"
+    root: str = Field(description="The first of the names that this model is served under.")
+    max_model_len: Annotated[int | None, _CONTEXT]
+    type: Annotated[Literal["model"], KIND_OF_OBJECT] = "model"
+    display_name: Annotated[str, _NAME]
+    created_at: Annotated[datetime, about(f"{_SINCE}.")]
+    lifecycle: Annotated[Literal["active"], about("No model is being retired.")] = "active"
+    max_input_tokens: Annotated[int | None, _CONTEXT]
+    state: ModelState = Field(description="Whether it is loaded, or on its way.")
+    reason: str | None = Field(description="Why it is not ready.")
+    pinned: bool = Field(description="Whether it stays loaded.")
+    memory_bytes: int = Field(description="Memory that its engine may use.")
 
 
 class ModelList(BaseModel):
     """All of them, whatever part was asked for."""
 
-    object: Literal["list"] = "list"
-    data: list[ModelCard]
-    has_more: Literal[False] = False
-    first_id: str
-    last_id: str
+    object: Annotated[Literal["list"], KIND_OF_OBJECT] = "list"
+    data: list[ModelCard] = Field(description="Every name, with the model behind it.")
+    has_more: Annotated[Literal[False], about("There are no further pages.")] = False
+    first_id: Annotated[str, FIRST_ID]
+    last_id: Annotated[str, LAST_ID]
 
 
 _created = int(time.time())

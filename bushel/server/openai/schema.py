@@ -9,34 +9,58 @@ Replies are described for the OpenAPI document. Writers make the JSON themselves
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from bushel.server.api.fields import Choices, Flag, Hint, StreamOptions, Unsupported
+from bushel.server.api.fields import Choices, Flag, Unsupported
+from bushel.server.api.reply_fields import (
+    CachedTokens,
+    PromptTokens,
+    ReplyTokens,
+    TotalTokens,
+)
 from bushel.server.api.sampling import SamplingFields
+from bushel.server.api.shared_fields import (
+    IGNORED,
+    IgnoredHint,
+    IgnoredObject,
+    Model,
+    Stream,
+    StreamedUsage,
+)
 
-Finish = Literal["stop", "length", "tool_calls"]
+Finish = Annotated[
+    Literal["stop", "length", "tool_calls"],
+    Field(
+        description="Why the reply ended: by itself or by a stop, at its limit, or to have tools "
+        "called."
+    ),
+]
 STREAMED = "The reply; with `stream`, server-sent events of its chunks and [DONE]."
 
 
 class OpenAIRequest(SamplingFields):
     """What chat and completions share."""
 
-    model: Hint | None = None
-    stream: Flag | None = None
-    stream_options: StreamOptions | None = None
-    n: Choices | None = None
-    skip_special_tokens: Literal[True] | None = None
+    model: Model = None
+    stream: Stream = None
+    stream_options: StreamedUsage = None
+    n: Choices | None = Field(
+        None, description="Choices for each prompt, which share its computation (default: 1)."
+    )
+    skip_special_tokens: Literal[True] | None = Field(
+        None, description="Special tokens are never part of the text: false is refused."
+    )
 
-    user: Hint | None = None
-    metadata: dict[str, Any] | None = None
-    store: Flag | None = None
-    service_tier: Literal["auto", "default"] | None = None
-    prompt_cache_key: Hint | None = None
-    prompt_cache_options: dict[str, Any] | None = None
-    prompt_cache_retention: Hint | None = None
-    safety_identifier: Hint | None = None
+    user: IgnoredHint = None
+    metadata: IgnoredObject = None
+    store: Annotated[Flag | None, IGNORED] = None
+    service_tier: Annotated[Literal["auto", "default"] | None, IGNORED] = None
+    prompt_cache_key: IgnoredHint = None
+    prompt_cache_options: IgnoredObject = None
+    prompt_cache_retention: IgnoredHint = None
+    safety_identifier: IgnoredHint = None
 
     allowed_token_ids: Unsupported = None
     bad_words: Unsupported = None
@@ -59,11 +83,11 @@ class OpenAIRequest(SamplingFields):
 
 
 class PromptTokensDetails(BaseModel):
-    cached_tokens: int
+    cached_tokens: CachedTokens
 
 
 class UsageShape(BaseModel):
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    prompt_tokens_details: PromptTokensDetails
+    prompt_tokens: PromptTokens
+    completion_tokens: ReplyTokens
+    total_tokens: TotalTokens
+    prompt_tokens_details: PromptTokensDetails = Field(description="More about the prompt.")

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from bushel.server.api.descriptions import (
+    CALL_ID,
+    KIND,
+    MEDIA_URL,
+    SPEAKER,
+    TEXT,
+    described,
+    tagged,
+)
 from bushel.server.api.openapi import Schema, object_schema
-from bushel.server.api.tools import NAME_SCHEMA
+from bushel.server.api.tools import DESCRIPTION, NAME_SCHEMA, PARAMETERS, STRICT
 from bushel.server.responses.content_parts import MOST_PARTS
 from bushel.server.responses.items import MOST_ITEMS
 from bushel.server.responses.tools import MOST_TOOLS
@@ -18,68 +27,93 @@ def _parts(*kinds: Schema, least: int = 1) -> Schema:
     return {"anyOf": [_TEXT, parts]}
 
 
-_SAID = object_schema({"type": {"enum": ["input_text", "output_text"]}, "text": _TEXT})
-_REFUSED = object_schema({"type": {"const": "refusal"}, "refusal": _TEXT})
+def _message(roles: Schema, content: Schema) -> Schema:
+    told = {"role": described(SPEAKER, roles), "content": described("Text, or parts.", content)}
+    return object_schema(told, type=tagged("message"))
+
+
+_SAID = object_schema(
+    {
+        "type": described(KIND, {"enum": ["input_text", "output_text"]}),
+        "text": described(TEXT, _TEXT),
+    }
+)
+_REFUSED = object_schema({"type": tagged("refusal"), "refusal": described(TEXT, _TEXT)})
 _IMAGE = object_schema(
-    {"type": {"const": "input_image"}, "image_url": {"type": "string", "minLength": 1}}
+    {
+        "type": tagged("input_image"),
+        "image_url": described(MEDIA_URL, {"type": "string", "minLength": 1}),
+    }
 )
 _FILE = object_schema(
     {
-        "type": {"const": "input_file"},
-        "file_data": {"type": "string", "pattern": "^data:text/plain,[a-z]*$"},
+        "type": tagged("input_file"),
+        "file_data": described(
+            "A data URL of a text or an image.",
+            {"type": "string", "pattern": "^data:text/plain,[a-z]*$"},
+        ),
     },
-    filename=_TEXT,
+    filename=described("Told to the model before the file's text.", _TEXT),
 )
 _MESSAGE: Schema = {
     "anyOf": [
-        object_schema(
-            {
-                "role": {"enum": ["user", "system", "developer"]},
-                "content": _parts(_SAID, _IMAGE, _FILE),
-            },
-            type={"const": "message"},
-        ),
-        object_schema(
-            {"role": {"const": "assistant"}, "content": _parts(_SAID, _REFUSED, least=0)},
-            type={"const": "message"},
-        ),
+        _message({"enum": ["user", "system", "developer"]}, _parts(_SAID, _IMAGE, _FILE)),
+        _message({"const": "assistant"}, _parts(_SAID, _REFUSED, least=0)),
     ]
 }
-_CALL = object_schema(
-    {"type": {"const": "function_call"}, "call_id": _TEXT, "name": _TEXT, "arguments": _TEXT}
-)
-_RESULT = object_schema(
-    {
-        "type": {"const": "function_call_output"},
-        "call_id": _TEXT,
-        "output": _parts(_SAID, _IMAGE, least=0),
-    }
-)
-_CUSTOM_CALL = object_schema(
-    {"type": {"const": "custom_tool_call"}, "call_id": _TEXT, "name": _TEXT, "input": _TEXT}
-)
-_CUSTOM_RESULT = object_schema(
-    {
-        "type": {"const": "custom_tool_call_output"},
-        "call_id": _TEXT,
-        "output": _parts(_SAID, _IMAGE, least=0),
-    }
-)
+
+
+def _call(kind: str, given: str, what: str) -> Schema:
+    return object_schema(
+        {
+            "type": tagged(kind),
+            "call_id": described(CALL_ID, _TEXT),
+            "name": described("The tool that was called.", _TEXT),
+            given: described(what, _TEXT),
+        }
+    )
+
+
+def _result(kind: str) -> Schema:
+    return object_schema(
+        {
+            "type": tagged(kind),
+            "call_id": described("The `call_id` of the call that it answers.", _TEXT),
+            "output": described("What the tool returned.", _parts(_SAID, _IMAGE, least=0)),
+        }
+    )
+
+
+_THOUGHTS = {"type": "array", "items": _ANY}
 _THOUGHT = object_schema(
-    {"type": {"const": "reasoning"}, "summary": {"type": "array", "items": _ANY}},
-    content={"anyOf": [{"type": "array", "items": _ANY}, {"type": "null"}]},
-    encrypted_content={"anyOf": [_TEXT, {"type": "null"}]},
+    {
+        "type": tagged("reasoning"),
+        "summary": described("Parts of thoughts, read if `content` has none.", _THOUGHTS),
+    },
+    content=described(
+        "Parts of thoughts, read if they are not encrypted.",
+        {"anyOf": [_THOUGHTS, {"type": "null"}]},
+    ),
+    encrypted_content=described(
+        "Thoughts as this server gave them; others' are ignored.",
+        {"anyOf": [_TEXT, {"type": "null"}]},
+    ),
 )
-_REFERENCE = object_schema({"type": {"const": "item_reference"}, "id": _TEXT})
+_REFERENCE = object_schema(
+    {
+        "type": tagged("item_reference"),
+        "id": described("An item of a response that is kept.", _TEXT),
+    }
+)
 _ITEMS = [
     _MESSAGE,
-    _CALL,
-    _RESULT,
-    _CUSTOM_CALL,
-    _CUSTOM_RESULT,
+    _call("function_call", "arguments", "Its arguments as JSON."),
+    _result("function_call_output"),
+    _call("custom_tool_call", "input", "The text that it was given."),
+    _result("custom_tool_call_output"),
     _THOUGHT,
     _REFERENCE,
-    object_schema({"type": {"const": "web_search_call"}}),
+    object_schema({"type": tagged("web_search_call")}),
 ]
 INPUT: Schema = {
     "anyOf": [
@@ -89,25 +123,35 @@ INPUT: Schema = {
 }
 
 _NULL: Schema = {"type": "null"}
+_DESCRIPTION = described(DESCRIPTION, {"anyOf": [_TEXT, _NULL]})
 _FUNCTION = object_schema(
-    {"type": {"const": "function"}, "name": NAME_SCHEMA},
-    description={"anyOf": [_TEXT, _NULL]},
-    parameters={"anyOf": [_ANY, _NULL]},
-    strict={"enum": [True, False, None]},
+    {"type": tagged("function"), "name": NAME_SCHEMA},
+    description=_DESCRIPTION,
+    parameters=described(f"{PARAMETERS} (default: it takes none).", {"anyOf": [_ANY, _NULL]}),
+    strict=described(STRICT, {"enum": [True, False, None]}),
 )
 _CUSTOM = object_schema(
-    {"type": {"const": "custom"}, "name": NAME_SCHEMA},
-    description={"anyOf": [_TEXT, _NULL]},
-    format=_ANY,
+    {"type": tagged("custom"), "name": NAME_SCHEMA},
+    description=_DESCRIPTION,
+    format=described("A grammar of its text: told to the model, which is not held to it.", _ANY),
 )
 _NAMESPACE = object_schema(
     {
-        "type": {"const": "namespace"},
+        "type": tagged("namespace"),
         "name": NAME_SCHEMA,
-        "tools": {"type": "array", "items": {"anyOf": [_FUNCTION, _CUSTOM]}},
+        "tools": described(
+            "The tools in it.", {"type": "array", "items": {"anyOf": [_FUNCTION, _CUSTOM]}}
+        ),
     }
 )
-_HOSTED = object_schema({"type": {"enum": ["web_search", "file_search", "mcp", "tool_search"]}})
+_HOSTED = object_schema(
+    {
+        "type": described(
+            "A tool that others run: left out.",
+            {"enum": ["web_search", "file_search", "mcp", "tool_search"]},
+        )
+    }
+)
 TOOLS: Schema = {
     "anyOf": [
         {
@@ -121,12 +165,19 @@ TOOLS: Schema = {
 CHOICE: Schema = {
     "anyOf": [
         {"enum": ["none", "auto", "required", None]},
-        object_schema({"type": {"enum": ["function", "custom"]}, "name": NAME_SCHEMA}),
+        object_schema(
+            {"type": described(KIND, {"enum": ["function", "custom"]}), "name": NAME_SCHEMA}
+        ),
         object_schema(
             {
-                "type": {"const": "allowed_tools"},
-                "mode": {"enum": ["auto", "required"]},
-                "tools": {"type": "array", "items": _ANY},
+                "type": tagged("allowed_tools"),
+                "mode": described(
+                    "Whether one of them must be called.", {"enum": ["auto", "required"]}
+                ),
+                "tools": described(
+                    "Those that may be called, by type and name.",
+                    {"type": "array", "items": _ANY},
+                ),
             }
         ),
     ]

@@ -49,7 +49,17 @@ _PREFIX = "resp_"
 _LARGE = 1 << 20
 _NAMES = {"messages": "input", "response_format": "text.format", "thinking": "reasoning"}
 T = TypeVar("T")
-ResponseId = Annotated[str, Path(min_length=1, max_length=256)]
+ResponseId = Annotated[
+    str, Path(min_length=1, max_length=256, description="The id of a response that is kept.")
+]
+Streamed = Annotated[
+    bool, Query(description="Not supported: a response that has ended is no stream.")
+]
+Limit = Annotated[int, Query(ge=1, le=100, description="Items on a page.")]
+Order = Annotated[
+    Literal["asc", "desc"], Query(description="The earliest item first, or the latest.")
+]
+After = Annotated[str | None, Query(description="The id of the item before the page.")]
 _MISSING = {404: "The response is not kept."}
 
 
@@ -194,7 +204,9 @@ def _kept_routes(routes: APIRouter, store: Store, keys: ApiKeys) -> None:
         responses=errors,
         summary="A response that is kept",
     )
-    async def retrieve(response_id: ResponseId, request: Request, stream: bool = False) -> Response:
+    async def retrieve(
+        response_id: ResponseId, request: Request, stream: Streamed = False
+    ) -> Response:
         response = kept(request, response_id)
         if stream:
             raise unsupported("stream", "is not supported for a response that has ended")
@@ -231,9 +243,9 @@ def _kept_routes(routes: APIRouter, store: Store, keys: ApiKeys) -> None:
     async def input_items(
         response_id: ResponseId,
         request: Request,
-        limit: Annotated[int, Query(ge=1, le=100)] = 20,
-        order: Literal["asc", "desc"] = "desc",
-        after: str | None = None,
+        limit: Limit = 20,
+        order: Order = "desc",
+        after: After = None,
     ) -> ItemList:
         response = kept(request, response_id)
         items = [*response.earlier, *response.own]

@@ -10,18 +10,49 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
+from bushel.server.api.descriptions import KIND_OF_OBJECT, about
 from bushel.server.api.fields import (
     Flag,
     Hint,
     Prose,
-    StreamOptions,
-    TemplateOptions,
     Tokens,
     TokensOrNone,
     TopLogprobs,
     Unsupported,
 )
+from bushel.server.api.reply_fields import (
+    FIRST_ID,
+    LAST_ID,
+    USAGE,
+    AddedTokens,
+    CachedTokens,
+    Created,
+    PromptTokens,
+    ReplyId,
+    ReplyModel,
+    ReplyTokens,
+    TotalTokens,
+)
 from bushel.server.api.sampling import SamplingFields
+from bushel.server.api.shared_fields import (
+    FORM,
+    HELD_TO,
+    REPEATED,
+    REPLY_LIMIT,
+    SCHEMA_NAME,
+    SCHEMA_STRICT,
+    TOP_LOGPROBS,
+    Effort,
+    IgnoredHint,
+    IgnoredObject,
+    Model,
+    RepeatedHint,
+    SeveralCalls,
+    Stream,
+    StreamedUsage,
+    TemplateVariables,
+)
+from bushel.server.api.tools import CHOSEN, OFFERED
 from bushel.server.responses.openapi_schema import CHOICE, INPUT, TOOLS
 
 LOGPROBS = "message.output_text.logprobs"
@@ -38,70 +69,96 @@ Choice = Annotated[Any, PlainValidator(_as_it_is), WithJsonSchema(CHOICE)]
 
 
 class PlainText(BaseModel):
-    type: Literal["text"]
+    type: Annotated[Literal["text"], KIND_OF_OBJECT]
 
 
 class JsonObject(BaseModel):
-    type: Literal["json_object"]
+    type: Annotated[Literal["json_object"], KIND_OF_OBJECT]
 
 
 class JsonSchema(BaseModel):
     model_config = ConfigDict(extra="allow")
 
-    type: Literal["json_schema"]
-    name: Hint | None = None
-    schema_: dict[str, Any] = Field(alias="schema")
-    strict: Flag | None = None
+    type: Annotated[Literal["json_schema"], KIND_OF_OBJECT]
+    name: Annotated[Hint | None, SCHEMA_NAME] = None
+    schema_: Annotated[dict[str, Any], HELD_TO] = Field(alias="schema")
+    strict: Annotated[Flag | None, SCHEMA_STRICT] = None
 
 
 class TextOptions(BaseModel):
-    format: Annotated[PlainText | JsonObject | JsonSchema, Field(discriminator="type")] | None = (
-        None
-    )
-    verbosity: Hint | None = None  # a hint
+    format: Annotated[
+        Annotated[PlainText | JsonObject | JsonSchema, Field(discriminator="type")] | None, FORM
+    ] = None
+    verbosity: RepeatedHint = None
 
 
 class ReasoningOptions(BaseModel):
-    """summary: thoughts are told as a summary, which is what many clients show."""
-
-    effort: Hint | None = None
-    summary: Literal["auto", "concise", "detailed"] | None = None
-    generate_summary: Literal["auto", "concise", "detailed"] | None = None  # its older name
+    effort: Effort = None
+    summary: Literal["auto", "concise", "detailed"] | None = Field(
+        None,
+        description="Any of them: thoughts come, whole, as a summary, which is what many clients "
+        "show (default: as content).",
+    )
+    generate_summary: Literal["auto", "concise", "detailed"] | None = Field(
+        None, description="The older name of `summary`."
+    )
 
 
 class ResponsesRequest(SamplingFields):
     # To go on from another response it may be left out, which says little by itself.
     model_config = ConfigDict(extra="allow", json_schema_extra={"required": ["input"]})
 
-    model: Hint | None = None
-    input: Input = None
-    instructions: Prose | None = None
-    previous_response_id: Hint | None = None
-    store: Flag | None = None
-    stream: Flag | None = None
-    stream_options: StreamOptions | None = None
-    include: Annotated[list[Hint], Field(max_length=64, fail_fast=True)] | None = None
+    model: Model = None
+    input: Input = Field(
+        None,
+        description="A text of the user's, or items; may be left out with `previous_response_id`.",
+    )
+    instructions: Prose | None = Field(
+        None, description="What the model is told before the conversation, in this turn alone."
+    )
+    previous_response_id: Hint | None = Field(
+        None, description="A response that is kept, with whose conversation this one goes on."
+    )
+    store: Flag | None = Field(
+        None,
+        description="Whether the response is kept for later ones, in memory for a while "
+        "(default: true).",
+    )
+    stream: Stream = None
+    stream_options: StreamedUsage = None
+    include: Annotated[list[Hint], Field(max_length=64, fail_fast=True)] | None = Field(
+        None,
+        description=f"{LOGPROBS}: log-probabilities of the text; {ENCRYPTED}: thoughts as a "
+        "string to send back. Others are ignored.",
+    )
 
-    tools: Tools = None
-    tool_choice: Choice = None
-    parallel_tool_calls: Flag | None = None
-    text: TextOptions | None = None
-    reasoning: ReasoningOptions | None = None
-    chat_template_kwargs: TemplateOptions | None = None
+    tools: Annotated[Tools, about(OFFERED)] = None
+    tool_choice: Annotated[Choice, about(CHOSEN)] = None
+    parallel_tool_calls: SeveralCalls = None
+    text: TextOptions | None = Field(None, description="How the text is to look.")
+    reasoning: ReasoningOptions | None = Field(
+        None, description="How much the model thinks, and how its thoughts are told."
+    )
+    chat_template_kwargs: TemplateVariables = None
 
-    max_output_tokens: Tokens | None = None
-    top_logprobs: TopLogprobs | None = None
+    max_output_tokens: Annotated[Tokens | None, REPLY_LIMIT] = None
+    top_logprobs: TopLogprobs | None = Field(
+        None, description=f"{TOP_LOGPROBS}; any asks for log-probabilities, too (default: 0)."
+    )
 
-    user: Hint | None = None
-    metadata: dict[str, Any] | None = None
-    max_tool_calls: TokensOrNone | None = None  # of tools that the server itself would run
-    service_tier: Hint | None = None
-    prompt_cache_key: Hint | None = None
-    prompt_cache_options: dict[str, Any] | None = None
-    prompt_cache_retention: Hint | None = None
-    safety_identifier: Hint | None = None
-    client_metadata: dict[str, Any] | None = None
-    truncation: Literal["auto", "disabled"] | None = None
+    user: RepeatedHint = None
+    metadata: Annotated[dict[str, Any] | None, REPEATED] = None
+    # Of tools that the server itself would run.
+    max_tool_calls: Annotated[TokensOrNone | None, REPEATED] = None
+    service_tier: IgnoredHint = None
+    prompt_cache_key: RepeatedHint = None
+    prompt_cache_options: IgnoredObject = None
+    prompt_cache_retention: IgnoredHint = None
+    safety_identifier: RepeatedHint = None
+    client_metadata: IgnoredObject = None
+    truncation: Literal["auto", "disabled"] | None = Field(
+        None, description="A hint: a conversation that is too long is always refused."
+    )
 
     background: Unsupported = None
     conversation: Unsupported = None
@@ -140,72 +197,80 @@ class ResponsesRequest(SamplingFields):
 
 # -- replies -------------------------------------------------------------------------------
 
+AS_ASKED = about("As the request has it, or what it means to say nothing.")
+
 
 class InputDetails(BaseModel):
-    cached_tokens: int
-    cache_write_tokens: int
+    cached_tokens: CachedTokens
+    cache_write_tokens: AddedTokens
 
 
 class OutputDetails(BaseModel):
-    reasoning_tokens: int
+    reasoning_tokens: int = Field(description="Tokens of thoughts, by their share of the text.")
 
 
 class ResponseUsage(BaseModel):
-    input_tokens: int
-    input_tokens_details: InputDetails
-    output_tokens: int
-    output_tokens_details: OutputDetails
-    total_tokens: int
+    input_tokens: PromptTokens
+    input_tokens_details: InputDetails = Field(description="More about the prompt.")
+    output_tokens: ReplyTokens
+    output_tokens_details: OutputDetails = Field(description="More about the reply.")
+    total_tokens: TotalTokens
 
 
 class IncompleteDetails(BaseModel):
-    reason: Literal["max_output_tokens"]
+    reason: Literal["max_output_tokens"] = Field(description="What cut it off.")
 
 
 class ResponseObject(BaseModel):
     """Of a reply that has ended; `error` is that of a stream."""
 
-    id: str
-    object: Literal["response"]
-    created_at: int
-    completed_at: int | None
-    status: Literal["completed", "incomplete"]
-    error: None
-    incomplete_details: IncompleteDetails | None
-    output: list[dict[str, Any]]
-    usage: ResponseUsage
-    background: Literal[False]
-    instructions: str | None
-    max_output_tokens: int | None
-    max_tool_calls: int | None
-    metadata: dict[str, Any]
-    model: str
-    parallel_tool_calls: bool
-    previous_response_id: str | None
-    prompt_cache_key: str | None
-    reasoning: dict[str, Any]
-    safety_identifier: str | None
-    service_tier: str
-    store: bool
-    temperature: float | None
-    text: dict[str, Any]
-    tool_choice: str | dict[str, Any]
-    tools: list[dict[str, Any]]
-    top_logprobs: int
-    top_p: float | None
-    truncation: str
-    user: str | None
+    id: ReplyId
+    object: Annotated[Literal["response"], KIND_OF_OBJECT]
+    created_at: Created
+    completed_at: int | None = Field(
+        description="When it was complete, in seconds since 1970; null if it was cut off."
+    )
+    status: Literal["completed", "incomplete"] = Field(
+        description="Whether the reply ended by itself or at its limit."
+    )
+    error: None = Field(description="Always null: what fails is an HTTP error.")
+    incomplete_details: IncompleteDetails | None = Field(description="Why it is incomplete.")
+    output: list[dict[str, Any]] = Field(
+        description="Items of type reasoning, message, function_call and custom_tool_call."
+    )
+    usage: Annotated[ResponseUsage, USAGE]
+    background: Literal[False] = Field(description="Always false: there are none.")
+    instructions: Annotated[str | None, AS_ASKED]
+    max_output_tokens: Annotated[int | None, AS_ASKED]
+    max_tool_calls: Annotated[int | None, AS_ASKED]
+    metadata: Annotated[dict[str, Any], AS_ASKED]
+    model: ReplyModel
+    parallel_tool_calls: Annotated[bool, AS_ASKED]
+    previous_response_id: Annotated[str | None, AS_ASKED]
+    prompt_cache_key: Annotated[str | None, AS_ASKED]
+    reasoning: Annotated[dict[str, Any], AS_ASKED]
+    safety_identifier: Annotated[str | None, AS_ASKED]
+    service_tier: str = Field(description="Always default.")
+    store: Annotated[bool, AS_ASKED]
+    temperature: Annotated[float | None, AS_ASKED]
+    text: Annotated[dict[str, Any], AS_ASKED]
+    tool_choice: Annotated[str | dict[str, Any], AS_ASKED]
+    tools: Annotated[list[dict[str, Any]], AS_ASKED]
+    top_logprobs: Annotated[int, AS_ASKED]
+    top_p: Annotated[float | None, AS_ASKED]
+    truncation: str = Field(description="Always disabled.")
+    user: Annotated[str | None, AS_ASKED]
 
 
 class Deleted(BaseModel):
-    id: str
-    object: Literal["response"] = "response"
-    deleted: Literal[True] = True
+    id: str = Field(description="The response's id.")
+    object: Annotated[Literal["response"], KIND_OF_OBJECT] = "response"
+    deleted: Annotated[Literal[True], about("Always true; others are a 404.")] = True
 
 
 class ItemList(BaseModel):
-    object: Literal["list"] = "list"
-    data: list[dict[str, Any]]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
+    object: Annotated[Literal["list"], KIND_OF_OBJECT] = "list"
+    data: list[dict[str, Any]] = Field(description="Items, those of earlier turns included.")
+    first_id: Annotated[str | None, FIRST_ID]
+    last_id: Annotated[str | None, LAST_ID]
+    has_more: bool = Field(description="Whether there are more after these.")

@@ -10,7 +10,9 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator, WithJsonSchema
 
+from bushel.server.api.descriptions import MEDIA_URL, TEXT, about, described, tagged
 from bushel.server.api.errors import InvalidField
+from bushel.server.api.openapi import object_schema
 
 MOST_MESSAGES = 16384
 MOST_PARTS = 4096
@@ -92,28 +94,26 @@ def _check_value(where: str, kind: str, value: Any) -> None:
         raise InvalidField(where, "must be an object with a url")
 
 
+_ROLE = "Who speaks; function is the older name of tool."
+_CONTENT = "What is said: text, or parts. Only an assistant or a tool may say nothing."
+
+
 def _media(kind: str) -> dict[str, Any]:
     url = {"type": "string", "minLength": 1}
-    source = {"type": "object", "properties": {"url": url}, "required": ["url"]}
-    return {
-        "type": "object",
-        "properties": {"type": {"const": kind}, kind: {"anyOf": [source, url]}},
-        "required": ["type", kind],
-    }
+    source = object_schema({"url": described(MEDIA_URL, url)})
+    return object_schema(
+        {"type": tagged(kind), kind: described(MEDIA_URL, {"anyOf": [source, url]})}
+    )
 
 
 _PART_SCHEMA: dict[str, Any] = {
     "anyOf": [
-        {
-            "type": "object",
-            "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
-            "required": ["type", "text"],
-        },
+        object_schema({"type": tagged("text"), "text": described(TEXT, {"type": "string"})}),
         _media("image_url"),
         _media("video_url"),
     ]
 }
-_CONTENT: list[dict[str, Any]] = [
+_CONTENT_SCHEMA: list[dict[str, Any]] = [
     {"type": "string"},
     {"type": "array", "items": _PART_SCHEMA, "minItems": 1, "maxItems": MOST_PARTS},
 ]
@@ -123,21 +123,23 @@ _SCHEMA: dict[str, Any] = {
     "maxItems": MOST_MESSAGES,
     "items": {
         "anyOf": [
-            {
-                "type": "object",
-                "properties": {"role": {"enum": list(_MUST_SPEAK)}, "content": {"anyOf": _CONTENT}},
-                "required": ["role", "content"],
-            },
-            {
-                "type": "object",
-                "properties": {
-                    "role": {"enum": list(_MAY_BE_SILENT)},
-                    "content": {"anyOf": [*_CONTENT, {"type": "null"}]},
-                },
-                "required": ["role"],
-            },
+            object_schema(
+                {
+                    "role": described(_ROLE, {"enum": list(_MUST_SPEAK)}),
+                    "content": described(_CONTENT, {"anyOf": _CONTENT_SCHEMA}),
+                }
+            ),
+            object_schema(
+                {"role": described(_ROLE, {"enum": list(_MAY_BE_SILENT)})},
+                content=described(_CONTENT, {"anyOf": [*_CONTENT_SCHEMA, {"type": "null"}]}),
+            ),
         ]
     },
 }
 
-Messages = Annotated[list[dict[str, Any]], PlainValidator(_check), WithJsonSchema(_SCHEMA)]
+Messages = Annotated[
+    list[dict[str, Any]],
+    PlainValidator(_check),
+    WithJsonSchema(_SCHEMA),
+    about("The conversation; keys of a message that are not named here go to the template."),
+]

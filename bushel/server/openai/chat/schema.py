@@ -8,34 +8,50 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bushel.chat.response_format import shape_for
 from bushel.core.conversation import Shape
+from bushel.server.api.descriptions import CALL_ID, KIND_OF_OBJECT, about
 from bushel.server.api.errors import InvalidField
-from bushel.server.api.fields import (
-    Flag,
-    Hint,
-    Prose,
-    TemplateOptions,
-    Tokens,
-    TokensOrNone,
-    TopLogprobs,
-    Unsupported,
+from bushel.server.api.fields import Flag, Prose, Tokens, TopLogprobs, Unsupported
+from bushel.server.api.reply_fields import ROLE, USAGE, Created, Index, ReplyId, ReplyModel
+from bushel.server.api.shared_fields import (
+    FORM,
+    IGNORED,
+    REPLY_LIMIT,
+    SCHEMA_NAME,
+    SCHEMA_STRICT,
+    SWITCH,
+    TOP_LOGPROBS,
+    Effort,
+    GenerationPrompt,
+    SeveralCalls,
+    TemplateVariables,
+    ThoughtLimit,
 )
+from bushel.server.api.tools import CHOSEN, OFFERED
 from bushel.server.openai.chat.messages import Messages
 from bushel.server.openai.chat.tools import ToolChoice, Tools
 from bushel.server.openai.schema import Finish, OpenAIRequest, UsageShape
+
+# What a reply may be held to, by two sets of names; one form for each request.
+HELD_TO_SCHEMA = about("A JSON schema, or one as text, that the reply must match.")
+HELD_TO_REGEX = about("A regular expression that the whole reply must match.")
+HELD_TO_CHOICE = about("Texts of which the reply must be one.")
+HELD_TO_GRAMMAR = about("A grammar in Lark's notation that the reply must follow.")
 
 
 class JsonSchemaFormat(BaseModel):
     model_config = ConfigDict(populate_by_name=True)
 
-    name: str | None = None
-    description: str | None = None
-    schema_: dict[str, Any] | None = Field(None, alias="schema")
-    strict: bool | None = None
+    name: Annotated[str | None, SCHEMA_NAME] = None
+    description: Annotated[str | None, IGNORED] = None
+    schema_: dict[str, Any] | None = Field(
+        None,
+        alias="schema",
+        description="A JSON schema that the reply must match (default: any JSON object).",
+    )
+    strict: Annotated[bool | None, SCHEMA_STRICT] = None
 
 
 class ResponseFormat(BaseModel):
-    """`json_schema` is obeyed whether it says `strict` or not."""
-
     model_config = ConfigDict(
         json_schema_extra={
             "anyOf": [
@@ -48,8 +64,14 @@ class ResponseFormat(BaseModel):
         }
     )
 
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: JsonSchemaFormat | None = None
+    type: Literal["text", "json_object", "json_schema"] = Field(
+        description="Any text, any JSON object, or JSON that matches `json_schema`."
+    )
+    json_schema: JsonSchemaFormat | None = Field(
+        None,
+        description="The schema: needed with the type json_schema, obeyed with json_object, "
+        "ignored with text.",
+    )
 
     @model_validator(mode="after")
     def _complete(self) -> ResponseFormat:
@@ -65,27 +87,34 @@ class ResponseFormat(BaseModel):
 class StructuredOutputs(BaseModel):
     """As vLLM's clients ask for it."""
 
-    json_: dict[str, Any] | str | None = Field(None, alias="json")
-    json_object: bool | None = None
-    regex: str | None = None
-    choice: Annotated[list[str], Field(max_length=1024, fail_fast=True)] | None = None
-    grammar: str | None = None
+    json_: Annotated[dict[str, Any] | str | None, HELD_TO_SCHEMA] = Field(None, alias="json")
+    json_object: bool | None = Field(None, description="Whether the reply must be a JSON object.")
+    regex: Annotated[str | None, HELD_TO_REGEX] = None
+    choice: Annotated[
+        Annotated[list[str], Field(max_length=1024, fail_fast=True)] | None, HELD_TO_CHOICE
+    ] = None
+    grammar: Annotated[str | None, HELD_TO_GRAMMAR] = None
 
 
 class Reasoning(BaseModel):
     """As OpenRouter's clients ask for it."""
 
-    effort: Hint | None = None
-    max_tokens: TokensOrNone | None = None
-    enabled: Flag | None = None
-    exclude: Literal[False] | None = None
+    effort: Effort = None
+    max_tokens: ThoughtLimit = None
+    enabled: Annotated[Flag | None, SWITCH] = None
+    exclude: Literal[False] | None = Field(
+        None, description="Thoughts are always part of the reply: true is refused."
+    )
 
 
 class ThinkingSwitch(BaseModel):
     """As clients of several hosted models ask for it."""
 
-    type: Literal["enabled", "disabled", "auto", "adaptive"]
-    budget_tokens: TokensOrNone | None = None
+    type: Literal["enabled", "disabled", "auto", "adaptive"] = Field(
+        description="Whether the model thinks, where its template has a switch: all but disabled "
+        "say so."
+    )
+    budget_tokens: ThoughtLimit = None
 
 
 Alternatives = Annotated[list[Prose], Field(min_length=1, max_length=1024, fail_fast=True)]
@@ -103,32 +132,55 @@ class ChatRequest(OpenAIRequest):
     model_config = ConfigDict(json_schema_extra=_NEEDS_LOGPROBS)  # type: ignore[typeddict-item]
 
     messages: Messages
-    max_tokens: Tokens | None = None
-    max_completion_tokens: Tokens | None = None
-    logprobs: Flag | None = None
-    top_logprobs: TopLogprobs | None = None
-    chat_template_kwargs: TemplateOptions | None = None
-    add_generation_prompt: Flag | None = None
-    continue_final_message: Flag | None = None
-    tools: Tools | None = None
-    tool_choice: ToolChoice | None = None
-    parallel_tool_calls: Flag | None = None
-    response_format: ResponseFormat | None = None
-    guided_choice: Alternatives | None = None
-    guided_grammar: Prose | None = None
-    guided_json: dict[str, Any] | Prose | None = None
-    guided_regex: Prose | None = None
-    structured_outputs: StructuredOutputs | None = None
+    max_tokens: Annotated[Tokens | None, REPLY_LIMIT] = None
+    max_completion_tokens: Tokens | None = Field(
+        None, description="The newer name of `max_tokens`, which wins where both are sent."
+    )
+    logprobs: Flag | None = Field(
+        None,
+        description="Whether each token comes with its log-probability (default: false).",
+    )
+    top_logprobs: TopLogprobs | None = Field(
+        None, description=f"{TOP_LOGPROBS}; needs `logprobs` (default: 0)."
+    )
+    chat_template_kwargs: TemplateVariables = None
+    add_generation_prompt: GenerationPrompt = None
+    continue_final_message: Flag | None = Field(
+        None,
+        description="Whether the reply goes on with the last message, which stays open "
+        "(default: false).",
+    )
+    tools: Annotated[Tools | None, about(OFFERED)] = None
+    tool_choice: Annotated[ToolChoice | None, about(CHOSEN)] = None
+    parallel_tool_calls: SeveralCalls = None
+    response_format: Annotated[ResponseFormat | None, FORM] = None
+    guided_choice: Annotated[Alternatives | None, HELD_TO_CHOICE] = None
+    guided_grammar: Annotated[Prose | None, HELD_TO_GRAMMAR] = None
+    guided_json: Annotated[dict[str, Any] | Prose | None, HELD_TO_SCHEMA] = None
+    guided_regex: Annotated[Prose | None, HELD_TO_REGEX] = None
+    structured_outputs: StructuredOutputs | None = Field(
+        None,
+        description="What the reply is held to, in vLLM's newer form: `guided_*` then count "
+        "for nothing.",
+    )
 
     # Obeyed by models that can: several spellings of the same wish.
-    reasoning_effort: Hint | None = None
-    reasoning: Reasoning | None = None
-    thinking: ThinkingSwitch | None = None
-    enable_thinking: Flag | None = None
-    thinking_budget: TokensOrNone | None = None
+    reasoning_effort: Effort = None
+    reasoning: Reasoning | None = Field(
+        None, description="Thinking, as OpenRouter's clients ask for it."
+    )
+    thinking: ThinkingSwitch | None = Field(
+        None, description="Thinking, as clients of several hosted models ask for it."
+    )
+    enable_thinking: Annotated[Flag | None, SWITCH] = None
+    thinking_budget: ThoughtLimit = None
 
-    modalities: Annotated[list[Literal["text"]], Field(fail_fast=True)] | None = None
-    verbosity: Literal["medium"] | None = None
+    modalities: Annotated[list[Literal["text"]], Field(fail_fast=True)] | None = Field(
+        None, description="What the reply is made of: text alone."
+    )
+    verbosity: Literal["medium"] | None = Field(
+        None, description="How much is said cannot be set: only medium is accepted."
+    )
     audio: Unsupported = None
     chat_template: Unsupported = None
     documents: Unsupported = None
@@ -149,51 +201,62 @@ class ChatRequest(OpenAIRequest):
 
 
 class TopLogprob(BaseModel):
-    token: str
-    logprob: float
-    bytes: list[int] | None
+    token: str = Field(description="Its text.")
+    logprob: float = Field(
+        description="The logarithm of its probability, before temperature and the like; -9999 if "
+        "it cannot come."
+    )
+    bytes: list[int] | None = Field(description="Its bytes, which may be half a character.")
 
 
 class TokenLogprobShape(TopLogprob):
-    top_logprobs: list[TopLogprob]
+    top_logprobs: list[TopLogprob] = Field(
+        description="The likeliest tokens in its place, as many as were asked for."
+    )
 
 
 class ChatLogprobs(BaseModel):
-    content: list[TokenLogprobShape]
-    refusal: None
+    content: list[TokenLogprobShape] = Field(description="One for each token of the reply.")
+    refusal: None = Field(description="Always null: no part of a reply is told as a refusal.")
 
 
 class CalledFunction(BaseModel):
-    name: str
-    arguments: str
+    name: str = Field(description="The name of the function.")
+    arguments: str = Field(
+        description="Its arguments as JSON; of a call that was cut off, what there is of them."
+    )
 
 
 class ToolCallShape(BaseModel):
-    id: str
-    type: Literal["function"]
-    function: CalledFunction
+    id: Annotated[str, about(CALL_ID)]
+    type: Annotated[Literal["function"], KIND_OF_OBJECT]
+    function: CalledFunction = Field(description="What is called.")
 
 
 class ChatMessage(BaseModel):
-    role: Literal["assistant"]
-    content: str | None
-    refusal: None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    tool_calls: list[ToolCallShape] | None = None
+    role: Annotated[Literal["assistant"], ROLE]
+    content: str | None = Field(description="The reply's text; null if it is calls alone.")
+    refusal: None = Field(description="Always null: a model refuses in its text.")
+    reasoning_content: str | None = Field(
+        None, description="What the model thought, if it did and its format is known."
+    )
+    reasoning: str | None = Field(None, description="The same, as other clients read it.")
+    tool_calls: list[ToolCallShape] | None = Field(
+        None, description="The calls that the model makes, if any."
+    )
 
 
 class ChatChoice(BaseModel):
-    index: int
-    message: ChatMessage
-    logprobs: ChatLogprobs | None
+    index: Index
+    message: ChatMessage = Field(description="The reply.")
+    logprobs: ChatLogprobs | None = Field(description="Its tokens, if `logprobs` was asked for.")
     finish_reason: Finish
 
 
 class ChatCompletion(BaseModel):
-    id: str
-    object: Literal["chat.completion"]
-    created: int
-    model: str
-    choices: list[ChatChoice]
-    usage: UsageShape
+    id: ReplyId
+    object: Annotated[Literal["chat.completion"], KIND_OF_OBJECT]
+    created: Created
+    model: ReplyModel
+    choices: list[ChatChoice] = Field(description="As many replies as `n` asked for.")
+    usage: Annotated[UsageShape, USAGE]

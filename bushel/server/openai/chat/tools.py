@@ -7,8 +7,16 @@ from typing import Annotated, Any
 from pydantic import PlainValidator, WithJsonSchema
 
 from bushel.chat.tool_fields import MOST_TOOLS, checked_choice
+from bushel.server.api.descriptions import described, tagged
 from bushel.server.api.errors import InvalidField
-from bushel.server.api.tools import NAME_SCHEMA, checked_description, checked_name
+from bushel.server.api.openapi import object_schema
+from bushel.server.api.tools import (
+    DESCRIPTION,
+    NAME_SCHEMA,
+    PARAMETERS,
+    checked_description,
+    checked_name,
+)
 
 
 def _checked_schema(where: str, schema: Any) -> dict[str, Any]:
@@ -47,22 +55,14 @@ def _tool(where: str, tool: Any) -> dict[str, Any] | None:
     return {"type": "function", "function": checked}
 
 
-_TOOL_SCHEMA = {
-    "type": "object",
-    "properties": {
-        "type": {"const": "function"},
-        "function": {
-            "type": "object",
-            "properties": {
-                "name": NAME_SCHEMA,
-                "description": {"type": ["string", "null"]},
-                "parameters": {"type": ["object", "null"]},
-            },
-            "required": ["name"],
-        },
-    },
-    "required": ["type", "function"],
-}
+_FUNCTION = object_schema(
+    {"name": NAME_SCHEMA},
+    description=described(DESCRIPTION, {"type": ["string", "null"]}),
+    parameters=described(f"{PARAMETERS} (default: it takes none).", {"type": ["object", "null"]}),
+)
+_TOOL_SCHEMA = object_schema(
+    {"type": tagged("function"), "function": described("What can be called.", _FUNCTION)}
+)
 Tools = Annotated[
     list[dict[str, Any]],
     PlainValidator(_tools),
@@ -73,18 +73,12 @@ Tools = Annotated[
 _CHOICE_SCHEMA = {
     "anyOf": [
         {"enum": ["none", "auto", "required"]},
-        {
-            "type": "object",
-            "properties": {
-                "type": {"const": "function"},
-                "function": {
-                    "type": "object",
-                    "properties": {"name": NAME_SCHEMA},
-                    "required": ["name"],
-                },
-            },
-            "required": ["type", "function"],
-        },
+        object_schema(
+            {
+                "type": tagged("function"),
+                "function": described("What must be called.", object_schema({"name": NAME_SCHEMA})),
+            }
+        ),
     ]
 }
 ToolChoice = Annotated[Any, PlainValidator(checked_choice), WithJsonSchema(_CHOICE_SCHEMA)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, PlainValidator, WithJsonSchema
+from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema
 
+from bushel.server.api.descriptions import KIND_OF_OBJECT
 from bushel.server.api.errors import InvalidField
 from bushel.server.api.fields import (
     LARGEST_ID,
@@ -16,6 +17,8 @@ from bushel.server.api.fields import (
     Unsupported,
     whole,
 )
+from bushel.server.api.reply_fields import USAGE, Created, ReplyId, ReplyModel
+from bushel.server.api.shared_fields import TOP_LOGPROBS
 from bushel.server.openai.schema import Finish, OpenAIRequest, UsageShape
 
 
@@ -69,18 +72,36 @@ Prompts = Annotated[
 
 
 class TextFormat(BaseModel):
-    type: Literal["text"]
+    type: Literal["text"] = Field(description="Any text: other forms need a chat.")
 
 
 class CompletionRequest(OpenAIRequest):
-    prompt: Prompts
-    max_tokens: TokensOrNone | None = None
-    logprobs: TopLogprobs | None = None
-    echo: Flag | None = None
-    best_of: Choices | None = None
-    add_special_tokens: Literal[True] | None = None
+    prompt: Prompts = Field(
+        description="A text, texts, token ids, or lists of token ids: each is a prompt of its own."
+    )
+    max_tokens: TokensOrNone | None = Field(
+        None,
+        description="Tokens of each reply, at most; 0: nothing is said, but the prompt may be "
+        "echoed and is kept (default: the server's, the model's, or 16).",
+    )
+    logprobs: TopLogprobs | None = Field(
+        None, description=f"{TOP_LOGPROBS} (default: none, and no log-probabilities)."
+    )
+    echo: Flag | None = Field(
+        None,
+        description="Whether the prompt comes before the reply, with `logprobs` its tokens too "
+        "(default: false).",
+    )
+    best_of: Choices | None = Field(
+        None, description="Refused, unless it is as many as `n`: none are dropped."
+    )
+    add_special_tokens: Literal[True] | None = Field(
+        None, description="Texts always begin as the tokenizer begins them: false is refused."
+    )
     suffix: Unsupported = None
-    response_format: TextFormat | None = None
+    response_format: TextFormat | None = Field(
+        None, description="What form the reply has: text alone (default: text)."
+    )
     guided_choice: Unsupported = None
     guided_grammar: Unsupported = None
     guided_json: Unsupported = None
@@ -92,23 +113,35 @@ class CompletionRequest(OpenAIRequest):
 
 
 class CompletionLogprobs(BaseModel):
-    tokens: list[str]
-    token_logprobs: list[float | None]
-    top_logprobs: list[dict[str, float] | None]
-    text_offset: list[int]
+    tokens: list[str] = Field(
+        description="Each token's text; of half a character, `bytes:` and its bytes."
+    )
+    token_logprobs: list[float | None] = Field(
+        description="Their log-probabilities; null for the first one of an echoed prompt."
+    )
+    top_logprobs: list[dict[str, float] | None] = Field(
+        description="The likeliest tokens in the place of each, and the token itself."
+    )
+    text_offset: list[int] = Field(
+        description="Where each begins in the text, in characters, an echoed prompt included."
+    )
 
 
 class CompletionChoice(BaseModel):
-    index: int
-    text: str
-    logprobs: CompletionLogprobs | None
+    index: int = Field(description="Its number, counted prompt by prompt, from 0.")
+    text: str = Field(description="The reply, behind its prompt if `echo` was asked for.")
+    logprobs: CompletionLogprobs | None = Field(
+        description="Its tokens, in lists of one length, if `logprobs` was asked for."
+    )
     finish_reason: Finish
 
 
 class Completion(BaseModel):
-    id: str
-    object: Literal["text_completion"]
-    created: int
-    model: str
-    choices: list[CompletionChoice]
-    usage: UsageShape
+    id: ReplyId
+    object: Annotated[Literal["text_completion"], KIND_OF_OBJECT]
+    created: Created
+    model: ReplyModel
+    choices: list[CompletionChoice] = Field(
+        description="As many replies to each prompt as `n` asked for."
+    )
+    usage: Annotated[UsageShape, USAGE]

@@ -6,8 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
+from bushel.server.api.descriptions import KIND_OF_OBJECT
 from bushel.server.api.errors import InvalidField
-from bushel.server.api.fields import LARGEST_ID, Hint, Salt, Seconds, Unsupported, whole
+from bushel.server.api.fields import LARGEST_ID, Unsupported, whole
+from bushel.server.api.reply_fields import USAGE, Index, PromptTokens, ReplyModel
+from bushel.server.api.shared_fields import CacheSalt, IgnoredHint, Model, Timeout
 from bushel.server.openai.completions.schema import Prompts
 
 MOST_TEXTS = 2048  # of one request, as OpenAI documents it
@@ -65,38 +68,53 @@ class PooledRequest(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    model: Hint | None = None
-    user: Hint | None = None
-    timeout: Seconds | None = None
-    cache_salt: Salt | None = None
+    model: Model = None
+    user: IgnoredHint = None
+    timeout: Timeout = None
+    cache_salt: CacheSalt = None
     stream: Unsupported = None
 
 
 class EmbeddingRequest(PooledRequest):
-    input: Texts
-    dimensions: Dimensions | None = None
-    encoding_format: Literal["float", "base64"] | None = None
-    truncate_prompt_tokens: Truncation | None = None
+    input: Texts = Field(
+        description=f"A text, up to {MOST_TEXTS} texts, token ids, or lists of token ids; none may "
+        "be empty."
+    )
+    dimensions: Dimensions | None = Field(
+        None,
+        description="How many of a vector's first numbers are kept, at unit length again "
+        "(default: all).",
+    )
+    encoding_format: Literal["float", "base64"] | None = Field(
+        None,
+        description="Vectors as lists of numbers, or as base64 of little-endian float32 "
+        "(default: float).",
+    )
+    truncate_prompt_tokens: Truncation | None = Field(
+        None,
+        description="How many of a text's first tokens are kept; -1: as many as the model takes "
+        "(default: what is too long is refused).",
+    )
 
 
 # -- replies -------------------------------------------------------------------------------
 
 
 class PooledUsage(BaseModel):
-    prompt_tokens: int
-    total_tokens: int
+    prompt_tokens: PromptTokens
+    total_tokens: int = Field(description="The same: there is no reply.")
 
 
 class EmbeddingShape(BaseModel):
-    """A list of numbers, or in base64 their bytes as little-endian float32."""
-
-    object: Literal["embedding"]
-    index: int
-    embedding: list[float] | Annotated[str, Field(json_schema_extra={"format": "byte"})]
+    object: Annotated[Literal["embedding"], KIND_OF_OBJECT]
+    index: Index
+    embedding: list[float] | Annotated[str, Field(json_schema_extra={"format": "byte"})] = Field(
+        description="The text's vector, of unit length, as `encoding_format` has it."
+    )
 
 
 class EmbeddingList(BaseModel):
-    object: Literal["list"]
-    data: list[EmbeddingShape]
-    model: str
-    usage: PooledUsage
+    object: Annotated[Literal["list"], KIND_OF_OBJECT]
+    data: list[EmbeddingShape] = Field(description="A vector for each text, in their order.")
+    model: ReplyModel
+    usage: Annotated[PooledUsage, USAGE]

@@ -6,8 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema
 
+from bushel.server.api.descriptions import KIND_OF_OBJECT, about, described
 from bushel.server.api.errors import InvalidField
 from bushel.server.api.fields import Flag
+from bushel.server.api.openapi import object_schema
+from bushel.server.api.reply_fields import USAGE, Created, Index, ReplyId, ReplyModel
 from bushel.server.openai.embeddings.schema import MOST_TEXTS, PooledRequest, PooledUsage
 
 _TEXT_SCHEMA: dict[str, Any] = {"type": "string", "minLength": 1}
@@ -54,7 +57,7 @@ TextOrTexts = Annotated[
 _DOCUMENT_SCHEMA = {
     "anyOf": [
         _TEXT_SCHEMA,
-        {"type": "object", "properties": {"text": _TEXT_SCHEMA}, "required": ["text"]},
+        object_schema({"text": described("The document's text.", _TEXT_SCHEMA)}),
     ]
 }
 Documents = Annotated[
@@ -63,47 +66,57 @@ Documents = Annotated[
 
 
 class RerankRequest(PooledRequest):
-    query: Query
-    documents: Documents
-    top_n: Annotated[int, Field(strict=True, ge=1)] | None = None
-    return_documents: Flag | None = None
+    query: Query = Field(description="What the documents are to answer.")
+    documents: Documents = Field(description="Texts, or objects with a text.")
+    top_n: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        None, description="How many of the best documents are listed (default: all)."
+    )
+    return_documents: Flag | None = Field(
+        None, description="Whether each result has its document's text (default: false)."
+    )
 
 
 class ScoreRequest(PooledRequest):
-    text_1: TextOrTexts
-    text_2: TextOrTexts
+    text_1: TextOrTexts = Field(description="A text, or as many texts as `text_2` has.")
+    text_2: TextOrTexts = Field(
+        description="Texts to compare with that one, or each with its own of `text_1`."
+    )
 
 
 # -- replies -------------------------------------------------------------------------------
 
+_SCORE = "From 0 to 1 by a cross-encoder; from -1 to 1 by an embedding model, as a cosine."
+
 
 class RankedDocument(BaseModel):
-    text: str
+    text: str = Field(description="Its text.")
 
 
 class RankedResult(BaseModel):
-    index: int
-    relevance_score: float
-    document: RankedDocument | None = None
+    index: Index
+    relevance_score: Annotated[float, about(_SCORE)]
+    document: RankedDocument | None = Field(
+        None, description="The document, if `return_documents` was asked for."
+    )
 
 
 class Ranking(BaseModel):
-    id: str
-    model: str
-    results: list[RankedResult]
-    usage: PooledUsage
+    id: ReplyId
+    model: ReplyModel
+    results: list[RankedResult] = Field(description="The documents, the best first.")
+    usage: Annotated[PooledUsage, USAGE]
 
 
 class ScoreShape(BaseModel):
-    object: Literal["score"]
-    index: int
-    score: float
+    object: Annotated[Literal["score"], KIND_OF_OBJECT]
+    index: Index
+    score: Annotated[float, about(_SCORE)]
 
 
 class ScoreList(BaseModel):
-    id: str
-    object: Literal["list"]
-    created: int
-    model: str
-    data: list[ScoreShape]
-    usage: PooledUsage
+    id: ReplyId
+    object: Annotated[Literal["list"], KIND_OF_OBJECT]
+    created: Created
+    model: ReplyModel
+    data: list[ScoreShape] = Field(description="A score for each pair, in their order.")
+    usage: Annotated[PooledUsage, USAGE]
