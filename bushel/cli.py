@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import Any, NoReturn
 
 from bushel.core import BushelError
+from bushel.core.backend import require_backend
 from bushel.doctor import command as doctor
 from bushel.server.command import flags
 from bushel.server.command.settings import with_settings
@@ -71,6 +72,7 @@ def _add_model(parser: argparse.ArgumentParser, **more: Any) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
+    require_backend()
     from bushel.check import check, table
     from bushel.models import load
 

@@ -4,7 +4,7 @@
     beat thread   every second: is the main thread getting on? It looks at `awake_clock`, too
     link thread   reads; ends the process when the front is gone
 
-Started by the front as `python -m bushel.engine.process DESCRIPTOR`, that of its socket.
+Started by the front through `core.child_process`, with the descriptor of its socket.
 """
 
 from __future__ import annotations

@@ -197,10 +197,11 @@ class Supervisor:
             child.send(Start(replace(self._options, memory_limit=limit)))
 
     def _fail(self, reason: str) -> None:
-        log.error("%s: %s", self._label, reason)
         self.reason = self._failure = "could not load the model; the log says why"
         if self.restarts == 0:  # whatever comes later may be for a while
-            self.failed = reason
+            self.failed = reason  # whoever runs this tells it
+        else:
+            log.error("%s: %s", self._label, reason)
 
     def _hear(self, message: FromEngine, _: memoryview) -> None:
         self._heard = self._clock()
