@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import signal
 import subprocess
 import sys
 import time
@@ -89,10 +90,14 @@ def doctor(arguments: argparse.Namespace) -> int:
         at = time.strftime("%Y-%m-%d %H:%M %z")
         print(f"bushel doctor{model}, bushel {version('bushel')}, {at}", flush=True)
     interrupted = False
+    # What it has started has to be ended first.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         run.run(options, report.add, report.progress, sections)
     except KeyboardInterrupt:  # what was started has been ended
         interrupted = True
         report.add("interrupted", Finding("skipped", "the rest", "nobody waited for it"))
+    finally:
+        signal.signal(signal.SIGINT, before)
     report.close()
     return 1 if report.wrong or interrupted else 0

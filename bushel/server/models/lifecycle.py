@@ -55,8 +55,14 @@ class ModelLifecycle:
             for at, (spec, each) in enumerate(zip(options.models, names, strict=True))
         ]
         self._leaving: set[asyncio.Task[None]] = set()
+        self._known = asyncio.Event()  # what the machine has
         # Why no model can be served at all; one that cannot be is no reason to end.
         self.failed: str | None = None
+
+    @property
+    def ready(self) -> asyncio.Event:
+        """Set: it serves, with or without a model in memory."""
+        return self._known
 
     @property
     def services(self) -> list[Service]:
@@ -70,6 +76,7 @@ class ModelLifecycle:
             await self._learn_limits()
             if self.failed is not None:
                 return
+            self._known.set()
             for model in self._models:
                 if self._is_among(model, self._options.pinned):
                     model.pinned = True
