@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from bushel.core import (
+    BackendError,
     BushelError,
     Choice,
     Event,
@@ -18,6 +19,7 @@ from bushel.core import (
     TokenLogprob,
     Usage,
 )
+from bushel.core.backend import require_backend
 
 if TYPE_CHECKING:
     from bushel.async_llm import AsyncLLM
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LLM",
     "AsyncLLM",
+    "BackendError",
     "BushelError",
     "Choice",
     "Event",
@@ -48,5 +51,6 @@ _LATE = {"LLM": "llm", "Handle": "llm", "AsyncLLM": "async_llm", "SharedLLM": "s
 def __getattr__(name: str) -> Any:
     """These bring MLX with them, which a server's front process must not have."""
     if name in _LATE:
+        require_backend()
         return getattr(import_module(f"bushel.{_LATE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

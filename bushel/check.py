@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,6 +36,10 @@ WIDEST_WINDOW = 4096
 _WHOLE = 1 << 20  # a chunk that any prompt fits
 _LENGTHS = (17, 1, 70, 9, 150, 40, 2, 33)
 _PICTURES = ((96, 64), (64, 48))
+
+
+def _nothing(_: str) -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -68,11 +72,11 @@ class Report:
         return all(self.good(result) for result in self.results)
 
 
-def check(model: Model) -> Report:
-    """Runs every scenario that applies; leaves the model as it was."""
+def check(model: Model, progress: Callable[[str], None] = _nothing) -> Report:
+    """Runs every scenario that applies; leaves the model as it was. `progress` hears of each."""
     before = model.pages
     try:
-        return _Check(model).report()
+        return _Check(model, progress).report()
     finally:
         model.pages = before
 
@@ -97,8 +101,10 @@ class _Row:
 
 
 class _Check:
-    def __init__(self, model: Model):
+    def __init__(self, model: Model, progress: Callable[[str], None]):
         self.model = model
+        self._progress = progress
+        progress("trying how rows share a batch")
         self._routes = choose_attention(model, "auto")  # as when it is served
         self.bound = bound(model)
         self._uncut = cuts_matter(model.network)
@@ -153,6 +159,7 @@ class _Check:
 
     def _run(self, scenario: str, rows: Sequence[_Row], chunk: int, *, every: int = 0) -> Result:
         """Serve the rows, each so many steps after the one before it, and compare."""
+        self._progress(f"{scenario}: rows together")
         engine = self._engine(chunk)
         for at, row in enumerate(rows):
             engine.submit(Request(str(at), row.prompt, (self._decoding(row.limit),)))
@@ -160,6 +167,7 @@ class _Check:
                 _deliver(engine.step(), rows)
         while not engine.idle:
             _deliver(engine.step(), rows)
+        self._progress(f"{scenario}: each row alone")
         faults = [fault for row in rows for fault in self._faults(row)]
         if engine.single_because is None and engine.max_decode_batch < 2:
             faults.append("no two rows ever met")

@@ -1,21 +1,28 @@
 """The `bushel` command: one sub-command per function below, each returns its exit code.
 
 0 all is well, 1 what was asked for failed, 2 it could not be asked: arguments or a checkpoint
-are wrong, told in one line.
+are wrong, told in one line. Ctrl-C: 130.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import os
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, NoReturn
 
 from bushel.commands import inspect_model
 from bushel.core import BushelError
+from bushel.core.backend import require_backend
+from bushel.core.load_progress import own_progress
+from bushel.core.terminal_line import TerminalLine
 from bushel.doctor import command as doctor
 from bushel.server.command import flags
 from bushel.server.command.settings import with_settings
@@ -73,12 +80,22 @@ def _add_model(parser: argparse.ArgumentParser, **more: Any) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
+    require_backend()
     from bushel.check import check, table
+    from bushel.engine import device_memory
     from bushel.models import load
 
-    model = load(options.model, dtype=options.dtype, trust_remote_code=options.trust_remote_code)
-    report = check(model)
+    line = TerminalLine()
+    model = load(
+        options.model,
+        dtype=options.dtype,
+        trust_remote_code=options.trust_remote_code,
+        usable=device_memory.usable(device_memory.memory_limit()),
+        loading=own_progress(Path(options.model).name),
+    )
+    report = check(model, lambda step: line.show(f"{model.name}: {step}"))
     model.close()
+    line.show("")
     print(table(report))
     return 0 if report.ok else _FAILED
 
@@ -105,7 +122,28 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
+@contextlib.contextmanager
+def _ended_by_interrupts() -> Iterator[None]:
+    """Ctrl-C ends the process as the system does it: at once, also inside of MLX, where Python
+    hears no signal for as long as a file takes to be read. A shell calls that exit code 130.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
+    with _ended_by_interrupts():
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     options = _parsed(arguments)
     # Its advice about frameworks that Bushel does not use would hide what Bushel says.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

@@ -10,6 +10,7 @@ import itertools
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Unpack
 
 import mlx.core as mx
@@ -35,14 +36,16 @@ from bushel.core import (
     Usage,
 )
 from bushel.core.embedding import cosine, sigmoid
+from bushel.core.load_progress import own_progress
 from bushel.core.options import EngineOptions
 from bushel.core.params import choices, params_of, resolve
 from bushel.core.status import as_json
 from bushel.embeddings import ONE, Embeddable, embedding_requests, numbers_of, texts_of, vectors_of
-from bushel.engine.build import build, rows_of
+from bushel.engine.build import build, keep_to, rows_of
 from bushel.engine.engine import Engine
 from bushel.models.device import device_fault
 from bushel.progress import progress_bar
+from bushel.script_claim import ScriptClaim
 
 # Shapes of an answer that `Choice.parsed` can read.
 _JSON = frozenset({"json_object", "json_schema"})
@@ -145,7 +148,16 @@ class LLM:
     @made_from(EngineOptions)
     def __init__(self, options: EngineOptions):
         self._thread = threading.get_ident()
-        self._engine: Engine | None = build(replace(options, model=str(options.model)))
+        options = replace(options, model=str(options.model))
+        loading = own_progress(Path(options.model).name)
+        self._options = options
+        self._claim = ScriptClaim()
+        self._engine: Engine | None = None
+        try:
+            self._engine = build(options, loading=loading, allot=self._claim.allot)
+        finally:
+            if self._engine is None:
+                self._claim.release()
         self._handles: dict[str, Handle] = {}
         self._ids = itertools.count()
 
@@ -283,6 +295,8 @@ class LLM:
     def step(self) -> None:
         """One turn of the engine; does nothing when idle."""
         engine = self._own_engine()
+        if (limit := self._claim.look()) is not None:
+            keep_to(engine, self._options, limit)
         try:
             events = engine.step()
         except DeviceFault as fault:
@@ -335,6 +349,7 @@ class LLM:
             self._deliver(engine.take_events())
             engine.close()
             mx.clear_cache()
+            self._claim.release()
 
     def __enter__(self) -> LLM:
         return self

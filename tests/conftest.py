@@ -3,14 +3,21 @@
 import contextlib
 import gc
 import os
+import tempfile
 
 from hypothesis import settings
+
+from bushel.server.models.claims import VARIABLE
 
 # MLX on the CPU hands every operation to a thread of its own. Woken, it takes the core from the
 # thread that would have sent more at once: of 91 s of processor time 17 went to such switches.
 if hasattr(os, "SCHED_BATCH"):
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+# Models of tests share no memory with each other's processes, nor with whatever else runs here.
+_runtime = tempfile.TemporaryDirectory(prefix="bushel-")
+os.environ[VARIABLE] = _runtime.name
 
 # How long an example takes says something of the machine, and of who else is on it.
 settings.register_profile("bushel", deadline=None)

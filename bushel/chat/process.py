@@ -3,7 +3,7 @@
 It is a process of its own so that none of this runs on the front's event loop or in the engine,
 and so that it can be killed when a request is more than it can take. One job at a time.
 
-Started by the front as `python -m bushel.chat.process DESCRIPTOR`, that of its socket.
+Started by the front through `core.child_process`, with the descriptor of its socket.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from bushel.core.constraint import Constraint, ThinkingBudget
 from bushel.core.delta import CallBegin, CallEnd, CallPart, Delta, TextDelta, ThoughtDelta
 from bushel.core.errors import (
+    BackendError,
     BushelError,
     ContextLengthError,
     DeviceFault,
@@ -27,6 +28,7 @@ from bushel.core.reply_format import ReplyFormat
 from bushel.core.request import Borders, Media, Prepared, Request, Result
 
 __all__ = [
+    "BackendError",
     "Borders",
     "BushelError",
     "CallBegin",

@@ -20,6 +20,8 @@ TINY = "bushel:tiny"  # the model that comes with the package
 # Enough to load a model; leaves out the duplicates in other formats that repositories carry.
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*.py"]
 
+_FLOAT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -111,6 +113,25 @@ def weight_bytes(model: str, float_bytes: int | None = None) -> int:
     return total
 
 
+def loaded_bytes(model: str, dtype: str | None, *, widens: bool) -> int:
+    """Bytes of its weights once they are loaded. widens: the device has float32 where no dtype is
+    asked for."""
+    wide = 4 if widens else None
+    return weight_bytes(model, wide if dtype is None else _FLOAT_BYTES.get(dtype))
+
+
+def require_fit(weights: int, usable: int) -> None:
+    """ModelError if weights alone are more than the memory that may be used."""
+    if weights > usable:
+        raise ModelError(
+            f"The model needs {_gb(weights)} for its weights alone; {_gb(usable)} may be used."
+        )
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.2f} GB"
+
+
 def _tensor_bytes(tensor: dict[str, Any], float_bytes: int | None) -> int:
     try:
         start, end = tensor["data_offsets"]
@@ -155,8 +176,10 @@ def _resolve(model: str) -> Path:
         )
     from huggingface_hub import snapshot_download
 
+    from bushel.core.download_bar import DownloadBar
+
     try:
-        return Path(snapshot_download(model, allow_patterns=_HUB_FILES))
+        return Path(snapshot_download(model, allow_patterns=_HUB_FILES, tqdm_class=DownloadBar))
     except Exception as error:  # the hub client raises many types, its own and its transport's
         raise ModelError(
             f"{model} is no local directory, and fetching it from the hub failed: {error}"

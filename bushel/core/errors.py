@@ -33,6 +33,10 @@ class ModelError(BushelError):
     """
 
 
+class BackendError(BushelError, ImportError):
+    """MLX cannot be imported; the message says what to install."""
+
+
 class RequestError(BushelError):
     """A request cannot be served as it was sent; only that request fails.
 

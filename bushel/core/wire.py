@@ -102,6 +102,13 @@ class Progress(WireMessage, frozen=True):
     text: str
 
 
+class LoadedBytes(WireMessage, frozen=True):
+    """How much of its weights a starting engine has read."""
+
+    done: int
+    total: int
+
+
 class Failed(WireMessage, frozen=True):
     """The child cannot do what it was started for, and a new one could not either."""
 
@@ -197,6 +204,7 @@ class Cleared(WireMessage, frozen=True):
 
 FromEngine = (
     Progress
+    | LoadedBytes
     | Failed
     | LogLine
     | Pulse

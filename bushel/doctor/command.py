@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import math
+import signal
+import subprocess
+import sys
 import time
 from importlib.metadata import version
 from typing import Any
 
+from bushel.core import BackendError
 from bushel.doctor.sections import SECTIONS
 
 _LONGEST_SLEEP = 24 * 3600.0
@@ -53,6 +57,14 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _require_backend() -> None:
+    """Asked in another process: what MLX does to one that imports it is for the report to tell."""
+    command = [sys.executable, "-m", "bushel.core.backend"]
+    asked = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    if asked.returncode == 2:
+        raise BackendError(asked.stdout)
+
+
 def doctor(arguments: argparse.Namespace) -> int:
     """Returns the exit code; BushelError if the model that was named is not there."""
     from bushel.core.checkpoint import read_checkpoint
@@ -67,6 +79,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         quick=arguments.quick,
         sleep=arguments.sleep,
     )
+    _require_backend()
     if options.model is not None:
         read_checkpoint(options.model, trust_remote_code=options.trust_remote_code)
     report = DoctorReport(as_json=arguments.json)
@@ -77,10 +90,14 @@ def doctor(arguments: argparse.Namespace) -> int:
         at = time.strftime("%Y-%m-%d %H:%M %z")
         print(f"bushel doctor{model}, bushel {version('bushel')}, {at}", flush=True)
     interrupted = False
+    # What it has started has to be ended first.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         run.run(options, report.add, report.progress, sections)
     except KeyboardInterrupt:  # what was started has been ended
         interrupted = True
         report.add("interrupted", Finding("skipped", "the rest", "nobody waited for it"))
+    finally:
+        signal.signal(signal.SIGINT, before)
     report.close()
     return 1 if report.wrong or interrupted else 0

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import platform
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -28,14 +27,6 @@ from bushel.doctor.finding import (
 from bushel.doctor.process_tree import descendants, kill
 
 _REPORT = "Please report this, with the whole of this page."
-_ON_LINUX = (
-    "Install MLX with a backend: pip install 'mlx[cpu]', or 'mlx[cuda13]' for an NVIDIA GPU; in a "
-    "clone make setup does it."
-)
-_ON_A_MAC = (
-    "MLX needs macOS 14 or later and a Python for Apple's chips; then: "
-    "pip install --force-reinstall mlx mlx-metal"
-)
 
 
 def findings(section: Section, skip: int, quick: bool) -> Iterator[ToReport]:
@@ -63,10 +54,7 @@ def _words(error: BaseException) -> str:
 
 
 def cannot_begin(error: Exception) -> Finding:
-    """Why a section's module could not even be imported: most often that MLX has no backend."""
-    if isinstance(error, ImportError):
-        advice = _ON_A_MAC if platform.system() == "Darwin" else _ON_LINUX
-        return Finding("wrong", "backend", f"MLX cannot be used: {_words(error)}", advice)
+    """Why a section's module could not even be imported."""
     return Finding("wrong", "start", _words(error), _REPORT)
 
 

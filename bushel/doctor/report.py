@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import textwrap
 import time
@@ -12,6 +11,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from bushel.core.terminal_line import TerminalLine
 from bushel.doctor.finding import Finding, Status
 
 _WIDTH = 100
@@ -24,11 +24,11 @@ class DoctorReport:
 
     def __init__(self, *, as_json: bool, out: TextIO | None = None, err: TextIO | None = None):
         self._json = as_json
-        self._out, self._err = out or sys.stdout, err or sys.stderr
+        self._out = out or sys.stdout
+        self._line = TerminalLine(err)
         self._begun = time.monotonic()
         self._findings: list[tuple[str, Finding]] = []
         self._counts: Counter[Status] = Counter()
-        self._shown = False  # a line of progress
 
     @property
     def wrong(self) -> bool:
@@ -39,19 +39,15 @@ class DoctorReport:
         self._findings.append((section, finding))
         self._counts[finding.status] += 1
         if not self._json:
-            self._clear()
+            self._line.show("")
             self._say(f"\n{section}" if first else "", *lines(finding))
 
     def progress(self, text: str) -> None:
-        if self._err.isatty():
-            self._clear()
-            self._err.write(text[: shutil.get_terminal_size().columns - 1])
-            self._err.flush()
-            self._shown = True
+        self._line.show(text)
 
     def close(self) -> None:
         """The last line, or all of it."""
-        self._clear()
+        self._line.show("")
         seconds = time.monotonic() - self._begun
         if self._json:
             self._say(msgspec.json.encode(self._as_object(seconds)).decode())
@@ -72,12 +68,6 @@ class DoctorReport:
 
     def _say(self, *texts: str) -> None:
         print("\n".join(filter(None, texts)), file=self._out, flush=True)
-
-    def _clear(self) -> None:
-        if self._shown:
-            self._err.write("\r\x1b[K")
-            self._err.flush()
-            self._shown = False
 
 
 def lines(finding: Finding) -> list[str]:

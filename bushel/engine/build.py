@@ -18,6 +18,7 @@ from bushel.cache.prefix.disk import Disk
 from bushel.core import BushelError, Decoding
 from bushel.core.checkpoint import fingerprint
 from bushel.core.footprint import Memory
+from bushel.core.load_progress import OnLoaded
 from bushel.core.options import Attention, EngineOptions, Order, disk_room
 from bushel.engine import device_memory, footprint
 from bushel.engine.attention_route import choose_attention
@@ -33,7 +34,7 @@ from bushel.models.known_families import cuts_matter
 _CACHE_SHARE = 0.5
 
 
-def _nothing(_: str) -> None:
+def _nothing(*_: object) -> None:
     pass
 
 
@@ -41,15 +42,25 @@ def build(
     options: EngineOptions,
     progress: Callable[[str], None] = _nothing,
     clock: Callable[[], float] = time.perf_counter,
+    loading: OnLoaded | None = None,
+    allot: Callable[[EngineOptions, int], int] | None = None,
 ) -> Engine:
-    """The calling thread owns the engine. `progress` hears what is being done."""
+    """The calling thread owns the engine. `progress` hears what is being done, `loading` how many
+    bytes of the weights are there. allot: of the memory that may be used, what others leave."""
     _check(options)
+    limit = options.memory_limit
+    limit = device_memory.memory_limit(options.beside) if limit is None else limit
+    if allot is not None:
+        limit = allot(options, limit)
+    usable = device_memory.usable(limit, options.headroom)
     progress("loading weights")
     loaded = load(
         options.model,
         dtype=options.dtype,
         kv_bits=options.kv_bits,
         trust_remote_code=options.trust_remote_code,
+        usable=usable,
+        loading=loading or _nothing,
     )
     if options.kv_bits is not None:
         require_kv_bits(loaded)
@@ -60,10 +71,8 @@ def build(
         progress("trying how rows share a batch")
     routes = choose_attention(loaded, options.attention) if options.max_batch > 1 else {}
     progress("measuring memory")
-    limit = options.memory_limit
-    limit = device_memory.memory_limit(options.beside) if limit is None else limit
     sizes = footprint.footprint(loaded)
-    memory = Memory(sizes, _usable(options, limit), device_memory.buffer_limit())
+    memory = Memory(sizes, usable, device_memory.buffer_limit())
     policy = Policy(
         max_batch=options.max_batch,
         prefill_chunk=options.prefill_chunk,
@@ -89,13 +98,9 @@ def build(
 
 def keep_to(engine: Engine, options: EngineOptions, limit: int) -> None:
     """Another limit for MLX, with the same shares for everything."""
-    memory, usable = engine.admission.memory, _usable(options, limit)
+    memory, usable = engine.admission.memory, device_memory.usable(limit, options.headroom)
     if memory is not None:
         engine.keep_to(limit, usable, _kept(options, usable - memory.footprint.weights))
-
-
-def _usable(options: EngineOptions, limit: int) -> int:
-    return limit - (limit // 20 if options.headroom is None else options.headroom)
 
 
 def _kept(options: EngineOptions, free: int) -> int:

@@ -54,6 +54,11 @@ def memory_limit(beside: int = 0) -> int:
     return min(int(mx.get_memory_limit()), shared) if ON_CPU else int(mx.get_memory_limit())
 
 
+def usable(limit: int, headroom: int | None = None) -> int:
+    """Of a limit, what is not left alone: a twentieth, where nobody says how much."""
+    return limit - (limit // 20 if headroom is None else headroom)
+
+
 def buffer_limit() -> int:
     """Buffers that this process may hold at once."""
     if not _on_metal():

@@ -4,13 +4,14 @@
     beat thread   every second: is the main thread getting on? It looks at `awake_clock`, too
     link thread   reads; ends the process when the front is gone
 
-Started by the front as `python -m bushel.engine.process DESCRIPTOR`, that of its socket.
+Started by the front through `core.child_process`, with the descriptor of its socket.
 """
 
 from __future__ import annotations
 
 import gc
 import logging
+import math
 import os
 import signal
 import sys
@@ -34,6 +35,7 @@ from bushel.core.wire import (
     ClearCache,
     Cleared,
     Failed,
+    LoadedBytes,
     MachineLimits,
     Progress,
     Ready,
@@ -62,6 +64,7 @@ _REST = 10.0  # seconds without a request before freed memory is given back
 # A step of a kind that has not been seen may have to compile its kernels first: minutes of it
 # were measured on CUDA.
 _FIRST_USE = 600.0
+_TELL_BYTES = 0.25  # seconds between two words on how much is loaded
 _DEVICE_FAILED = 3  # exit code
 _FACTOR = 20  # times its predicted duration, before a step is called a hang
 
@@ -191,8 +194,16 @@ def main(descriptor: int) -> int:
     def progress(text: str) -> None:
         link.send(Progress(text))
 
+    told = -math.inf  # when of bytes
+
+    def loading(done: int, total: int) -> None:
+        nonlocal told
+        if done in (0, total) or awake() - told >= _TELL_BYTES:
+            told = awake()
+            link.send(LoadedBytes(done, total))
+
     try:
-        engine = build(start.options, progress, awake)
+        engine = build(start.options, progress, awake, loading)
         if not engine.model.encodes:
             progress("trying every sampler once")
             compile_samplers(engine.model, progress)

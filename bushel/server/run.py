@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
 _PARTING = 1.0  # seconds for last words
+_INTERRUPTED = 130  # exit code, as shells have it
 
 
 def serve(options: ServerOptions) -> int:
@@ -126,7 +127,7 @@ async def _serve(
         if not task.cancelled() and task.exception() is not None:
             log.error("the server ended by a fault of its own", exc_info=task.exception())
             return 1
-    return 0
+    return ending.code
 
 
 def _services(
@@ -151,7 +152,9 @@ async def _leave(server: Server, serving: asyncio.Task[None]) -> None:
 
 
 class _Ending:
-    """The first signal drains, the second ends at once."""
+    """The first signal drains, the second ends at once. code: the exit code."""
+
+    code = 0
 
     def __init__(self, service: Service | ModelLifecycle, seconds: float):
         self._service = service
@@ -160,14 +163,17 @@ class _Ending:
         self.task = asyncio.create_task(self._drain())
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._signal)
+            loop.add_signal_handler(number, self._signal, number)
 
-    def _signal(self) -> None:
+    def _signal(self, number: int) -> None:
+        interrupted = number == signal.SIGINT
         if self._asked.is_set():
             log.warning("ending at once")
             self._service.kill()
             logs.drain()
-            os._exit(1)
+            os._exit(_INTERRUPTED if interrupted else 1)
+        if interrupted and not self._service.ready.is_set():  # there is nothing to end in order
+            self.code = _INTERRUPTED
         self._asked.set()
 
     async def _drain(self) -> None:

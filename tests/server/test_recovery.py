@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -161,16 +160,14 @@ def test_a_request_that_no_engine_had_survives_two_that_died_while_loading() -> 
 def test_ctrl_c_while_a_model_is_loaded_ends_at_once() -> None:
     """As a terminal sends it, to the whole group. Who waits is told; nothing is left, and nothing
     said of it."""
-    server = Server(*FEW, "--drain-seconds", "1", start_new_session=True)
+    server = Server(*FEW, "--drain-seconds", "600", start_new_session=True)
     try:
         until(lambda: server.health() == 503, "it listens")
         waiting = started(server, "a", 2)
         until(lambda: "loading weights" in server.log, "the engine loads")
         kin = children(server.process.pid)
-        began = time.monotonic()
         os.killpg(server.process.pid, signal.SIGINT)
-        assert server.process.wait(PATIENCE) == 0
-        assert time.monotonic() - began < 7  # an engine that may finish what it does has 8
+        assert server.process.wait(PATIENCE) == 130
         assert b"shutting_down" in waiting.makefile("rb").read()
         until(lambda: not any(map(alive, kin)), "all are gone")
         assert "Traceback" not in server.log

@@ -16,9 +16,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from bushel.core import Event, SamplingParams
+from bushel.core.awake_clock import awake
 from bushel.server.api.request import GenerationBody, generation_job
 from bushel.server.counting import CountJob
+from bushel.server.errors import ApiError
 from bushel.server.http.disconnect import ClientGone, present
+from bushel.server.observability import logs
+from bushel.server.observability.request_record import Record
 from bushel.server.service.job import GenerationJob
 from bushel.server.service.multi_ticket import MultiTicket
 
@@ -53,7 +57,7 @@ def pooled_job(
     job = generation_job(
         service, request, body, prompt, _ONE, model=model, api=api, reply_tokens=1, reads=False
     )
-    return replace(job, result="embedding")
+    return replace(job, result="embedding", part=True)
 
 
 class PooledResponse(Response):
@@ -85,20 +89,41 @@ class PooledResponse(Response):
         if self._question is not None and self._service.model_info is None:
             await self._service.count(self._question)
         jobs, writer = self._plan()
+        record = Record("-", jobs[0].api, jobs[0].model, False, len(jobs), awake())
+        try:
+            response = await self._pooled(scope, record, jobs, writer)
+        except ApiError as error:
+            record.status, record.error = error.status, error.code
+            raise
+        except BaseException:  # above all: the client went away
+            record.status = 499
+            raise
+        finally:
+            record.finished = awake()
+            logs.finished(record)
+        return response
+
+    async def _pooled(
+        self, scope: Scope, record: Record, jobs: Sequence[GenerationJob], writer: PooledWriter
+    ) -> Response:
+        """record: of all jobs as one, which is what the log has of them."""
         order = sorted(range(len(jobs)), key=lambda at: _length(jobs[at]))
-        first: MultiTicket | None = None
-        tokens = 0
+        created: int | None = None
         for start in range(0, len(order), _TOGETHER):
             some = order[start : start + _TOGETHER]
             async with MultiTicket(self._service, [jobs[at] for at in some]) as answer:
-                if first is None:
-                    first = answer
+                if created is None:
+                    record.id, created = answer.id, answer.created
                     scope["state"]["request_id"] = answer.id
+                    logs.started_texts(record, len(jobs))
                 await answer.deliver(partial(_fold, writer, some))
-                tokens += answer.usage(0).prompt_tokens
-        assert first is not None
-        payload = writer.whole(first.id, first.created, tokens)
-        headers = {"x-request-id": first.id}
+                usage = answer.usage(0)
+                record.prompt_tokens += usage.prompt_tokens
+                record.cached_tokens += usage.cached_tokens
+                record.finish_reasons += ["stop"] * len(some)
+        assert created is not None
+        payload = writer.whole(record.id, created, record.prompt_tokens)
+        headers = {"x-request-id": record.id}
         return Response(payload, headers=headers, media_type="application/json")
 
 

@@ -25,12 +25,18 @@ from pathlib import Path
 
 import msgspec
 
-from bushel.core import BushelError
+from bushel.core import BushelError, ModelError
 
 VARIABLE = "BUSHEL_RUNTIME_DIR"
 _SIZE = 512  # bytes of a record, so that each is written in one go
 _LOCK_SECONDS = 0.2  # others hold it for less than a millisecond
 _serial = itertools.count()
+# Beside its weights, what a model should have to serve a few requests: a tenth of them, and this.
+# Rows and prefixes have more wherever there is more.
+_ROOM = 512 << 20
+KEPT_FREE = 20  # an engine leaves one part in so many of its limit alone
+SLACK = 50  # a share that differs by less than one part in so many is left as it is
+CROWDED = 10.0  # seconds that others have to make room
 
 
 class ClaimRecord(msgspec.Struct, frozen=True):
@@ -165,6 +171,19 @@ def _read(path: Path) -> ClaimRecord | None:
     finally:
         os.close(descriptor)
     return None
+
+
+def need_of(weights: int, limit: int) -> int:
+    """Bytes without which a model of such weights cannot serve, where so many may be used."""
+    return min(limit, (weights + weights // 10 + _ROOM) * KEPT_FREE // (KEPT_FREE - 1))
+
+
+def crowded_out(need: int, others: int, machine: int) -> ModelError:
+    """others: bytes that they need, of those that the machine has."""
+    return ModelError(
+        f"The model needs {need / 1e9:.2f} GB, and other Bushel processes on this machine have "
+        f"{others / 1e9:.2f} GB of the {machine / 1e9:.2f} GB that may be used."
+    )
 
 
 def share(limit: int, needs: Sequence[int], at: int) -> int:

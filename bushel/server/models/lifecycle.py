@@ -17,9 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bushel.core import BushelError
+from bushel.core import BackendError, BushelError
 from bushel.core.awake_clock import awake
-from bushel.core.wire import AskLimits, FromEngine, MachineLimits
+from bushel.core.wire import AskLimits, Failed, FromEngine, MachineLimits
 from bushel.server.errors import ApiError
 from bushel.server.models.loadable import LoadableModel
 from bushel.server.models.memory_ledger import MemoryLedger
@@ -55,6 +55,14 @@ class ModelLifecycle:
             for at, (spec, each) in enumerate(zip(options.models, names, strict=True))
         ]
         self._leaving: set[asyncio.Task[None]] = set()
+        self._known = asyncio.Event()  # what the machine has
+        # Why no model can be served at all; one that cannot be is no reason to end.
+        self.failed: str | None = None
+
+    @property
+    def ready(self) -> asyncio.Event:
+        """Set: it serves, with or without a model in memory."""
+        return self._known
 
     @property
     def services(self) -> list[Service]:
@@ -63,9 +71,12 @@ class ModelLifecycle:
     # -- from start to end -------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled, or until it is known that no model can be served."""
         try:
             await self._learn_limits()
+            if self.failed is not None:
+                return
+            self._known.set()
             for model in self._models:
                 if self._is_among(model, self._options.pinned):
                     model.pinned = True
@@ -87,15 +98,13 @@ class ModelLifecycle:
         for service in self.services:
             service.kill()
 
-    @property
-    def failed(self) -> str | None:
-        return None  # a model that cannot be served is no reason to end
-
     async def _learn_limits(self) -> None:
         """From an engine process that is started for nothing else."""
-        while self._ledger.limits is None:
+        while self._ledger.limits is None and self.failed is None:
             try:
                 self._ledger.learn(await self._ask_limits())
+            except BackendError as error:
+                self.failed = str(error)
             except (OSError, BushelError) as error:
                 log.error("the machine's memory is not known: %s", error)
                 await asyncio.sleep(_AGAIN)
@@ -106,6 +115,8 @@ class ModelLifecycle:
         def hear(message: FromEngine, _: memoryview) -> None:
             if isinstance(message, MachineLimits) and not told.done():
                 told.set_result(message)
+            elif isinstance(message, Failed) and not told.done():
+                told.set_exception(BackendError(message.reason))
 
         child: Child[FromEngine] = await Child.spawn("bushel.engine.process", FromEngine, hear)
         try:

@@ -153,6 +153,7 @@ class LoadableModel:
                 await running
             self.claim.release()
         if service.failed is not None:
+            log.error("%s cannot be loaded: %s", self.name, service.failed)
             why = _without_paths(service.failed)
         self.fail(why or "its processes ended")
 

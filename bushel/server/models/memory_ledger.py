@@ -17,27 +17,26 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec import UNSET
 
-from bushel.core import ModelError
-from bushel.core.checkpoint import weight_bytes
+from bushel.core.checkpoint import loaded_bytes, require_fit
 from bushel.core.options import EngineOptions
 from bushel.core.status import EngineStatus
 from bushel.core.wire import MachineLimits, SetMemoryLimit, WireMessage
-from bushel.server.models.claims import ClaimBusy, Claims, MemoryTicket, SeenClaim, share
+from bushel.server.models.claims import (
+    CROWDED,
+    KEPT_FREE,
+    SLACK,
+    ClaimBusy,
+    Claims,
+    MemoryTicket,
+    SeenClaim,
+    crowded_out,
+    need_of,
+    share,
+)
 
 log = logging.getLogger(__name__)
 
 _TICK = 0.25  # seconds between two looks at what others claim
-# Beside its weights, what a model should have to serve a few requests: a tenth of them, and this.
-# Rows and prefixes have more wherever there is more.
-_ROOM = 512 << 20
-_KEPT_FREE = 20  # an engine leaves one part in so many of its limit alone
-_SLACK = 50  # a share that differs by less than one part in so many is left as it is
-_CROWDED = 10.0  # seconds that others have to make room
-_FLOATS = {"float32": 4, "float16": 2, "bfloat16": 2}
-
-
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.2f} GB"
 
 
 class MemoryLedger:
@@ -78,16 +77,11 @@ class MemoryLedger:
         """Of a model, from its files. ModelError if its weights alone are too much."""
         await self._learned.wait()
         assert self.limits is not None
-        wide = 4 if self.limits.widens else None
-        wide = wide if options.dtype is None else _FLOATS[options.dtype]
-        weights = await asyncio.to_thread(weight_bytes, options.model, wide)
-        usable = self.limit - self.limit // _KEPT_FREE
-        if weights > usable:
-            raise ModelError(
-                f"The model needs {_gb(weights)} for its weights alone; {_gb(usable)} may be used."
-            )
-        wanted = (weights + weights // 10 + _ROOM) * _KEPT_FREE // (_KEPT_FREE - 1)
-        return min(self.limit, wanted)
+        weights = await asyncio.to_thread(
+            loaded_bytes, options.model, options.dtype, widens=self.limits.widens
+        )
+        require_fit(weights, self.limit - self.limit // KEPT_FREE)
+        return need_of(weights, self.limit)
 
     def claim(self, options: EngineOptions, name: str) -> EngineClaim:
         return EngineClaim(self, options, name)
@@ -231,9 +225,9 @@ class EngineClaim:
             return 0
         if self._told != before:  # it was told to keep to less, and does
             self._ticket.grant(self._told)
-        elif target < before - before // _SLACK:
+        elif target < before - before // SLACK:
             self._tell(target)
-        elif target > before + before // _SLACK and free > 0:
+        elif target > before + before // SLACK and free > 0:
             self._ticket.grant(min(target, before + free))
             self._tell(self.granted)
         return self.granted - before
@@ -267,14 +261,11 @@ class EngineClaim:
 
     async def _granted(self, wanted: asyncio.Future[int]) -> int:
         while not wanted.done():
-            await asyncio.wait([wanted], timeout=_CROWDED)
+            await asyncio.wait([wanted], timeout=CROWDED)
             assert self._ticket is not None
             if not wanted.done() and self._ledger.is_crowded_out(self._ticket):
                 need, others = self._ticket.record.need, self._ledger.others
-                raise ModelError(
-                    f"The model needs {_gb(need)}, and other Bushel servers on this machine have "
-                    f"{_gb(others)} of the {_gb(self._ledger.machine)} that may be used."
-                )
+                raise crowded_out(need, others, self._ledger.machine)
         return wanted.result()
 
     def heard(self, status: EngineStatus, send: Callable[[WireMessage], None]) -> None:

@@ -17,6 +17,8 @@ import time
 from collections import deque
 from typing import TextIO
 
+from bushel.core.terminal_line import CLEAR, fitted, is_terminal
+
 # Characters that wait: some ten thousand lines, minutes of a busy server.
 _MOST_WAITING = 2 << 20
 
@@ -28,6 +30,8 @@ class LogQueue(logging.Handler):
         super().__init__()
         self._stream = stream
         self._descriptor = _descriptor(stream)
+        self.terminal = is_terminal(stream)
+        self._shown = False  # something that the next line takes the place of
         self._most = most
         self._lines: deque[str] = deque()
         self._waiting = 0  # characters, those being written included
@@ -48,16 +52,27 @@ class LogQueue(logging.Handler):
 
     def say(self, text: str) -> None:
         """Write it as it is, as a line."""
-        line = text + "\n"
         with self._changed:
+            line = f"{CLEAR if self._shown else ''}{text}\n"
             full = self._waiting + len(line) > self._most
             if self._stream is None or self._closed or full:
                 self.dropped += 1
                 self._untold += 1
                 return
-            self._lines.append(line)
-            self._waiting += len(line)
-            self._changed.notify_all()
+            self._shown = False
+            self._put(line)
+
+    def show(self, text: str) -> None:
+        """What goes on meanwhile: on a terminal, and the next line or text takes its place."""
+        with self._changed:
+            if self.terminal and not self._closed and (text or self._shown):
+                self._shown = bool(text)
+                self._put(CLEAR + fitted(text))
+
+    def _put(self, text: str) -> None:
+        self._lines.append(text)
+        self._waiting += len(text)
+        self._changed.notify_all()
 
     def drain(self, seconds: float) -> bool:
         """Wait until everything is written, but no longer than that."""

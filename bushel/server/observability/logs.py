@@ -26,6 +26,7 @@ from typing import Any, TextIO
 import msgspec
 from msgspec import UNSET
 
+from bushel.core.load_progress import LoadProgress
 from bushel.core.status import CacheStatus, EngineStatus, MemoryStatus, attention_in_words
 from bushel.server.observability.log_queue import LogQueue
 from bushel.server.observability.request_record import Record
@@ -142,6 +143,22 @@ def complain(text: str) -> None:
         _queue.say(text)
 
 
+def show(text: str) -> None:
+    """On a terminal, what goes on meanwhile, until the next line or text."""
+    if _queue is not None:
+        _queue.show(text)
+
+
+def load_progress(model: str, who: str) -> LoadProgress:
+    """For whoever hears how much of a model's weights is loaded."""
+
+    def tell(text: str) -> None:
+        log.info("%s: %s", who, text)
+
+    terminal = _queue is not None and _queue.terminal
+    return LoadProgress(model, show, tell, shown=terminal)
+
+
 def dropped() -> int:
     """Lines that nobody read in time."""
     return 0 if _queue is None else _queue.dropped
@@ -248,14 +265,20 @@ def line(record: Record) -> str:
 
 def started(record: Record) -> None:
     """Its prompt begins to run."""
-    if _progress.isEnabledFor(logging.INFO):
+    if not record.part and _progress.isEnabledFor(logging.INFO):
         words = f"begins, {record.prompt_tokens} tokens in{_cached(record)}"
         _tell(record, words, {"cached_tokens": record.cached_tokens})
 
 
+def started_texts(record: Record, count: int) -> None:
+    """The first of its texts are on their way."""
+    if _progress.isEnabledFor(logging.INFO):
+        _tell(record, f"begins, {count} text{'' if count == 1 else 's'}", {"texts": count})
+
+
 def prefilling(record: Record, done: int, now: float) -> None:
     """Its prompt has been running for a while."""
-    if _progress.isEnabledFor(logging.INFO):
+    if not record.part and _progress.isEnabledFor(logging.INFO):
         words = f"{done} of {record.prompt_tokens} tokens in, after {now - record.arrived:.0f} s"
         _tell(record, words, {"prefilled_tokens": done})
 
@@ -270,7 +293,7 @@ def _tell(record: Record, words: str, more: Mapping[str, Any]) -> None:
 def finished(record: Record) -> None:
     """One line; a warning where the fault is the server's."""
     level = logging.WARNING if record.status >= 500 else logging.INFO
-    if _requests.isEnabledFor(level):
+    if not record.part and _requests.isEnabledFor(level):
         _requests.log(level, "%s", line(record), extra={"fields": fields(record)})
 
 

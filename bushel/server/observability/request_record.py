@@ -22,6 +22,7 @@ class Record:
     choices: int
     arrived: float
     owner: str = ""  # whose it is: `callers.owner_of`
+    part: bool = False  # of a request that is logged as a whole
     phase: Phase = "preparing"
     prompt_tokens: int = 0
     cached_tokens: int = 0

@@ -72,6 +72,7 @@ class Child(asyncio.Protocol, Generic[M]):
                     child._process = await asyncio.create_subprocess_exec(
                         sys.executable,
                         "-m",
+                        "bushel.core.child_process",
                         module,
                         str(theirs.fileno()),
                         pass_fds=[theirs.fileno(), *inherited],

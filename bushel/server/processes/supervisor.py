@@ -12,10 +12,12 @@ import logging
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal, Protocol
 
 from bushel.core import BushelError
 from bushel.core.awake_clock import awake
+from bushel.core.load_progress import loaded_words
 from bushel.core.options import EngineOptions
 from bushel.core.status import EngineStatus
 from bushel.core.wire import (
@@ -23,6 +25,7 @@ from bushel.core.wire import (
     Beat,
     Failed,
     FromEngine,
+    LoadedBytes,
     LogLine,
     MachineLimits,
     Progress,
@@ -101,6 +104,7 @@ class Supervisor:
         self._heard = 0.0  # when
         self._closing = asyncio.Event()
         self._starting: asyncio.Task[None] | None = None  # waits for the engine's memory
+        self._loading = logs.load_progress(Path(options.model).name, label)
 
     @property
     def outage(self) -> Outage | None:
@@ -167,6 +171,7 @@ class Supervisor:
         else:
             child.send(AskLimits(self._options.beside))
         hung = await self._watch(child)
+        logs.show("")  # it may have died while it was loading
         if self._starting is not None:
             self._starting.cancel()
         was_ready, self.ready = self.ready, False
@@ -197,16 +202,20 @@ class Supervisor:
             child.send(Start(replace(self._options, memory_limit=limit)))
 
     def _fail(self, reason: str) -> None:
-        log.error("%s: %s", self._label, reason)
         self.reason = self._failure = "could not load the model; the log says why"
         if self.restarts == 0:  # whatever comes later may be for a while
-            self.failed = reason
+            self.failed = reason  # whoever runs this tells it
+        else:
+            log.error("%s: %s", self._label, reason)
 
     def _hear(self, message: FromEngine, _: memoryview) -> None:
         self._heard = self._clock()
         if isinstance(message, Progress):
             self.reason = f"it is {message.text}"
             log.info("%s: %s", self._label, message.text)
+        elif isinstance(message, LoadedBytes):
+            self.reason = f"it is loading weights, {loaded_words(message.done, message.total)}"
+            self._loading(message.done, message.total)
         elif isinstance(message, LogLine):
             logs.relay(self._label, message.level, message.text)
         elif isinstance(message, Failed):

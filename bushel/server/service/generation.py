@@ -84,7 +84,7 @@ class Generations:
     async def open(self, job: GenerationJob, wake: Callable[[], None]) -> Ticket:
         count = _checked(choices, job.params)
         named = uuid.uuid4().hex, job.api, job.model, job.stream, count, awake()
-        record = Record(*named, job.owner)
+        record = Record(*named, job.owner, job.part)
         self._requests.admit(record)
         seconds = job.timeout if job.timeout is not None else self._options.timeout
         async with self._requests.on_its_way(record, seconds):

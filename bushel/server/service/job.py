@@ -28,6 +28,7 @@ class GenerationJob:
     group: str = ""  # jobs of one HTTP request (`Answer`); empty: it is the only one
     salt: str = ""  # only jobs of the same salt share what was computed
     result: Result = "text"
+    part: bool = False  # of a request that is logged as a whole
     reads: bool = False  # its reply, for thoughts and calls (`core.delta`)
 
     def reader(self, model_info: ModelInfo, made: Made) -> Callable[[], Reader] | None:

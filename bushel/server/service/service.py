@@ -124,7 +124,7 @@ class Service:
         self._requests.draining = True
         gone = ApiError(503, "The server is shutting down.", code="shutting_down")
         self.gate.refuse(gone)
-        end = awake() + seconds
+        end = awake() + seconds if self.ready.is_set() else 0.0  # nothing runs without an engine
         while len(self._requests) and awake() < end:
             await asyncio.sleep(0.05)
         self.pool.give_up(gone)

@@ -98,7 +98,7 @@ def test_all_engines_of_all_servers_stay_under_the_limit_and_get_what_there_is(
 def test_one_that_finds_no_room_beside_others_is_told_who_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_ledger, "_CROWDED", 0.05)
+    monkeypatch.setattr(memory_ledger, "CROWDED", 0.05)
 
     async def work() -> None:
         ledgers = [MemoryLedger(None, Claims(tmp_path)) for _ in range(4)]
@@ -111,7 +111,7 @@ def test_one_that_finds_no_room_beside_others_is_told_who_has_it(
                 for other in ledgers:
                     other.balance()
                 await asyncio.sleep(0.01)
-        with pytest.raises(ModelError, match="other Bushel servers on this machine have"):
+        with pytest.raises(ModelError, match="other Bushel processes on this machine have"):
             await PlayedEngine(ledgers[3]).starting
 
     asyncio.run(work())

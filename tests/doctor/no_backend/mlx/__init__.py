@@ -1,1 +1,0 @@
-"""MLX as it is on Linux when no backend was chosen."""
