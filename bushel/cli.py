@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bushel.commands import inspect_model
+from bushel.commands import inspect_model, local_models
 from bushel.core import BushelError
 from bushel.core.backend import require_backend
 from bushel.core.load_progress import own_progress
@@ -61,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_model(examined, nargs="?")
     examined.set_defaults(run=doctor.doctor)
     _add_model(inspect_model.add(commands))
+    local_models.add(commands)
     serving = flags.add(commands)
     serving.set_defaults(run=partial(_serve, serving))
     return parser

@@ -8,6 +8,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from bushel.core.backend import require_backend
+
 if TYPE_CHECKING:
     from bushel.commands.inspection import Inspection
 
@@ -41,6 +43,7 @@ def _positive(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """ModelError if the checkpoint cannot be opened."""
+    require_backend()
     from bushel.commands.inspection import inspect_model
 
     found = inspect_model(

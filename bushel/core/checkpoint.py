@@ -18,7 +18,7 @@ _VISION_WEIGHT = re.compile(
 _VISION_CONFIGS = ("vision_config", "vision_cfg", "vit_config", "visual")
 TINY = "bushel:tiny"  # the model that comes with the package
 # Enough to load a model; leaves out the duplicates in other formats that repositories carry.
-_HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*.py"]
+HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*.py"]
 
 _FLOAT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -170,20 +170,35 @@ def _resolve(model: str) -> Path:
     path = Path(model).expanduser()
     if path.is_dir():
         return path
-    if path.exists() or model.startswith((".", "/", "~")) or model.count("/") != 1:
+    if not is_hub_id(model):
         raise ModelError(
             f"{model} is neither a directory with a checkpoint nor a hub id of the form owner/name."
         )
+    return fetch(model)
+
+
+def is_hub_id(model: str) -> bool:
+    """Whether it can only be one: it has the form, and nothing here has that name."""
+    here = Path(model).expanduser().exists()
+    return not here and not model.startswith((".", "/", "~")) and model.count("/") == 1
+
+
+def fetch(model: str) -> Path:
+    """Where a model of the hub lies, after downloading what is missing of it."""
     from huggingface_hub import snapshot_download
 
     from bushel.core.download_bar import DownloadBar
 
     try:
-        return Path(snapshot_download(model, allow_patterns=_HUB_FILES, tqdm_class=DownloadBar))
+        return Path(snapshot_download(model, allow_patterns=HUB_FILES, tqdm_class=DownloadBar))
     except Exception as error:  # the hub client raises many types, its own and its transport's
-        raise ModelError(
-            f"{model} is no local directory, and fetching it from the hub failed: {error}"
-        ) from error
+        raise hub_error(model, error) from error
+
+
+def hub_error(model: str, error: Exception) -> ModelError:
+    return ModelError(
+        f"{model} is no local directory, and fetching it from the hub failed: {error}"
+    )
 
 
 def _refuse_code(path: Path, config: dict[str, Any], tokenizer: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A stand-in for the hub: serves a checkpoint's files by the hub's own paths, and can be cut off."""
+"""A stand-in for the hub: a checkpoint's files by the hub's own paths; it can be cut off."""
 
 from __future__ import annotations
 
