@@ -17,7 +17,7 @@ from bushel.core.options import Attention
 from bushel.engine.batching_check import batching_fault, packing_fault
 from bushel.models import Model, State
 from bushel.models.device import ON_CPU
-from bushel.models.known_families import cuts_matter
+from bushel.models.known_families import batches_exactly, cuts_matter
 
 _PADDED = "padded rows"
 
@@ -38,8 +38,10 @@ def choose_attention(model: Model, wanted: Attention) -> dict[str, str]:
     why = _why_padded(model, wanted, state)
     if why is not None:
         model.pages = None
-    elif all(map(pageable, state)) and not cuts_matter(model.network):
-        model.shares_passes = packing_fault(model) is None
+    if all(map(pageable, state)) and not cuts_matter(model.network):
+        known = model.pages is None and batches_exactly(model.network)
+        model.shares_passes = known or packing_fault(model) is None
+    if model.pages is not None:
         model.pages.clear()
     if wanted == "pages" and why is not None:
         raise ModelError(f"{model.name} cannot be served with attention='pages': {why}.")

@@ -71,7 +71,7 @@ def batching_fault(model: Model) -> str | None:
 
 
 def packing_fault(model: Model) -> str | None:
-    """What goes wrong when prompts share a forward pass over their pages, or None."""
+    """What goes wrong when prompts share a forward pass, or None."""
     return _fault(model, _largest_packed_difference, "prompts that share a pass")
 
 
@@ -110,7 +110,7 @@ def _largest_packed_difference(model: Model) -> float:
     rows, done = BatchState(model.make_state, model.pages), [0] * len(prompts)
     for end in ([len(prompt.ids) // 2 for prompt in prompts], [len(p.ids) - 1 for p in prompts]):
         parts = zip(prompts, done, end, states, strict=True)
-        run_pass(model, [pass_row(p.ids, start, to, state) for p, start, to, state in parts])
+        run_pass(model, [pass_row(model, p.ids, start, to, state) for p, start, to, state in parts])
         done = end
     for state, position in zip(states, done, strict=True):
         rows.join(state, position)

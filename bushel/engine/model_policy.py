@@ -26,7 +26,6 @@ def model_policy(model: Model, policy: Policy, *, single: bool) -> tuple[Policy,
     piece = min(policy.prefill_chunk, _PIECE) if cuts_matter(model.network) else 0
     if piece:  # time, memory and others never make a chunk shorter
         policy = replace(policy, least_chunk=piece)
-    if model.pages is not None:
-        pack = _PACKED if model.shares_passes else 0
-        policy = replace(policy, decode_waits=True, pack=pack)
-    return policy, piece
+    if model.shares_passes and policy.max_batch > 1:
+        policy = replace(policy, pack=_PACKED)
+    return replace(policy, decode_waits=model.pages is not None), piece

@@ -1,14 +1,15 @@
 """Several short prompts in one forward pass, and any prompt in one of few lengths.
 
-    row 0    a b c d e f g h     each from its own position on, over its own pages
+    row 0    a b c d e f g h     each from its own position on, over its own keys and values
     row 1    a b c . . . . .     what is beyond its end is seen by nobody before it
     row 2    a b c d e . . .
 
 A short prompt costs little more than a pass through the weights, which many can share. And MLX's
 CUDA build plans attention anew for each length that it has not seen, which takes as long as to run
 2,000 tokens of an 8B model: prompts are padded there, and those that go on from somewhere run some
-tokens again, so that they begin at a multiple, too (EVEN). Only where all layers are pages, and
-where it was tried (`Model.shares_passes`).
+tokens again, so that they begin at a multiple, too (EVEN). Only where all layers keep plain keys
+and values, in pages if lengths are to be few, and where it is known to work
+(`Model.shares_passes`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import NamedTuple
 import mlx.core as mx
 import numpy as np
 
+from bushel.cache.packed_kv import PackedKVCache
 from bushel.cache.paged.page_table import PageTable
 from bushel.cache.paged.paged_kv import PagedKVCache, table_of
 from bushel.core.footprint import Memory
@@ -30,6 +32,8 @@ from bushel.models.device import ON_CUDA
 EVEN = ON_CUDA  # whether prompts are padded to a length that others have, too
 _STEP = 128  # tokens of which longer ones are a multiple; shorter ones are a power of two
 _LEAST = 16
+# Tokens that a prompt may have run before: without pages they are put together for the pass.
+_REACH = 256
 _PLANNED = 2048  # tokens of prompts whose widths are run at load
 
 
@@ -40,28 +44,45 @@ class PassRow(NamedTuple):
     again: int = 0  # tokens at the beginning that have run before: what they left stays as it is
 
 
-def pass_row(ids: Sequence[int], start: int, end: int, state: State) -> PassRow:
+def pass_row(model: Model, ids: Sequence[int], start: int, end: int, state: State) -> PassRow:
     """Tokens [start, end) of these, of which those before have run."""
-    again = start % _STEP if EVEN else 0
+    again = start % _STEP if _is_even(model) else 0
     return PassRow(ids[start - again : end], start, state, again)
+
+
+def _is_even(model: Model) -> bool:
+    return EVEN and model.pages is not None
 
 
 def run_pass(model: Model, rows: Sequence[PassRow]) -> mx.array:
     """Run tokens of several rows, each of which is further on by its own then; logits [B, n, V]."""
+    longest = max(len(row.ids) for row in rows)
+    tokens = np.zeros((len(rows), padded_width(longest) if _is_even(model) else longest), np.int32)
+    for at, row in enumerate(rows):
+        tokens[at, : len(row.ids)] = row.ids
+    if model.pages is not None:
+        return _run_over_pages(model, rows, tokens)
+    counts = [len(row.ids) for row in rows]
+    states = zip(*(row.state for row in rows), strict=True)
+    layers = [PackedKVCache(singles, counts) for singles in states]
+    try:
+        return model.forward(mx.array(tokens), [row.position for row in rows], list(layers))
+    except Exception:
+        for layer in layers:
+            layer.undo()
+        raise
+
+
+def _run_over_pages(model: Model, rows: Sequence[PassRow], tokens: np.ndarray) -> mx.array:
     table = PageTable(model.pages)
     for row in rows:
         own = table_of(row.state)
         assert own is not None
         table.join(own.rows[0])
     layers: State = [PagedKVCache(layer.store, table, batch=True) for layer in rows[0].state]
-    longest = max(len(row.ids) for row in rows)
-    width = padded_width(longest) if EVEN else longest
     again = [row.again for row in rows]
     counts = [len(row.ids) - row.again for row in rows]
-    table.reserve_prompts([row.position for row in rows], counts, width, again)
-    tokens = np.zeros((len(rows), width), np.int32)
-    for at, row in enumerate(rows):
-        tokens[at, : len(row.ids)] = row.ids
+    table.reserve_prompts([row.position for row in rows], counts, tokens.shape[1], again)
     try:
         starts = [row.position - row.again for row in rows]
         logits = model.forward(mx.array(tokens), starts, layers)
@@ -75,7 +96,7 @@ def run_pass(model: Model, rows: Sequence[PassRow]) -> mx.array:
 
 def plan_widths(model: Model, memory: Memory | None, progress: Callable[[str], None]) -> None:
     """Run a prompt of every width that one may have, before anyone waits for it."""
-    if not EVEN or not model.shares_passes:
+    if not _is_even(model) or not model.shares_passes:
         return
     progress("running prompts of all lengths once")
     most = min(_PLANNED, model.context or _PLANNED)
@@ -103,17 +124,25 @@ def run_together(work: Sequence[tuple[Prefill, int]]) -> list[mx.array]:
     states: list[mx.array] = []
     rows: list[tuple[Prefill, int, PassRow]] = []
     for job, tokens in work:
-        shares = job.model.shares_passes and job.plain and (EVEN or len(work) > 1)
-        if not shares or job.remaining <= 0 or tokens < 1:
+        if not _shares(job, alone=len(work) == 1) or job.remaining <= 0 or tokens < 1:
             states += job.run(tokens)
             continue
         end = job.end_of_piece(tokens)
-        rows.append((job, end, pass_row(job.ids, job.done, end, job.state)))
+        rows.append((job, end, pass_row(job.model, job.ids, job.done, end, job.state)))
     if rows:
         run_pass(rows[0][0].model, [row for _, _, row in rows])
     for job, end, _ in rows:
         states += job.ran_to(end)
     return states
+
+
+def _shares(job: Prefill, *, alone: bool) -> bool:
+    """Whether it runs as a row of a pass."""
+    if not job.model.shares_passes or not job.plain:
+        return False
+    if job.model.pages is None:
+        return not alone and job.done <= _REACH
+    return EVEN or not alone
 
 
 def _encode(jobs: Sequence[Prefill]) -> list[mx.array]:

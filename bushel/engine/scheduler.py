@@ -47,6 +47,8 @@ _UNMEASURED = 512
 # Of a pass over whole texts, how much may be padding; of one of few tokens any, because to read
 # the weights takes longer.
 _PADDING, _SMALL = 0.25, 512
+# Tokens that cost what a pass does, when nobody knows.
+_WORTH = 64
 # Tokens of which chunks that have at least so many are a multiple; short ones are a power of two.
 _EVEN = ((1024, 2048), (128, 128))
 
@@ -131,7 +133,7 @@ def _chunks(
     budget = policy.prefill_chunk
     if not costs.prefill_token + costs.prefill_pass:
         budget = min(budget, max(_UNMEASURED, policy.least_chunk))
-    shared = _Pass(policy, memory)
+    shared = _Pass(policy, memory, costs)
     for job in jobs:
         packed = shared.has_room_for(job)
         own = seconds + (costs.prefill_pass if packed else 0.0)
@@ -161,10 +163,15 @@ def _chunks(
 
 
 class _Pass:
-    """A forward pass that several short prompts may share, each padded to the longest."""
+    """A forward pass that several short prompts may share, each padded to the longest.
 
-    def __init__(self, policy: Policy, memory: Memory | None):
+    What a prompt would cost by a pass of its own is saved, and its padding must not cost more.
+    """
+
+    def __init__(self, policy: Policy, memory: Memory | None, costs: Costs):
         self._policy, self._memory = policy, memory
+        known = costs.prefill_token
+        self._worth = costs.prefill_pass / known if known else _WORTH  # tokens of padding
         self._rows = self._width = self._context = self._tokens = 0
 
     def has_room_for(self, job: PendingPrompt) -> bool:
@@ -175,6 +182,9 @@ class _Pass:
             return False
         padding = tokens - self._tokens - job.remaining
         if self._policy.whole and tokens > _SMALL and padding > _PADDING * tokens:
+            return False
+        more = tokens - self._rows * self._width - job.remaining
+        if not self._policy.whole and more > self._worth:
             return False
         context = max(self._context, job.done + job.remaining)
         return self._memory is None or self._memory.chunk(tokens, 1, context) == tokens
@@ -204,7 +214,11 @@ def _even(tokens: int) -> int:
 
 def _affordable(seconds: float, costs: Costs, most: int, done: int) -> int:
     """Tokens of one chunk that take no longer than `seconds`, at most so many."""
-    left, each = seconds - costs.prefill_pass, costs.per_token(most, done)
-    if left >= most * each:
+    left, first = seconds - costs.prefill_pass, costs.per_token(0, done)
+    if left <= 0:
+        return 0
+    if left >= most * costs.per_token(most, done):
         return most
-    return int(left / each) if left > 0 else 0
+    # left = tokens * (first + reach * tokens / 2), of which a later token costs more than the first
+    reach = costs.prefill_reach
+    return int(2 * left / (first + (first * first + 2 * reach * left) ** 0.5))

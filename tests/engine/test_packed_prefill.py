@@ -9,9 +9,11 @@ import mlx.core as mx
 import pytest
 
 from bushel import LLM, Handle, SamplingParams
+from bushel.cache.packed_kv import PackedKVCache
 from bushel.cache.paged import sdpa
 from bushel.cache.paged.page_pool import PagePool
 from bushel.cache.paged.page_table import PageTable
+from bushel.core.options import Attention
 from bushel.engine import prefill_pass
 from bushel.engine.plan import Costs, PendingPrompt, Policy, Row, State
 from bushel.engine.prefill_pass import PassRow, plan_widths
@@ -39,8 +41,12 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def paged(name: str = "llama", **options: Any) -> LLM:
-    return LLM(str(checkpoint_dir(name)), attention="pages", max_batch=8, **options)
+def served(name: str = "llama", attention: Attention = "pages", **options: Any) -> LLM:
+    """Nothing is known of costs, which would say how much padding is worth a pass."""
+    llm = LLM(str(checkpoint_dir(name)), attention=attention, max_batch=8, **options)
+    assert llm._engine is not None
+    llm._engine._clock = lambda: 0.0
+    return llm
 
 
 def told(handle: Handle) -> list[tuple[int, float]]:
@@ -78,17 +84,21 @@ def longer(prompts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.parametrize("attention", ["pages", "padded"])
 @pytest.mark.parametrize("name", ["llama", "qwen3", "mixtral"])
-def test_prompts_that_arrive_together_say_what_they_say_alone(name: str, passes: list[int]) -> None:
+def test_prompts_that_arrive_together_say_what_they_say_alone(
+    name: str, attention: Attention, passes: list[int]
+) -> None:
     """Also from what was kept of earlier ones on. B1, B32."""
-    expected = alone(paged(name, prefix_cache=False))
+    expected = alone(served(name, attention, prefix_cache=False))
     passes.clear()
-    llm = paged(name)
+    llm = served(name, attention)
     assert worst(together(llm), expected) < BOUND
     assert max(passes) > 2
     passes.clear()
     more = longer(PROMPTS)
-    assert worst(together(llm, more), alone(paged(name, prefix_cache=False), more)) < BOUND
+    by_itself = alone(served(name, attention, prefix_cache=False), more)
+    assert worst(together(llm, more), by_itself) < BOUND
     assert max(passes) > 2
     assert llm.status()["cache"]["reused_tokens"] > 0
 
@@ -97,12 +107,12 @@ def test_rows_keep_no_page_beyond_their_own_tokens(
     passes: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     """A short one beside a long one, further on than all of the long one: all steps run."""
-    llm = paged()
+    llm = served()
     far = ids(500, 9)
     together(llm, [far])
     more = {"prompt_token_ids": [*far["prompt_token_ids"], 30, 31]}
-    pair = [more, ids(200, 8)]
-    expected = alone(paged(prefix_cache=False), pair)
+    pair = [more, ids(60, 8)]
+    expected = alone(served(prefix_cache=False), pair)
     passes.clear()
     assert worst(together(llm, pair), expected) < BOUND
     assert passes == [2]
@@ -113,13 +123,13 @@ def test_control_what_is_beyond_a_prompts_end_would_be_noticed(
     passes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pass in which short prompts see what follows them."""
-    expected = alone(paged())
+    expected = alone(served())
     of_arrays = sdpa._of_arrays
 
     def seen(q: mx.array, *rest: mx.array, mask: Any = None, **how: Any) -> mx.array:
         return of_arrays(q, *rest, mask=None if q.shape[0] > 1 else mask, **how)
 
-    llm = paged(prefix_cache=False)
+    llm = served(prefix_cache=False)
     monkeypatch.setattr(sdpa, "_of_arrays", seen)
     assert worst(together(llm), expected) > BOUND
 
@@ -149,9 +159,9 @@ def test_prompts_of_any_length_are_run_in_one_of_few(
     with pytest.MonkeyPatch.context() as plain:
         plain.setattr(prefill_pass, "EVEN", False)
         expected, more = (
-            alone(paged(prefix_cache=False), some) for some in (prompts, longer(prompts))
+            alone(served(prefix_cache=False), some) for some in (prompts, longer(prompts))
         )
-    llm = paged(prefill_chunk=160)
+    llm = served(prefill_chunk=160)
     widths.clear()
     assert worst(arrive(llm, prompts), expected) < BOUND
     assert {16, 64, 128} <= set(widths) <= {16, 32, 64, 128, 256}
@@ -163,7 +173,7 @@ def test_prompts_of_any_length_are_run_in_one_of_few(
 
 def test_pages_for_a_long_prompt_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each time that there are more waits for the device and copies all."""
-    llm = paged(prefill_chunk=64, prefix_cache=False)
+    llm = served(prefill_chunk=64, prefix_cache=False)
     pool = llm._engine.model.pages  # type: ignore[union-attr]
     pool.clear()
     sizes: list[int] = []
@@ -179,30 +189,62 @@ def test_pages_for_a_long_prompt_are_made_at_once(monkeypatch: pytest.MonkeyPatc
 
 
 def test_all_widths_are_run_before_anyone_waits(widths: list[int]) -> None:
-    llm = paged()
+    llm = served()
     widths.clear()
     plan_widths(llm._engine.model, None, lambda _: None)  # type: ignore[union-attr]
     assert widths == [16, 32, 64, *range(128, 2049, 128)]
 
 
-def test_a_pass_that_fails_is_run_again_prompt_by_prompt(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("attention", ["pages", "padded"])
+def test_a_pass_that_fails_on_its_way_is_run_again_prompt_by_prompt(
+    attention: Attention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever is at fault ends; the others are answered. B46."""
-    expected = alone(paged())
-    run_pass, llm = prefill_pass.run_pass, paged(prefix_cache=False)
+    expected = alone(served(attention=attention))
+    llm = served(attention=attention, prefix_cache=False)
+    assert llm._engine is not None
+    last = llm._engine.model.network.layers[-1]
+    forward, failed = type(last).__call__, list[int]()
 
-    def refuses(model: Model, rows: Sequence[PassRow]) -> mx.array:
-        if len(rows) > 1:
+    def refuses(layer: Any, x: mx.array, *rest: Any, **more: Any) -> mx.array:
+        if layer is last and x.shape[0] > 1 and x.shape[1] > 1:  # all layers before it have run
+            failed.append(x.shape[0])
             raise ValueError("too many")
-        return run_pass(model, rows)
+        return forward(layer, x, *rest, **more)
 
-    monkeypatch.setattr(prefill_pass, "run_pass", refuses)
+    monkeypatch.setattr(type(last), "__call__", refuses)
     assert worst(together(llm), expected) < BOUND
+    assert failed
+
+
+def test_control_padding_that_short_prompts_see_would_be_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = alone(served(attention="padded"))
+    make_mask = PackedKVCache.make_mask
+
+    def seen(layer: PackedKVCache, N: int, *rest: Any, **more: Any) -> mx.array:
+        mask = make_mask(layer, N, *rest, **more)
+        return mx.ones_like(mask)
+
+    monkeypatch.setattr(PackedKVCache, "make_mask", seen)
+    assert worst(together(served(attention="padded", prefix_cache=False)), expected) > BOUND
+
+
+def test_padded_prompts_that_go_on_from_far_have_a_pass_of_their_own(passes: list[int]) -> None:
+    """What they have run would be copied for it, layer by layer."""
+    llm = served(attention="padded")
+    far = [ids(500, seed) for seed in (9, 10)]
+    together(llm, far)
+    more = longer(far)
+    expected = alone(served(attention="padded", prefix_cache=False), more)
+    passes.clear()
+    assert worst(together(llm, more), expected) < BOUND
+    assert passes == []
 
 
 def test_prompts_with_recurrent_layers_do_not_share_a_pass(passes: list[int]) -> None:
-    llm = paged("qwen3_5")
+    llm = served("qwen3_5")
     assert not llm._engine.model.shares_passes  # type: ignore[union-attr]
     together(llm)
     assert passes == []
@@ -217,6 +259,22 @@ def test_short_prompts_share_a_pass_as_far_as_it_goes() -> None:
     assert [chunk.packed for chunk in chunks[:4]] == [False, True, False, True]
     apart = schedule(State(0.0, prefilling=jobs), Policy(prefill_chunk=128)).chunks
     assert not any(chunk.packed for chunk in apart)
+
+
+def test_padding_costs_no_more_than_the_pass_that_it_saves() -> None:
+    """Costs of a pass and of a token: what they say of a short prompt beside a longer one. B61."""
+    policy = Policy(8, 512, 16, pack=256)
+
+    def shared(pass_: float, lengths: tuple[int, ...]) -> list[bool]:
+        jobs = tuple(PendingPrompt(at, length, 0.0, at) for at, length in enumerate(lengths))
+        state = State(0.0, prefilling=jobs, costs=Costs(0.0, 1e-6, pass_))
+        return [chunk.packed for chunk in schedule(state, policy).chunks]
+
+    assert shared(1e-5, (100, 90)) == [False, True]  # ten tokens of padding cost ten tokens
+    assert shared(1e-5, (100, 89)) == [False, False]
+    assert shared(1e-5, (90, 90, 95)) == [False, True, True]  # both of the others are padded
+    assert shared(1e-5, (90, 90, 96)) == [False, True, False]
+    assert shared(0.0, (50, 50)) == [False, True]
 
 
 def test_pieces_of_prompts_have_few_lengths() -> None:

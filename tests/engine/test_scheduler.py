@@ -19,7 +19,7 @@ from bushel.engine import plan as nouns
 from bushel.engine import scheduler, slot_sharing
 from bushel.engine.engine import _GO_ON
 from bushel.engine.plan import Chunk, Costs, PendingPrompt, Plan, Policy, Row, State
-from bushel.engine.scheduler import schedule
+from bushel.engine.scheduler import _affordable, schedule
 
 from .scheduler_simulation import OVERHEAD, Arrival, Schedule, Trace, simulate
 
@@ -335,7 +335,7 @@ for name, path in zip(sys.argv[1::2], sys.argv[2::2]):
     sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules[name])
 from bushel.engine.plan import Policy, Row, State
-from bushel.engine.scheduler import schedule
+from bushel.engine.scheduler import _affordable, schedule
 print(schedule(State(0.0, (), (Row(7),)), Policy()).join[0])
 """
 
@@ -411,3 +411,22 @@ def test_whole_texts_are_never_cut_and_padded_little(lengths: list[int]) -> None
 def test_short_texts_share_few_passes() -> None:
     assert len(encoded([16] * 256)) == 1
     assert len(encoded([5, 300] * 32)) <= 4
+
+
+@given(
+    seconds=st.floats(0.01, 2.0),
+    each=st.floats(1e-5, 1e-2),
+    start=st.floats(0.0, 0.1),
+    reach=st.floats(0.0, 1e-5),
+    done=st.integers(0, 20_000),
+    most=st.sampled_from([512, 8192]),
+)
+def test_a_piece_takes_as_long_as_it_may_and_no_longer(
+    seconds: float, each: float, start: float, reach: float, done: int, most: int
+) -> None:
+    """Whatever the limit on its tokens, and although later tokens cost more than the first. B61."""
+    costs = Costs(0.0, each, start, reach)
+    tokens = _affordable(seconds, costs, most, done)
+    assert 0 <= tokens <= most
+    assert not tokens or costs.prompt(tokens, done) <= seconds * (1 + 1e-9)
+    assert tokens == most or costs.prompt(tokens + 1, done) > seconds * (1 - 1e-9)
