@@ -24,6 +24,7 @@ SERVER_ROOMS = (
     "app",
     "admin",
     "model_control",
+    "page",
     "responses",
     "anthropic",
     "openai",

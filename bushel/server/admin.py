@@ -1,4 +1,4 @@
-"""What is not an API of someone else's: health, metrics, status, cache, cancelling, tokens."""
+"""What is not an API of someone else's: health, metrics, status, cache, log, cancelling, tokens."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from bushel.server.counting import CountJob
 from bushel.server.errors import ApiError, unavailable
 from bushel.server.http.disconnect import Awaited
 from bushel.server.http.request_body import JsonRoute
+from bushel.server.observability import logs
 from bushel.server.openai.chat.messages import Messages
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _MOST_IDS = 1 << 19  # checking them keeps the event loop for 0.1 s
 RequestId = Annotated[str, Path(max_length=64)]
 # Of several models one; the first, where none is named.
 _OF_MODEL = documented(more={404: "No such model."})
+LineNumber = Annotated[int, Query(ge=0, le=2**53)]
 ModelQuery = Annotated[str | None, Query(max_length=256)]
 
 
@@ -57,6 +59,19 @@ class Cache(BaseModel):
     on: bool
     why: str = ""  # it is off
     since_start: Reused
+
+
+class LogEntry(BaseModel):
+    number: int  # of all lines since the server began
+    level: str
+    text: str
+
+
+class LogTail(BaseModel):
+    """The last lines of the log. last: the number to ask for those behind it with."""
+
+    last: int
+    lines: list[LogEntry]
 
 
 class Cancelled(BaseModel):
@@ -152,6 +167,12 @@ def admin_routes(services: Services) -> APIRouter:
         if not any(service.cancel(caller, plain) for service in services.all):
             raise ApiError(404, "No such request is running.", code="request_not_found")
         return Cancelled(id=plain, cancelled=True)
+
+    @routes.get("/v1/log", responses=documented(), summary="The last lines of the server's log")
+    async def log(request: Request, after: LineNumber = 0) -> LogTail:
+        keys.caller(request.headers).require_operator("The log")
+        lines = [LogEntry(**line._asdict()) for line in logs.recent(after)]
+        return LogTail(last=lines[-1].number if lines else after, lines=lines)
 
     _add_cache_routes(routes, services, keys)
     _add_token_routes(routes, services)

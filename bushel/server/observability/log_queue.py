@@ -17,6 +17,8 @@ import time
 from collections import deque
 from typing import TextIO
 
+from bushel.server.observability.recent_lines import RecentLines
+
 # Characters that wait: some ten thousand lines, minutes of a busy server.
 _MOST_WAITING = 2 << 20
 
@@ -33,6 +35,7 @@ class LogQueue(logging.Handler):
         self._waiting = 0  # characters, those being written included
         self._changed = threading.Condition()
         self._closed = False
+        self.recent = RecentLines()
         self.dropped = 0  # lines, since the start
         self._untold = 0  # of them
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
@@ -44,6 +47,7 @@ class LogQueue(logging.Handler):
         except Exception:
             self.handleError(record)
         else:
+            self.recent.add(record.levelname.lower(), line)
             self.say(line)
 
     def say(self, text: str) -> None:

@@ -1,0 +1,80 @@
+// The API key: asked for when the server wants one, and changed or forgotten at any time.
+import { useState } from "preact/hooks";
+import { access, ApiFailure, json, refusedKey, useKey } from "./api";
+import { useStore } from "./store";
+import { say } from "./ui";
+
+export function KeyForm({ onDone }: { onDone?(): void }) {
+  const kept = useStore(access);
+  const refused = useStore(refusedKey);
+  const [key, setKey] = useState(kept.key);
+  const [remembered, setRemembered] = useState(kept.remembered);
+  const [problem, setProblem] = useState<string | null>(null);
+  const apply = async (next: string) => {
+    useKey(next, remembered);
+    setProblem(null);
+    try {
+      await json("GET", "/v1/models");
+      say(next ? "The key fits." : "No key is used.");
+      onDone?.();
+    } catch (error) {
+      setProblem((error as ApiFailure).message);
+    }
+  };
+  return (
+    <form
+      class="key-form"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void apply(key.trim());
+      }}
+    >
+      <label class="field">
+        <span>API key</span>
+        <input
+          type="password"
+          autocomplete="off"
+          spellcheck={false}
+          value={key}
+          aria-invalid={Boolean(problem ?? refused)}
+          onInput={(event) => setKey(event.currentTarget.value)}
+        />
+      </label>
+      {(problem ?? refused) && (
+        <p class="failed" role="alert">
+          {problem ?? refused}
+        </p>
+      )}
+      <label class="check">
+        <input
+          type="checkbox"
+          checked={remembered}
+          onChange={(event) => setRemembered(event.currentTarget.checked)}
+        />
+        Remember it in this browser
+      </label>
+      <p class="hint">
+        {remembered
+          ? "It is kept in this browser's local storage until you remove it."
+          : "It is kept in this tab's session storage, and gone when the tab is closed."}{" "}
+        It is sent to {location.host} and nowhere else.
+      </p>
+      <div class="row end">
+        {kept.key && (
+          <button
+            type="button"
+            onClick={() => {
+              setKey("");
+              void apply("");
+            }}
+          >
+            Forget it
+          </button>
+        )}
+        <button type="submit" class="primary">
+          Use this key
+        </button>
+      </div>
+    </form>
+  );
+}
