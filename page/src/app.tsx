@@ -76,6 +76,7 @@ function ServerLine() {
 
 function Chats({ current, onGo }: { current: string; onGo(): void }) {
   const all = useStore(conversations) ?? [];
+  const begun = all.filter((one) => one.turns.length);
   const busy = useStore(running);
   const picker = useRef<HTMLInputElement>(null);
   const forget = (id: string) => {
@@ -88,7 +89,7 @@ function Chats({ current, onGo }: { current: string; onGo(): void }) {
     <div class="chats">
       <div class="chats-head">
         <h2>Chats</h2>
-        <IconButton icon="file" label="Import a chat" onClick={() => picker.current!.click()} />
+        <IconButton icon="import" label="Import a chat" onClick={() => picker.current!.click()} />
         <input
           ref={picker}
           type="file"
@@ -108,10 +109,9 @@ function Chats({ current, onGo }: { current: string; onGo(): void }) {
           }}
         />
       </div>
+      {!begun.length && <p class="hint">None yet. They are kept in this browser alone.</p>}
       <ul>
-        {all
-          .filter((one) => one.turns.length)
-          .map((one) => (
+        {begun.map((one) => (
             <li key={one.id} class={one.id === current ? "current" : ""}>
               <a
                 href={`/#/chat/${one.id}`}

@@ -151,7 +151,7 @@ export function DocsView() {
         <h1>API</h1>
         <span class="quiet">
           {api && `Bushel ${api.info.version} · `}
-          <a href="/openapi.json">OpenAPI document</a>
+          {key ? "from /openapi.json" : <a href="/openapi.json">OpenAPI document</a>}
         </span>
       </header>
       <div class="scroller">

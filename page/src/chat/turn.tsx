@@ -18,6 +18,7 @@ interface TurnProps {
   turn: Turn;
   alternatives: Turn[]; // itself among them
   writing: boolean;
+  waiting: string; // what for, before the first token
   busy: boolean; // some reply of this conversation is being written
   answered: string[]; // calls that have a result
   actions: TurnActions;
@@ -188,7 +189,7 @@ function Assistant(props: TurnProps) {
           onAnswer={(result) => actions.answer(turn, call, result)}
         />
       ))}
-      {writing && silent && <p class="waiting">Waiting for the first token</p>}
+      {writing && silent && <p class="waiting">{props.waiting}</p>}
       {turn.error && (
         <p class="failed" role="alert">
           {turn.error}
@@ -248,6 +249,7 @@ export const TurnView = memo(
     before.turn === after.turn &&
     before.writing === after.writing &&
     before.busy === after.busy &&
+    before.waiting === after.waiting &&
     before.actions === after.actions &&
     before.alternatives.length === after.alternatives.length &&
     before.answered.length === after.answered.length,

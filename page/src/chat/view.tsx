@@ -1,6 +1,6 @@
 // The chat: the branch that is shown, the composer below it, the settings beside it.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { chosen, currentModel, models } from "../server";
+import { askModels, chosen, currentModel, models } from "../server";
 import { kept, useStore } from "../store";
 import { announce, copy, IconButton, Menu, say } from "../ui";
 import { Composer } from "./composer";
@@ -183,6 +183,14 @@ export function ChatView({ id }: { id: string }) {
     wasWriting.current = writing;
   }, [writing]);
 
+  const state = useStore(models)?.find((card) => card.id === conversation?.model)?.state;
+  const loading = writing && state !== "ready";
+  useEffect(() => {
+    if (!loading) return;
+    const looking = setInterval(() => void askModels(), 1500);
+    return () => clearInterval(looking);
+  }, [loading]);
+
   if (!conversation) return <div class="view" aria-busy="true" />;
 
   const send = (text: string, images: string[]) => {
@@ -218,6 +226,7 @@ export function ChatView({ id }: { id: string }) {
                   turn={turn}
                   alternatives={siblings(conversation, turn)}
                   writing={writing && at === turns.length - 1}
+                  waiting={loading ? "The model is being loaded" : "Waiting for the first token"}
                   busy={writing}
                   answered={answered}
                   actions={actions}

@@ -29,10 +29,9 @@ function path(values: (number | null)[], most: number): string {
 export function Chart({ title, values, shown, none }: ChartProps) {
   const known = values.filter((value) => value !== null);
   const most = Math.max(...known, 0);
-  const now = values.at(-1) ?? null;
-  const words = now === null ? none : shown(now);
-  // A value that stands alone between two gaps has no line.
-  const last = [...values].reverse().find((value) => value !== null) ?? null;
+  // What was measured last, while nothing new is.
+  const last = known.at(-1) ?? null;
+  const words = last === null ? none : shown(last);
   return (
     <section class="chart card">
       <h3>{title}</h3>
@@ -41,12 +40,12 @@ export function Chart({ title, values, shown, none }: ChartProps) {
         viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
         preserveAspectRatio="none"
         role="img"
-        aria-label={`${title}: now ${words}, at most ${shown(most)} in the time shown`}
+        aria-label={`${title}: ${words}, at most ${shown(most)} in the time shown`}
       >
         <path d={`M0 ${HEIGHT - 1}H${WIDTH}`} class="base" />
         {last !== null && <path d={path(values, most || 1)} class="line" />}
       </svg>
-      <p class="hint">at most {shown(most)}</p>
+      <p class="hint">{last === null ? "nothing measured yet" : `at most ${shown(most)}`}</p>
     </section>
   );
 }
