@@ -135,7 +135,7 @@ function Chats({ current, onGo }: { current: string; onGo(): void }) {
 
 function Sidebar(props: { at: Place; chat: string; shown: boolean; onClose(): void; onKey(): void }) {
   return (
-    <div class={`sidebar${props.shown ? " shown" : ""}`}>
+    <header class={`sidebar${props.shown ? " shown" : ""}`}>
       <div class="brand">
         <img src="/page/icon.svg" alt="" width="26" height="26" />
         <span>Bushel</span>
@@ -157,12 +157,12 @@ function Sidebar(props: { at: Place; chat: string; shown: boolean; onClose(): vo
         ))}
       </nav>
       <Chats current={props.at.view === "chat" ? props.chat : ""} onGo={props.onClose} />
-      <footer>
+      <div class="foot">
         <ServerLine />
         <IconButton icon="key" label="API key" onClick={props.onKey} />
         <ThemeButton />
-      </footer>
-    </div>
+      </div>
+    </header>
   );
 }
 
@@ -217,6 +217,8 @@ export function App() {
   const chat = at.view === "chat" && at.id ? at.id : fresh;
   useEffect(() => {
     if (at.view === "chat" && at.id) open.set(at.id);
+    // So that a reload shows the same chat.
+    if (at.view === "chat" && !at.id) history.replaceState(null, "", `/#/chat/${fresh}`);
     const label = VIEWS.find((one) => one.view === at.view)!.label;
     document.title = at.view === "chat" ? "Bushel" : `${label} · Bushel`;
   }, [at]);
@@ -228,13 +230,13 @@ export function App() {
       }}>
         Skip to content
       </a>
-      <div class="top phone-only">
+      <nav class="top phone-only" aria-label="Menu and new chat">
         <IconButton icon="menu" label="Menu" expanded={menu} onClick={() => setMenu(true)} />
         <span>Bushel</span>
         <a class="icon-button" href={`/#/chat/${newId()}`} aria-label="New chat" title="New chat">
           <Icon name="plus" />
         </a>
-      </div>
+      </nav>
       <Sidebar
         at={at}
         chat={chat}

@@ -58,6 +58,7 @@ function typeOf(schema: Schema, depth = 0): string {
 }
 
 function Fields({ rows }: { rows: [string, string, boolean, string][] }) {
+  const told = rows.some(([, , , about]) => about);
   return (
     <div class="scroll" tabIndex={0} role="group" aria-label="Fields">
       <table>
@@ -65,7 +66,7 @@ function Fields({ rows }: { rows: [string, string, boolean, string][] }) {
           <tr>
             <th>Field</th>
             <th>Type</th>
-            <th>About</th>
+            {told && <th>About</th>}
           </tr>
         </thead>
         <tbody>
@@ -76,7 +77,7 @@ function Fields({ rows }: { rows: [string, string, boolean, string][] }) {
                 {needed && <span class="tag">needed</span>}
               </td>
               <td class="wrap">{type}</td>
-              <td class="wrap">{about}</td>
+              {told && <td class="wrap">{about}</td>}
             </tr>
           ))}
         </tbody>
@@ -111,7 +112,7 @@ function OperationView(props: { api: Api; method: string; path: string; operatio
       {open && (
         <>
           {rows.length > 0 && <Fields rows={rows} />}
-          <h3>Answers</h3>
+          <h2>Answers</h2>
           <dl class="answers">
             {Object.entries(operation.responses).map(([status, answer]) => (
               <div key={status}>

@@ -31,7 +31,7 @@ const PATHS = {
   file: "M8 2.500v8M4.500 7 8 10.500 11.500 7M3 13.500h10",
   import: "M8 10.5v-8M4.500 6 8 2.500 11.500 6M3 13.500h10",
   pin: "M8 10v4M5 10h6l-1-2.500V2.500H6v5z",
-  more: "M3.500 8h.01M8 8h.01M12.500 8h.01",
+  more: "M3 8a.5.5 0 1 0 1 0 .5.5 0 1 0-1 0M7.500 8a.5.5 0 1 0 1 0 .5.5 0 1 0-1 0M12 8a.5.5 0 1 0 1 0 .5.5 0 1 0-1 0",
 } as const;
 
 export type IconName = keyof typeof PATHS;
@@ -100,18 +100,17 @@ let fading = 0;
 
 export function say(text: string, undo?: () => void): void {
   toast.set({ text, undo });
-  announce(text);
   clearTimeout(fading);
   fading = window.setTimeout(() => toast.set(null), undo ? 8000 : 3000);
 }
 
 export function Toasts() {
   const shown = useStore(toast);
-  if (!shown) return null;
+  // Readers follow a region that was there before its text.
   return (
-    <div class="toast">
-      <span>{shown.text}</span>
-      {shown.undo && (
+    <div class={shown ? "toast" : ""} role="status">
+      <span>{shown?.text}</span>
+      {shown?.undo && (
         <button
           type="button"
           class="link"

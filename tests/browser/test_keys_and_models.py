@@ -25,7 +25,7 @@ def guest(browser: Browser, keyed_server: Server) -> Iterator[Visitor]:
 
 
 def enter(page: Page, key: str) -> None:
-    page.get_by_label("API key", exact=True).first.fill(key)
+    page.locator("input[type=password]").fill(key)
     page.get_by_role("button", name="Use this key").click()
 
 
