@@ -19,11 +19,11 @@ from bushel.server.error_response import refusal
 from bushel.server.errors import ApiError
 from bushel.server.options import ServerOptions
 
-_OPEN = frozenset({"/health"})
+# The page is no secret; what it asks for needs a key like any other request.
+_OPEN = frozenset({"/health", "/docs"})
+_PAGE_FILES = "/page/"
 # Where some clients look whether anyone is there, by HEAD and without a key.
 _PROBED = frozenset({"/", "/api/hello"})
-# The page; what it asks for then needs a key like any other request.
-_PAGE = ("/docs", "/page/")
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHODS = "GET, POST, DELETE, OPTIONS"
 _HOST = re.compile(r"(?:\[(?P<six>[^\[\]]+)\]|(?P<name>[^\s:/\\?#@\[\]]+))(?::[0-9]{1,5})?")
@@ -150,7 +150,7 @@ def _is_open(path: str, method: str, headers: Headers) -> bool:
     """Whether anybody may ask this, without a key."""
     if method == "HEAD" and path in _PROBED:
         return True
-    page = path.startswith(_PAGE) or (path == "/" and wants_html(headers))
+    page = path.startswith(_PAGE_FILES) or (path == "/" and wants_html(headers))
     return path in _OPEN or (page and method in _SAFE)
 
 

@@ -29,7 +29,7 @@ export const access = store(readKey());
 /** Why the server refused this page, in its own words; null: it did not. */
 export const refusedKey = store<string | null>(null);
 
-export function useKey(key: string, remembered: boolean): void {
+export function setKey(key: string, remembered: boolean): void {
   try {
     sessionStorage.removeItem(KEY);
     localStorage.removeItem(KEY);

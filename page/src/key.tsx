@@ -1,17 +1,17 @@
 // The API key: asked for when the server wants one, and changed or forgotten at any time.
 import { useState } from "preact/hooks";
-import { access, ApiFailure, json, refusedKey, useKey } from "./api";
+import { access, ApiFailure, json, refusedKey, setKey } from "./api";
 import { useStore } from "./store";
 import { say } from "./ui";
 
 export function KeyForm({ onDone }: { onDone?(): void }) {
   const kept = useStore(access);
   const refused = useStore(refusedKey);
-  const [key, setKey] = useState(kept.key);
+  const [typed, setTyped] = useState(kept.key);
   const [remembered, setRemembered] = useState(kept.remembered);
   const [problem, setProblem] = useState<string | null>(null);
   const apply = async (next: string) => {
-    useKey(next, remembered);
+    setKey(next, remembered);
     setProblem(null);
     try {
       await json("GET", "/v1/models");
@@ -26,7 +26,7 @@ export function KeyForm({ onDone }: { onDone?(): void }) {
       class="key-form"
       onSubmit={(event) => {
         event.preventDefault();
-        void apply(key.trim());
+        void apply(typed.trim());
       }}
     >
       <label class="field">
@@ -35,9 +35,9 @@ export function KeyForm({ onDone }: { onDone?(): void }) {
           type="password"
           autocomplete="off"
           spellcheck={false}
-          value={key}
+          value={typed}
           aria-invalid={Boolean(problem ?? refused)}
-          onInput={(event) => setKey(event.currentTarget.value)}
+          onInput={(event) => setTyped(event.currentTarget.value)}
         />
       </label>
       {(problem ?? refused) && (
@@ -64,7 +64,7 @@ export function KeyForm({ onDone }: { onDone?(): void }) {
           <button
             type="button"
             onClick={() => {
-              setKey("");
+              setTyped("");
               void apply("");
             }}
           >

@@ -108,7 +108,7 @@ export function Toasts() {
   const shown = useStore(toast);
   // Readers follow a region that was there before its text.
   return (
-    <div class={shown ? "toast" : ""} role="status">
+    <div class={shown ? "toast" : "unseen"} role="status">
       <span>{shown?.text}</span>
       {shown?.undo && (
         <button

@@ -145,6 +145,23 @@ def test_chats_are_kept_listed_exported_and_deleted(visitor: Visitor, tmp_path: 
     page.get_by_text("3 + 4 = 7").wait_for()
 
 
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [{"id": "a", "parent": "b", "role": "user", "text": ""}],
+        [{"id": "a", "parent": None, "role": "user", "text": 5}],
+        [{"id": "a", "parent": None, "role": "system", "text": ""}],
+        [None],
+        "all",
+    ],
+)
+def test_a_file_that_is_no_chat_is_refused(visitor: Visitor, turns: object) -> None:
+    written = json.dumps({"bushel": 1, "conversation": {"turns": turns}}).encode()
+    file = {"name": "chat.json", "mimeType": "application/json", "buffer": written}
+    visitor.page.locator("input[aria-label='File of a chat']").set_input_files([file])
+    visitor.page.get_by_text("This file is no chat of this page.").wait_for()
+
+
 def test_a_request_can_be_copied_and_run_elsewhere(visitor: Visitor) -> None:
     visitor.context.grant_permissions(["clipboard-read", "clipboard-write"])
     visitor.set(System_prompt="It's brief.", Temperature="0", Top_k="3")

@@ -10,7 +10,7 @@ _KEPT = 500  # lines
 _LONGEST = 2000  # characters of one; tracebacks have more
 
 
-class LogLine(NamedTuple):
+class RecentLine(NamedTuple):
     """number: of all lines since the start, from 1."""
 
     number: int
@@ -22,7 +22,7 @@ class RecentLines:
     """Any thread may call it."""
 
     def __init__(self, kept: int = _KEPT):
-        self._lines: deque[LogLine] = deque(maxlen=kept)
+        self._lines: deque[RecentLine] = deque(maxlen=kept)
         self._lock = threading.Lock()
         self._last = 0
 
@@ -30,9 +30,9 @@ class RecentLines:
         shown = text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
         with self._lock:
             self._last += 1
-            self._lines.append(LogLine(self._last, level, shown))
+            self._lines.append(RecentLine(self._last, level, shown))
 
-    def after(self, number: int) -> list[LogLine]:
+    def after(self, number: int) -> list[RecentLine]:
         """Those behind it. A number that is still to come is of a server before this one, and means
         all.
         """

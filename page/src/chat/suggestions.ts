@@ -31,7 +31,7 @@ const OF_TINY: Suggestion[] = [
     text: "What colour is it?",
     picture: () => drawn(redCircle),
   },
-  { label: "Say hello", text: "Hello! Who are you?" },
+  { label: "Who are you?", text: "Hello! Who are you?" },
 ];
 
 const OF_OTHERS: Suggestion[] = [
