@@ -39,7 +39,7 @@ def test_figures_memory_reuse_and_the_log_are_shown(visitor: Visitor) -> None:
     visitor.view("Live")
     page = visitor.page
     for title in ("Written", "Read", "First token", "Gap between tokens"):
-        assert page.get_by_role("img", name=title).is_visible()
+        page.get_by_role("img", name=title).wait_for()
     assert "Weights" in page.get_by_role("region", name="Engine of bushel:tiny").inner_text()
     reuse = page.get_by_role("region", name="Reuse of prompts").inner_text()
     assert "prompt tokens were not computed again" in reuse
