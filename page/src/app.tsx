@@ -11,7 +11,7 @@ import { DocsView } from "./docs";
 import { KeyForm } from "./key";
 import { LiveView } from "./live/view";
 import { ModelsView } from "./models";
-import { health } from "./server";
+import { health, models } from "./server";
 import { kept, store, useStore } from "./store";
 import { Announcer, Icon, IconButton, Notice, say, Toasts } from "./ui";
 import type { IconName } from "./ui";
@@ -166,7 +166,8 @@ function Sidebar(props: { at: Place; chat: string; shown: boolean; onClose(): vo
   );
 }
 
-function Trouble() {
+/** gate: whether there is nothing else to show yet. */
+function Trouble({ gate }: { gate: boolean }) {
   const now = useStore(health);
   const refused = useStore(refusedKey);
   if (now.state === "gone") {
@@ -178,16 +179,20 @@ function Trouble() {
   }
   if (refused !== null) {
     return (
-      <div class="notice key-notice">
+      <div class={`notice key-notice${gate ? " gate" : ""}`}>
         <strong>This server asks for an API key.</strong>
-        <KeyForm />
+        <KeyForm focus={gate} />
       </div>
     );
   }
   if (now.state === "busy") {
+    const why = now.reason.replace(/^The server is not ready: /, "");
     return (
-      <Notice kind="wait" title="The server is not ready.">
-        <p>{now.reason}</p>
+      <Notice kind="wait" title="The server is not ready yet.">
+        <p>
+          {why.charAt(0).toUpperCase() + why.slice(1)} This page notices when it is; what you send
+          until then waits.
+        </p>
       </Notice>
     );
   }
@@ -212,6 +217,7 @@ export function App() {
   const at = useStore(place);
   const fresh = useStore(open);
   const refused = useStore(refusedKey);
+  const gate = useStore(models) === null && refused !== null;
   const [menu, setMenu] = useState(false);
   const [asking, setAsking] = useState(false);
   const chat = at.view === "chat" && at.id ? at.id : fresh;
@@ -246,12 +252,16 @@ export function App() {
       />
       {menu && <div class="veil" onClick={() => setMenu(false)} />}
       <main id="main" tabIndex={-1}>
-        <Trouble />
-        {at.view === "chat" && <ChatView key={chat} id={chat} />}
-        {at.view === "live" && <LiveView />}
-        {at.view === "models" && <ModelsView />}
-        {at.view === "connect" && <ConnectView />}
-        {at.view === "api" && <DocsView />}
+        <Trouble gate={gate} />
+        {!gate && (
+          <>
+            {at.view === "chat" && <ChatView key={chat} id={chat} />}
+            {at.view === "live" && <LiveView />}
+            {at.view === "models" && <ModelsView />}
+            {at.view === "connect" && <ConnectView />}
+            {at.view === "api" && <DocsView />}
+          </>
+        )}
       </main>
       {asking && refused === null && <KeyDialog onClose={() => setAsking(false)} />}
       <Toasts />

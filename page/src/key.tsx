@@ -1,10 +1,14 @@
 // The API key: asked for when the server wants one, and changed or forgotten at any time.
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { access, ApiFailure, json, refusedKey, setKey } from "./api";
 import { useStore } from "./store";
 import { say } from "./ui";
 
-export function KeyForm({ onDone }: { onDone?(): void }) {
+export function KeyForm({ onDone, focus }: { onDone?(): void; focus?: boolean }) {
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    if (focus) field.current!.focus();
+  }, []);
   const kept = useStore(access);
   const refused = useStore(refusedKey);
   const [typed, setTyped] = useState(kept.key);
@@ -32,6 +36,7 @@ export function KeyForm({ onDone }: { onDone?(): void }) {
       <label class="field">
         <span>API key</span>
         <input
+          ref={field}
           type="password"
           autocomplete="off"
           spellcheck={false}

@@ -39,7 +39,7 @@ class Visitor:
         page.on("pageerror", lambda error: self.problems.append(f"exception: {error}"))
         page.on("console", self._hear)
         page.goto(self.url)
-        page.get_by_label("Message", exact=True).wait_for()
+        page.locator("main").wait_for()
         return page
 
     def _hear(self, message: Any) -> None:
