@@ -9,15 +9,17 @@ import json
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import httpx
 import pytest
-from playwright.sync_api import Browser
 
 from tests.browser.visitor import LONG, PATIENCE, Visitor, png
 from tests.drawings import see
 from tests.server.server_process import Server
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.browser
 
