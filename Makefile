@@ -18,7 +18,8 @@ PYTEST := $(TESTS) -m pytest -n 2 --dist worksteal
 # Where it is set, every process that a test starts would compile Bushel again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup serve metal-check test test-long lint format bench parity fuzz siege clients embedtest traintest clean
+.PHONY: help setup serve metal-check test test-long lint format bench parity fuzz siege clients embedtest traintest \
+	page page-check browsertest clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -38,7 +39,7 @@ metal-check: setup ## bushel doctor: what this machine does with Bushel (MODEL, 
 	$(PY) -m bushel doctor $(MODEL) $(ARGS)
 
 test: lint ## lint, then all tests but the long ones
-	$(PYTEST) -m "not long"
+	$(PYTEST) -m "not long and not browser"
 
 test-long: setup ## servers that die, hang, are attacked or are overrun; random traffic; controls
 	$(PYTEST) -m long $$(grep -rl 'mark[.]long' --include='test_*.py' tests)
@@ -89,6 +90,28 @@ traintest: setup ## a few training steps on the CPU; makes a venv with PyTorch, 
 	$(TRAIN) -m pip install -q torch safetensors tokenizers jinja2 pillow numpy pytest
 	BUSHEL_TEST_PYTHON=$(CURDIR)/$(BIN)/python $(TRAIN) -m pytest -q tools/tiny/tests
 
+NPM := npm --prefix page --no-fund --no-audit
+
+page/node_modules: page/package-lock.json
+	$(NPM) ci
+	@touch $@
+
+page: page/node_modules ## build the page at / from page/, with npm
+	$(NPM) run build
+
+page-check: page ## whether the page that is committed is what its source makes
+	git diff --exit-code --stat -- bushel/server/page/built
+	test -z "$$(git ls-files --others bushel/server/page/built)"
+
+# Pictures of the page that the README shows, or that show what it does not.
+SHOWN := chat-light-desktop chat-dark-desktop chat-light-phone chat-dark-phone \
+	live-light-desktop live-dark-desktop
+
+browsertest: setup page/node_modules ## the page in Chromium (apt-get install chromium); its pictures in docs/page
+	$(BIN)/python -m pip install -q "playwright>=1.65,<2"
+	BUSHEL_TEST_SCREENSHOTS=build/page $(TESTS) -m pytest -m browser tests/browser
+	for name in $(SHOWN); do cp build/page/$$name.png docs/page/; done
+
 clean: ## remove .venv, caches and build outputs
-	rm -rf .venv .venv-train build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-train page/node_modules build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,13 +19,20 @@ from bushel.server.error_response import refusal
 from bushel.server.errors import ApiError
 from bushel.server.options import ServerOptions
 
-_OPEN = frozenset({"/health"})
+# The page is no secret; what it asks for needs a key like any other request.
+_OPEN = frozenset({"/health", "/docs"})
+_PAGE_FILES = "/page/"
 # Where some clients look whether anyone is there, by HEAD and without a key.
 _PROBED = frozenset({"/", "/api/hello"})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHODS = "GET, POST, DELETE, OPTIONS"
 _HOST = re.compile(r"(?:\[(?P<six>[^\[\]]+)\]|(?P<name>[^\s:/\\?#@\[\]]+))(?::[0-9]{1,5})?")
 _EXPOSED = "x-request-id, request-id, retry-after"
+
+
+def wants_html(headers: Headers) -> bool:
+    """Whether a person looks: browsers name it, other clients take anything."""
+    return "text/html" in headers.get("accept", "").lower()
 
 
 class Hosts:
@@ -139,6 +146,14 @@ def _check_type(method: str, headers: Headers) -> None:
         )
 
 
+def _is_open(path: str, method: str, headers: Headers) -> bool:
+    """Whether anybody may ask this, without a key."""
+    if method == "HEAD" and path in _PROBED:
+        return True
+    page = path.startswith(_PAGE_FILES) or (path == "/" and wants_html(headers))
+    return path in _OPEN or (page and method in _SAFE)
+
+
 class Access:
     """ASGI middleware."""
 
@@ -176,7 +191,6 @@ class Access:
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         self._origins.check(scope["method"], headers)
-        path, method = scope["path"], scope["method"]
-        if self._keys and path not in _OPEN and not (method == "HEAD" and path in _PROBED):
+        if self._keys and not _is_open(scope["path"], scope["method"], headers):
             self._keys.check(headers)
         _check_type(scope["method"], headers)

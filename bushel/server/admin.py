@@ -1,4 +1,4 @@
-"""What is not an API of someone else's: health, metrics, status, cache, cancelling, tokens."""
+"""What is not an API of someone else's: health, metrics, status, cache, log, cancelling, tokens."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from bushel.server.counting import CountJob
 from bushel.server.errors import ApiError, unavailable
 from bushel.server.http.disconnect import Awaited
 from bushel.server.http.request_body import JsonRoute
+from bushel.server.observability import logs
 from bushel.server.openai.chat.messages import Messages
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ ModelQuery = Annotated[
 ]
 StatusQuery = Annotated[
     str | None, Query(max_length=256, description=f"{_NAMED} (default: all models).")
+]
+LineNumber = Annotated[
+    int, Query(ge=0, le=2**53, description="Only lines behind this one, by their numbers.")
 ]
 
 
@@ -71,6 +75,19 @@ class Cache(BaseModel):
     on: bool = Field(description="Whether anything is kept.")
     why: str = Field("", description="Why nothing is.")
     since_start: Reused = Field(description="What came of it.")
+
+
+class LogEntry(BaseModel):
+    number: int = Field(description="Which one it is, of all lines since the server began.")
+    level: str = Field(description="info, warning, error or another level of Python's logging.")
+    text: str = Field(description="The line, as the log has it.")
+
+
+class LogTail(BaseModel):
+    """The last lines of the log."""
+
+    last: int = Field(description="The number to ask for those behind it with.")
+    lines: list[LogEntry] = Field(description="In the order in which they were written.")
 
 
 class Cancelled(BaseModel):
@@ -173,6 +190,12 @@ def admin_routes(services: Services) -> APIRouter:
         if not any(service.cancel(caller, plain) for service in services.all):
             raise ApiError(404, "No such request is running.", code="request_not_found")
         return Cancelled(id=plain, cancelled=True)
+
+    @routes.get("/v1/log", responses=documented(), summary="The last lines of the server's log")
+    async def log(request: Request, after: LineNumber = 0) -> LogTail:
+        keys.caller(request.headers).require_operator("The log")
+        lines = [LogEntry(**line._asdict()) for line in logs.recent(after)]
+        return LogTail(last=lines[-1].number if lines else after, lines=lines)
 
     _add_cache_routes(routes, services, keys)
     _add_token_routes(routes, services)

@@ -26,6 +26,7 @@ from bushel.server.openai.completions.routes import completion_routes
 from bushel.server.openai.embeddings.routes import embedding_routes
 from bushel.server.openai.models import model_routes
 from bushel.server.openai.scores.routes import score_routes
+from bushel.server.page.routes import page_routes
 from bushel.server.responses.routes import response_routes
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def create_app(services: Services) -> FastAPI:
     app = FastAPI(
         title="Bushel",
         version=version("bushel"),
-        # Their pages load scripts from elsewhere.
+        # Their pages load scripts from elsewhere; ours has the document at /docs.
         docs_url=None,
         redoc_url=None,
         strict_content_type=False,
@@ -51,6 +52,7 @@ def create_app(services: Services) -> FastAPI:
         app.include_router(routes(services))
     for routes in (response_routes, embedding_routes, score_routes, control_routes):
         app.include_router(routes(services))
+    app.include_router(page_routes())
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _no_route)

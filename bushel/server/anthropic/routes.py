@@ -80,17 +80,12 @@ def message_routes(services: Services) -> APIRouter:
 
         return Awaited(work)
 
-    _add_probes(routes)
+    @routes.api_route("/api/hello", methods=["GET", "HEAD"], include_in_schema=False)
+    async def hello() -> Response:
+        """Some clients ask at their start whether anyone is there, here or at `/`."""
+        return Response(b"{}", media_type="application/json")
+
     return routes
-
-
-def _add_probes(routes: APIRouter) -> None:
-    """Some clients ask at their start whether anyone is there, without a key."""
-    for path in ("/", "/api/hello"):
-
-        @routes.api_route(path, methods=["GET", "HEAD"], include_in_schema=False)
-        async def hello() -> Response:
-            return Response(b"{}", media_type="application/json")
 
 
 def _check_and_find(services: Services, body: CountRequest) -> tuple[Service, str]:

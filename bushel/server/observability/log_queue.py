@@ -18,6 +18,7 @@ from collections import deque
 from typing import TextIO
 
 from bushel.core.terminal_line import CLEAR, fitted, is_terminal
+from bushel.server.observability.recent_lines import RecentLines
 
 # Characters that wait: some ten thousand lines, minutes of a busy server.
 _MOST_WAITING = 2 << 20
@@ -37,6 +38,7 @@ class LogQueue(logging.Handler):
         self._waiting = 0  # characters, those being written included
         self._changed = threading.Condition()
         self._closed = False
+        self.recent = RecentLines()
         self.dropped = 0  # lines, since the start
         self._untold = 0  # of them
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
@@ -48,6 +50,7 @@ class LogQueue(logging.Handler):
         except Exception:
             self.handleError(record)
         else:
+            self.recent.add(record.levelname.lower(), line)
             self.say(line)
 
     def say(self, text: str) -> None:

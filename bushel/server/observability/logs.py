@@ -29,6 +29,7 @@ from msgspec import UNSET
 from bushel.core.load_progress import LoadProgress
 from bushel.core.status import CacheStatus, EngineStatus, MemoryStatus, attention_in_words
 from bushel.server.observability.log_queue import LogQueue
+from bushel.server.observability.recent_lines import RecentLine
 from bushel.server.observability.request_record import Record
 from bushel.server.options import ServerOptions
 
@@ -162,6 +163,11 @@ def load_progress(model: str, who: str) -> LoadProgress:
 def dropped() -> int:
     """Lines that nobody read in time."""
     return 0 if _queue is None else _queue.dropped
+
+
+def recent(after: int) -> list[RecentLine]:
+    """The last lines, behind the one of that number."""
+    return [] if _queue is None else _queue.recent.after(after)
 
 
 def _log_faults() -> None:

@@ -1,0 +1,1 @@
+"""The page at `/`: made in `page/`, kept here as it is served."""
