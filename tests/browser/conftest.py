@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 USER, OPERATOR = "user-key", "operator-key"
+# Answers that are compared are the likeliest ones.
+PLAIN = (*FEW, "--default-temperature", "0")
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +35,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def open_server(browser: Browser) -> Iterator[Server]:
     """One model, and no key."""
-    with serving(*FEW) as server:
+    with serving(*PLAIN) as server:
         yield server
 
 
@@ -42,7 +44,7 @@ def keyed_server(browser: Browser) -> Iterator[Server]:
     """Two models that come and go, a user's key and an operator's."""
     keys = ("--api-key", USER, "--operator-key", OPERATOR, "--keep-alive", "never")
     models = ("one=bushel:tiny", "two=bushel:tiny")
-    with serving(*FEW, *keys, model=models) as server:
+    with serving(*PLAIN, *keys, model=models) as server:
         yield server
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.browser.conftest import PLAIN
 from tests.browser.visitor import LONG, Visitor
-from tests.server.server_process import FEW, serving
+from tests.server.server_process import serving
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -50,7 +51,7 @@ def test_figures_memory_reuse_and_the_log_are_shown(visitor: Visitor) -> None:
 
 
 def test_an_engine_that_dies_and_a_server_that_goes_are_told(browser: Browser) -> None:
-    with serving(*FEW) as server:
+    with serving(*PLAIN) as server:
         visitor = Visitor(browser, server.url)
         visitor.ask("What is 3 + 4?")
         visitor.view("Live")
