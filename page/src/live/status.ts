@@ -130,6 +130,14 @@ function pointOf(last: Sample, first: Sample): Point {
   };
 }
 
+/** The counters know of a first token when its request has ended; until then the request does. */
+function lateFirstToken(rows: RequestRow[]): number | null {
+  const times = rows.flatMap(({ first_token_seconds: first, age_seconds: age }) =>
+    first !== null && age - first < SMOOTHED ? [first] : [],
+  );
+  return times.length ? times.reduce((sum, time) => sum + time, 0) / times.length : null;
+}
+
 export async function look(): Promise<void> {
   const [status, metrics] = await Promise.all([
     json<Whole>("GET", "/v1/status"),
@@ -138,12 +146,14 @@ export async function look(): Promise<void> {
   const sample = { at: Date.now(), values: readMetrics(metrics) };
   samples.push(sample);
   if (samples.length > SMOOTHED + 1) samples.shift();
-  if (samples.length > 1) {
-    points.set([...points.get(), pointOf(sample, samples[0])].slice(-SHOWN));
-  }
   const several = "models" in status;
   const each = several
     ? Object.entries(status.models).map(([model, one]) => ({ ...one, model }))
     : [status];
+  if (samples.length > 1) {
+    const point = pointOf(sample, samples[0]);
+    point.firstToken ??= lateFirstToken(each.flatMap((one) => one.requests));
+    points.set([...points.get(), point].slice(-SHOWN));
+  }
   picture.set({ models: each, several, metrics: sample.values });
 }
