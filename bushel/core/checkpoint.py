@@ -189,10 +189,13 @@ def fetch(model: str) -> Path:
 
     from bushel.core.download_bar import DownloadBar
 
+    DownloadBar.begin()
     try:
         return Path(snapshot_download(model, allow_patterns=HUB_FILES, tqdm_class=DownloadBar))
     except Exception as error:  # the hub client raises many types, its own and its transport's
         raise hub_error(model, error) from error
+    finally:
+        DownloadBar.end()
 
 
 def hub_error(model: str, error: Exception) -> ModelError:

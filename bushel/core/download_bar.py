@@ -1,20 +1,58 @@
-"""The bar of a download from the hub, shown by whoever really fetches something.
+"""What people are told of a download from the hub, by whoever really fetches something.
 
-Each process of a server asks the hub's library for its checkpoint, and the library shows that it
-has it, in three bars, also where nothing was left to fetch.
+Each process of a server asks the hub's library for its checkpoint, and the library shows three bars
+for that, also where nothing was left to fetch. Here it is one line, from the first byte on: on a
+terminal it is written over, in a log there is another one from time to time.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+import time
+from typing import Any, ClassVar
 
-from huggingface_hub.utils import tqdm
+from tqdm.auto import tqdm
+
+from bushel.core.load_progress import TELL_EVERY, loaded_words
+from bushel.core.terminal_line import TerminalLine
+
+log = logging.getLogger(__name__)
+
+_SHOW_EVERY = 0.1  # seconds
 
 
 class DownloadBar(tqdm):  # type: ignore[misc,type-arg,unused-ignore]
-    """Of bytes, from the first one on; a count of files is not shown."""
+    """In place of the library's bars: draws none, and of those that count bytes tells how many."""
 
-    def display(self, *arguments: Any, **more: Any) -> Any:
-        if self.unit == "B" and self.n:
-            return super().display(*arguments, **more)
-        return None
+    line: ClassVar[TerminalLine | None] = None  # what is shown on it is of one download
+    told: ClassVar[float] = 0.0
+
+    def __init__(self, *arguments: Any, **settings: Any):
+        settings.pop("name", None)
+        self._counts_bytes = settings.get("unit") == "B"
+        super().__init__(*arguments, **{**settings, "disable": True})
+
+    def update(self, n: float | None = 1) -> None:
+        self.n += n or 0
+        if self._counts_bytes and self.n and self.total:
+            self._tell(f"downloading  {loaded_words(int(self.n), int(self.total))}")
+
+    @classmethod
+    def begin(cls) -> None:
+        cls.line, cls.told = TerminalLine(), time.monotonic()
+
+    @classmethod
+    def end(cls) -> None:
+        if cls.line is not None:
+            cls.line.show("")
+
+    @classmethod
+    def _tell(cls, text: str) -> None:
+        line, now = cls.line, time.monotonic()
+        if line is None or now - cls.told < (_SHOW_EVERY if line.on else TELL_EVERY):
+            return
+        cls.told = now
+        if line.on:
+            line.show(text)
+        else:
+            log.info("%s", text)

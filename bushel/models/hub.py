@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bushel.core import ModelError
 from bushel.core.checkpoint import HUB_FILES, Checkpoint, hub_error, is_hub_id, read_checkpoint
+from bushel.core.download_bar import DownloadBar
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def to_download(model: str) -> Download:
         raise ModelError(f"{model} is no hub id of the form owner/name.")
     try:
         files = snapshot_download(
-            model, allow_patterns=HUB_FILES, dry_run=True, tqdm_class=_silent()
+            model, allow_patterns=HUB_FILES, dry_run=True, tqdm_class=DownloadBar
         )
     except Exception as error:  # the hub client raises many types, its own and its transport's
         raise hub_error(model, error) from error
@@ -116,13 +117,3 @@ def _newest(folders: Iterable[Path]) -> Checkpoint | None:
         except ModelError:
             continue
     return None
-
-
-def _silent() -> type:
-    from huggingface_hub.utils import tqdm
-
-    class Silent(tqdm):  # type: ignore[misc,type-arg,unused-ignore]
-        def display(self, *_: object, **__: object) -> None:
-            return None
-
-    return Silent

@@ -7,16 +7,20 @@ import hashlib
 import json
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+_PART = 4 << 20
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class HubStandIn(ThreadingHTTPServer):
-    """cut: how many bytes of a file it sends before it hangs up; None: all. sent: bytes by file."""
+    """cut: how many bytes of a file it sends before it hangs up; None: all. pause: seconds between
+    two parts of one. sent: bytes by file.
+    """
 
     daemon_threads = True
 
@@ -24,6 +28,7 @@ class HubStandIn(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.name, self.folder = name, folder
         self.cut: int | None = None
+        self.pause = 0.0
         self.sent: Counter[str] = Counter()
 
     @property
@@ -83,7 +88,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._begin(206 if wanted else 200, len(content) - start, "application/octet-stream", more)
         if with_body:
             body = content[start:][: self.server.cut]
-            self.wfile.write(body)
+            for at in range(0, len(body), _PART):
+                self.wfile.write(body[at : at + _PART])
+                time.sleep(self.server.pause)
             self.server.sent[file.name] += len(body)
 
     def _begin(self, code: int, length: int, kind: str, more: dict[str, str] | None = None) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from bushel.core.checkpoint import TINY, read_checkpoint
+from bushel.core.terminal_line import CLEAR
 from tests.commands.hub_stand_in import HubStandIn, hub_stand_in
 from tests.families import checkpoint_dir
 
@@ -39,6 +42,21 @@ class Machine:
         return subprocess.run(
             command, env=self.environment, stdin=given, capture_output=True, text=True, timeout=120
         )
+
+    def on_terminal(self, *arguments: str) -> str:
+        """What a terminal is given."""
+        ours, theirs = pty.openpty()
+        command = [sys.executable, "-m", "bushel", *arguments]
+        given = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+        with subprocess.Popen(command, env=self.environment, **given) as process:
+            os.close(theirs)
+            shown = b""
+            with contextlib.suppress(OSError):  # the end of a terminal
+                while part := os.read(ours, 1 << 16):
+                    shown += part
+        os.close(ours)
+        assert process.returncode == 0
+        return shown.decode()
 
     def listed(self) -> list[str]:
         said = json.loads(self.bushel("list", "--json").stdout)
@@ -83,6 +101,19 @@ def test_a_download_that_is_cut_off_goes_on_where_it_was(tmp_path: Path) -> None
         assert pulled.returncode == 0, pulled.stderr
         assert size < hub.sent["model.safetensors"] <= size + (1 << 20)
         assert machine.listed() == [NAME]
+
+
+def test_a_terminal_has_one_line_of_bytes_and_nothing_where_all_is_there(tmp_path: Path) -> None:
+    with hub_stand_in(NAME, read_checkpoint(TINY).path) as hub:
+        machine = Machine(hub, tmp_path / "home")
+        hub.pause = 0.2  # between two parts of a file
+        shown = machine.on_terminal("pull", NAME)
+        again = machine.on_terminal("pull", NAME)
+    assert len(re.findall(r"downloading  [\d.]+ of 15\.9 MB", shown)) >= 1
+    assert CLEAR + "downloading" in shown
+    assert shown.count("\n") == 2, shown  # what it will take, and where it is
+    assert "downloading" not in again
+    assert again.count("\n") == 1, again
 
 
 def test_one_that_fails_is_told_in_a_line_and_what_came_is_kept(machine: Machine) -> None:

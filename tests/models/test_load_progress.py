@@ -16,12 +16,10 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
-from huggingface_hub.utils import tqdm as hub_bar
 from mlx.utils import tree_flatten
 
 from bushel import LLM, ModelError
 from bushel.cli import main
-from bushel.core.download_bar import DownloadBar
 from bushel.core.load_progress import LoadProgress
 from bushel.core.terminal_line import CLEAR, TerminalLine
 from bushel.models import load
@@ -194,40 +192,6 @@ def test_a_script_shows_one_load_and_one_bar(terminals: Any) -> None:
     assert terminal.process.wait(PATIENCE) == 0
     assert terminal.text.count("loading bushel:tiny  0.0 of ") == 1
     assert len(re.findall(r"100%\|.*2/2", terminal.text)) == 1
-
-
-# -- downloads -------------------------------------------------------------------------------
-
-
-class Tty(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def bars(kind: Any, size: int) -> str:
-    """What the hub's library shows of a checkpoint of which so many bytes are not there yet."""
-    out = Tty()
-    many = {"file": out, "disable": False}
-    files = kind(total=3, desc="Fetching 3 files", **many)
-    transfer = kind(total=0, desc="Downloading bytes", unit="B", unit_scale=True, **many)
-    if size:
-        transfer.total = size
-        transfer.update(size)
-    files.update(3)
-    transfer.set_description_str("Download complete")
-    for bar in (files, transfer):
-        bar.close()
-    return out.getvalue()
-
-
-def test_a_download_has_a_bar_and_what_is_there_has_none() -> None:
-    assert "Download complete" in bars(DownloadBar, 10)
-    assert "Fetching" not in bars(DownloadBar, 10)
-    assert not bars(DownloadBar, 0).strip()
-
-
-def test_control_the_librarys_own_bars_are_shown_for_nothing() -> None:
-    assert "Fetching 3 files" in bars(hub_bar, 0)
 
 
 # -- what cannot fit -------------------------------------------------------------------------
