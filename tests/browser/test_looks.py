@@ -170,7 +170,8 @@ def test_control_axe_notices_a_control_without_a_name(
 
 def test_the_keyboard_alone_is_enough(visitor: Visitor) -> None:
     page = visitor.page
-    page.keyboard.type("What is 3 + 4?")  # the field has the focus
+    page.locator("textarea:focus").wait_for()  # by itself
+    page.keyboard.type("What is 3 + 4?")
     page.keyboard.press("Enter")
     visitor.replies.last.get_by_role("button", name="Retry").wait_for()
     page.reload()
