@@ -11,6 +11,7 @@ together for the pass, and lengths differ by what a mask hides.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import mlx.core as mx
 
@@ -52,6 +53,16 @@ class PackedKVCache:
             mx.concatenate([_padded(own, longest) for own, _ in kept]),
             mx.concatenate([_padded(own, longest) for _, own in kept]),
         )
+
+    @property
+    def state(self) -> list[Any]:
+        """Of each row its own."""
+        return [single.state for single in self._singles]
+
+    @state.setter
+    def state(self, states: list[Any]) -> None:
+        for single, state in zip(self._singles, states, strict=True):
+            single.state = state
 
     def undo(self) -> None:
         """The pass came to nothing: rows are where they were."""

@@ -34,7 +34,11 @@ class ModelError(BushelError):
 
 
 class BackendError(BushelError, ImportError):
-    """MLX cannot be imported; the message says what to install."""
+    """MLX cannot be imported; the message says what to install.
+
+    >>> issubclass(BackendError, ImportError)
+    True
+    """
 
 
 class RequestError(BushelError):

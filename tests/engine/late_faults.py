@@ -15,7 +15,9 @@ from mlx.utils import tree_map
 
 from bushel.cache.prefix import disk_tier
 from bushel.cache.prefix.kv_segment import KVSegment, SegmentLayout
+from bushel.engine import prefill_pass
 from bushel.engine.decode_batch import DecodeBatch
+from bushel.engine.prefill_pass import PassRow
 from bushel.models import Model
 
 WORDS = "[METAL] Command buffer execution failed: Caused GPU Timeout Error (00000002)."
@@ -73,7 +75,13 @@ class LateFaults:
             zero(state)
             return logits
 
+        def spoil_all(logits: mx.array, _: Any, rows: Iterable[PassRow]) -> mx.array:
+            for row in rows:
+                zero(row.state)
+            return logits
+
         self._after(model, "prefill", spoil)
+        self._after(prefill_pass, "run_pass", spoil_all)
 
     def _in_step(self, model: type[Model]) -> None:
         def spoil(logits: mx.array, _: Any, __: Any, ___: Any, state: Any) -> mx.array:
