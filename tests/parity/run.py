@@ -1,7 +1,7 @@
 """An engine that serves a subject's prompts, watched from outside, and the comparison."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,7 +15,9 @@ from bushel import LLM, SamplingParams
 from bushel.core import Choice, FinishReason, Prepared
 from bushel.core.footprint import Footprint
 from bushel.core.options import Attention
+from bushel.engine import prefill_pass
 from bushel.engine.footprint import footprint
+from bushel.engine.prefill_pass import PassRow
 from bushel.llm import Handle
 from bushel.models import Model, Prompt, load
 from bushel.models.vision.vision_model import VisionModel
@@ -95,6 +97,14 @@ class Watch:
         for name in ("embed", "prefill"):
             spy = getattr(self, f"_{name}")(getattr(self.model, name))
             self._stack.enter_context(patch.object(self.model, name, spy))
+        run_pass = prefill_pass.run_pass
+
+        def shared(model: Model, rows: Sequence[PassRow]) -> mx.array:
+            lengths = [len(row.ids) for row in rows]
+            self.tokens -= len(rows) * max(lengths) - sum(lengths)  # padding
+            return run_pass(model, rows)
+
+        self._stack.enter_context(patch.object(prefill_pass, "run_pass", shared))
         return self
 
     def __exit__(self, *_: object) -> None:
