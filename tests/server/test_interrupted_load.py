@@ -32,7 +32,7 @@ def test_a_server_that_loads_ends_with_all_its_processes(tmp_path: Path, times: 
         assert int(told.read_text()) in kin
         for _ in range(times):
             os.killpg(server.process.pid, signal.SIGINT)
-        assert server.process.wait(PATIENCE) == 130
+        assert server.process.wait(PATIENCE) == 130, server.log
         until(lambda: not any(map(alive, kin)), "all are gone")
         assert "Traceback" not in server.log
     finally:

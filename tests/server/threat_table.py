@@ -410,8 +410,9 @@ def pages(port: int, folder: str) -> Iterator[Case]:
 
 def control_plane(port: int, folder: str) -> Iterator[Case]:
     names = ("shutdown", "sleep", "reset_prefix_cache", "start_profile", "collective_rpc", "debug")
-    for name in (*names, "v1/load_lora_adapter", "update_weights", "invocations", "docs", "redoc"):
+    for name in (*names, "v1/load_lora_adapter", "update_weights", "invocations", "redoc"):
         yield name, post(f"/{name}", {"url": f"http://127.0.0.1:{port}/"}), "404 not_found"
+    yield "docs", post("/docs", {}), "405 method_not_allowed"  # a page, and nothing else
     yield "no such method", Sent("DELETE", "/v1/models"), "405 method_not_allowed"
     yield "no such request", Sent("DELETE", "/v1/requests/x"), "404 request_not_found"
     yield "a path for one", Sent("DELETE", "/v1/requests/..%2fx"), "404 not_found"

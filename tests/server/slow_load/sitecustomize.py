@@ -18,6 +18,6 @@ if _told and {"bushel.engine.process", "check"} & set(sys.orig_argv):
         with open(f"{_told}.new", "w") as file:
             file.write(str(os.getpid()))
         os.rename(f"{_told}.new", str(_told))
-        hashlib.pbkdf2_hmac("sha256", b"", b"", 1 << 31)
+        hashlib.pbkdf2_hmac("sha256", b"", b"", (1 << 31) - 1)
 
     _module._settle = _settle  # type: ignore[attr-defined]
