@@ -82,9 +82,7 @@ class Model(ABC):
     encodes = False  # it takes whole texts and writes none (`encode`)
     pooling: Pooling = "last"  # how hidden states become an embedding, where it does not encode
     pages: Any = None  # of the keys and values of its rows, where they are in pages (`PagePool`)
-    shares_passes: bool = (
-        False  # whether prompts of several rows can share a forward pass over these
-    )
+    shares_passes: bool = False  # prompts of several rows may share a forward pass
 
     @property
     def name(self) -> str:
