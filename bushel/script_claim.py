@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bushel.core import BushelError
 from bushel.core.checkpoint import loaded_bytes
+from bushel.core.held_files import runtime_folder
 from bushel.core.options import EngineOptions
 from bushel.engine import device_memory
 from bushel.models.device import ON_CPU
@@ -28,7 +29,6 @@ from bushel.server.models.claims import (
     SeenClaim,
     crowded_out,
     need_of,
-    runtime_folder,
 )
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import tempfile
 
 from hypothesis import settings
 
-from bushel.server.models.claims import VARIABLE
+from bushel.core.held_files import VARIABLE
 
 # MLX on the CPU hands every operation to a thread of its own. Woken, it takes the core from the
 # thread that would have sent more at once: of 91 s of processor time 17 went to such switches.

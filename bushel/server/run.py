@@ -17,6 +17,7 @@ import uvloop
 
 from bushel.core import BushelError
 from bushel.core.machine_memory import beside_engine, job_memory, total_memory
+from bushel.core.running_servers import announced
 from bushel.core.status import EngineStatus
 from bushel.server.app import create_app
 from bushel.server.event_loop import EventLoop
@@ -104,13 +105,16 @@ async def _serve(
     serving = asyncio.create_task(server.serve(sockets=[]))
     while not server.started and not serving.done():
         await asyncio.sleep(0)
-    greeting = asyncio.create_task(_greet(services, sock.getsockname()[1]))
+    port = sock.getsockname()[1]
+    greeting = asyncio.create_task(_greet(services, port))
+    announcement = announced(options.host, port)
     ending = _Ending(service, options.drain_seconds)
     listener = _listener(server, sock, room)
     try:
         await asyncio.wait([running, serving, ending.task], return_when=asyncio.FIRST_COMPLETED)
     finally:
         greeting.cancel()
+        announcement.close()
         listener.close()
         server.should_exit = True
         await _leave(server, serving)

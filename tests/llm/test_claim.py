@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from bushel import LLM, ModelError, script_claim
-from bushel.server.models.claims import VARIABLE, Claims, MemoryTicket
+from bushel.core.held_files import VARIABLE
+from bushel.server.models.claims import Claims, MemoryTicket
 
 MACHINE = 4_000_000_000
 TINY = "bushel:tiny"  # needs 0.6 GB

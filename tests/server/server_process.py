@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from bushel.server.models.claims import VARIABLE
+from bushel.core.held_files import VARIABLE
 
 PATIENCE = 120.0  # seconds for anything that has to happen; far more than it takes
 FEW = ("--workers", "1")  # processes to start, where it does not matter

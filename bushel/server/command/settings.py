@@ -22,7 +22,7 @@ PREFIX = "BUSHEL_"
 FILE = "BUSHEL_CONFIG"
 # Variables that are no flags, or are read elsewhere; those of the project's own tests.
 _OTHERS = frozenset({FILE, "BUSHEL_API_KEY", "BUSHEL_OPERATOR_KEY", "BUSHEL_DEVICE"})
-_OTHERS_TOO = ("BUSHEL_RUNTIME_DIR", "BUSHEL_TEST_")
+_OTHERS_TOO = ("BUSHEL_RUNTIME_DIR", "BUSHEL_URL", "BUSHEL_TEST_")
 _YES, _NO = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
 _MODELS = "models"
 

@@ -16,8 +16,6 @@ import errno
 import fcntl
 import itertools
 import os
-import platform
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,10 +23,9 @@ from pathlib import Path
 
 import msgspec
 
-from bushel.core import BushelError, ModelError
+from bushel.core import ModelError
+from bushel.core.held_files import HeldFile, held_folder, read_held
 
-VARIABLE = "BUSHEL_RUNTIME_DIR"
-_SIZE = 512  # bytes of a record, so that each is written in one go
 _LOCK_SECONDS = 0.2  # others hold it for less than a millisecond
 _serial = itertools.count()
 # Beside its weights, what a model should have to serve a few requests: a tenth of them, and this.
@@ -54,14 +51,6 @@ class SeenClaim:
     own: bool  # of this process
 
 
-def runtime_folder() -> Path:
-    """Of this user on this machine: homes may be shared by several."""
-    if given := os.environ.get(VARIABLE):
-        return Path(given)
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "bushel" / (platform.node() or "here")
-
-
 class ClaimBusy(OSError):
     """Another server holds the folder for longer than it should; try again."""
 
@@ -70,7 +59,7 @@ class Claims:
     """The folder. What changes it is done inside of `locked`."""
 
     def __init__(self, folder: Path | None = None):
-        self._folder = _made(folder or runtime_folder())
+        self._folder = held_folder("claims", folder)
         self._own: dict[str, MemoryTicket] = {}
 
     @contextlib.contextmanager
@@ -85,9 +74,7 @@ class Claims:
     def add(self, model: str, need: int) -> MemoryTicket:
         """A claim that waits."""
         name = f"{os.getpid()}-{next(_serial)}"
-        descriptor = os.open(self._folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        ticket = MemoryTicket(name, descriptor, self._folder)
+        ticket = MemoryTicket(self._folder / name)
         ticket.write(ClaimRecord(need, 0, time.time(), os.getpid(), model[:128]))
         self._own[name] = ticket
         return ticket
@@ -102,46 +89,16 @@ class Claims:
         for path in self._folder.iterdir():
             if path.name == "lock" or path.name in self._own:
                 continue
-            if (record := _read(path)) is not None:
+            if (record := read_held(path, ClaimRecord)) is not None:
                 found.append(SeenClaim(path.name, record, False))
         return sorted(found, key=lambda claim: (claim.record.since, claim.name))
 
 
-class MemoryTicket:
+class MemoryTicket(HeldFile[ClaimRecord]):
     """One claim of this process. `descriptor` is for its engine to inherit."""
-
-    record: ClaimRecord
-
-    def __init__(self, name: str, descriptor: int, folder: Path):
-        self.name = name
-        self.descriptor = descriptor
-        self._folder = folder
-
-    def write(self, record: ClaimRecord) -> None:
-        self.record = record
-        os.pwrite(self.descriptor, msgspec.json.encode(record).ljust(_SIZE), 0)
 
     def grant(self, size: int) -> None:
         self.write(msgspec.structs.replace(self.record, granted=size))
-
-    def close(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            (self._folder / self.name).unlink()
-        os.close(self.descriptor)
-
-
-def _made(folder: Path) -> Path:
-    """Where it cannot be, at another place that this user's servers find."""
-    places = folder, Path(tempfile.gettempdir()) / f"bushel-{os.getuid()}"
-    for place in places:
-        with contextlib.suppress(OSError):
-            claims = place / "claims"
-            claims.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if claims.stat().st_uid == os.getuid() and os.access(claims, os.W_OK):
-                return claims
-    raise BushelError(
-        f"No folder for claims on memory can be made: {folder}. Set {VARIABLE} to one that can."
-    )
 
 
 def _lock(descriptor: int) -> None:
@@ -153,24 +110,6 @@ def _lock(descriptor: int) -> None:
             if time.monotonic() >= end:
                 raise ClaimBusy(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
             time.sleep(0.001)
-
-
-def _read(path: Path) -> ClaimRecord | None:
-    """None, and the file is gone, if nobody holds it."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        with contextlib.suppress(msgspec.DecodeError):
-            return msgspec.json.decode(os.pread(descriptor, _SIZE, 0), type=ClaimRecord)
-    else:
-        path.unlink(missing_ok=True)
-    finally:
-        os.close(descriptor)
-    return None
 
 
 def need_of(weights: int, limit: int) -> int:
