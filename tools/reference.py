@@ -38,7 +38,7 @@ _VARIABLES = {
     "BUSHEL_API_KEY": "a key that clients must send: --api-key, unseen by others",
     "BUSHEL_OPERATOR_KEY": "an operator's key: --operator-key, unseen by others",
     "BUSHEL_DEVICE": "cpu computes there although MLX has a GPU",
-    "BUSHEL_RUNTIME_DIR": "where this machine's servers say where they are and what memory they use",
+    "BUSHEL_RUNTIME_DIR": "where servers of this machine say where they are and what they use",
     "BUSHEL_URL": "the server that `bushel chat`, `run`, `launch` and `bench` talk to",
 }
 
