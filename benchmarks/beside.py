@@ -58,7 +58,9 @@ async def _chat(port: int, at: int, end: float, seen: Phase) -> None:
             "temperature": 0,
         }
         last, largest = 0.0, 0.0
-        async for _ in chunks(port, body):
+        async for chunk in chunks(port, body):
+            if b'"content":"' not in chunk:
+                continue  # who speaks is told when the prompt begins
             now = time.monotonic()
             largest = max(largest, now - last if last else 0.0)
             last, seen.tokens = now, seen.tokens + 1

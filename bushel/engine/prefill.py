@@ -2,7 +2,7 @@
 
     tokens   p0 p1 p2 … … … p(L-1) | g0 g1 … g(k-1)      prompt, then tokens to run again
     run      restored |- chunk -|- chunk -|               all but the last of them
-    then     the last one is the row's first decode step
+    then     the last one is the row's first decode step; for an embedding it is run with the others
 
 Each prompt is prefilled by itself because that is exact for every family, and because a
 failure stays with its request. What an earlier prompt has computed is restored, and what this
@@ -84,7 +84,7 @@ class Prefill:
     kept: int = 0  # tokens whose state is kept
     cuts: tuple[SnapshotPoint, ...] = ()  # ahead
     prompt_logprobs: list[TokenLogprob | None] = field(default_factory=list)
-    pooled: mx.array | None = None  # [D]: of an encoder its result, else the sum of hidden states
+    pooled: mx.array | None = None  # [D]: an encoder's result; the last hidden state, or their sum
 
     @property
     def replay(self) -> list[int]:
@@ -92,9 +92,14 @@ class Prefill:
 
     @property
     def target(self) -> int:
-        """Tokens to run: all of them but the last, which an encoder runs with the others."""
-        last = 0 if self.model.encodes else 1
+        """Tokens to run: all of them but the last, unless that is all there is to do."""
+        last = 0 if self.wants_embedding else 1
         return len(self.sequences[0].request.prompt.ids) + len(self.replay) - last
+
+    @property
+    def _restorable(self) -> int:
+        """Tokens that may be restored: at least one is run."""
+        return len(self.sequences[0].request.prompt.ids) + len(self.replay) - 1
 
     @property
     def key(self) -> Key:
@@ -118,7 +123,7 @@ class Prefill:
         """Plan what could be restored, and begin to read what is on disk."""
         self.plan_reuse()
         if self.prefixes is not None and not self._needs_all:
-            self.fetch = self.prefixes.ahead(self.sequences[0].root, self.key, self.target)
+            self.fetch = self.prefixes.ahead(self.sequences[0].root, self.key, self._restorable)
 
     @property
     def complete(self) -> bool:
@@ -153,7 +158,7 @@ class Prefill:
             why = "an embedding that is a mean needs the hidden states of all tokens"
             self.reuse = ReusePlan(why=why, reason="mean_pooling")
         else:
-            self.reuse = self.prefixes.plan(sequence.root, self.key, self.target)
+            self.reuse = self.prefixes.plan(sequence.root, self.key, self._restorable)
             if self.from_disk.intersection(self.reuse.nodes):
                 self.reuse = replace(self.reuse, hit="disk")
 
@@ -188,7 +193,7 @@ class Prefill:
                 prefixes.count(self.reuse, len(prompt.ids))
             borders = sequence.request.prompt.borders
             self.cuts = plan_snapshot_points(
-                len(prompt.ids), self.done, borders, self.reuse.fork, self.every, prompt.uncut
+                self.target + 1, self.done, borders, self.reuse.fork, self.every, prompt.uncut
             )
             self._keep()
 
@@ -260,18 +265,26 @@ class Prefill:
 
     def _prefilled(self, prompt: Prompt, end: int) -> mx.array:
         """Logits of its tokens up to this one."""
-        if not self._means:
+        if not self.wants_embedding:
             return self.model.prefill(prompt, self.done, end, self.state)
         logits, hidden = self.model.prefill_with_hidden(prompt, self.done, end, self.state)
-        more = hidden[0].astype(mx.float32).sum(axis=0)
-        self.pooled = more if self.pooled is None else self.pooled + more
+        self.pool(hidden[0])
         return logits
+
+    def pool(self, hidden: mx.array) -> None:
+        """Take in the hidden states [n, D] of its next tokens."""
+        if not self._means:
+            self.pooled = hidden[-1].astype(mx.float32)
+            return
+        more = hidden.astype(mx.float32).sum(axis=0)
+        self.pooled = more if self.pooled is None else self.pooled + more
 
     @property
     def plain(self) -> bool:
-        """Whether what is left of it is text, of which nothing but its state is wanted."""
+        """Whether what is left of it is text, and no token's logits are wanted."""
         assert self.prompt is not None
-        return not self.prompt.spans and not self.prompt.uncut and not self._needs_all
+        logprobs = self._wanted_logprobs is not None
+        return not self.prompt.spans and not self.prompt.uncut and not logprobs
 
     @property
     def ids(self) -> list[int]:
@@ -327,18 +340,9 @@ class Prefill:
         return self._means or self._wanted_logprobs is not None
 
     def embedding(self) -> tuple[float, ...]:
-        """Of the whole prompt, as its model pools it; waits for the device. A decoder's last token
-        is run for it.
-        """
-        pooled = self.pooled
-        if not self.model.encodes:
-            assert self.prompt is not None
-            token, where = mx.array([self.prompt.ids[-1:]]), [self.done + self.prompt.delta]
-            _, hidden = self.model.forward_with_hidden(token, where, self.state)
-            last = hidden[0, -1].astype(mx.float32)
-            total = last if pooled is None else pooled + last
-            pooled = total / len(self.prompt.ids) if self._means else last
-        assert pooled is not None
+        """Of the whole prompt, as its model pools it; waits for the device."""
+        assert self.pooled is not None
+        pooled = self.pooled / self.done if self._means else self.pooled
         values: Any = pooled.tolist()
         if not all(map(math.isfinite, values)):
             raise BushelError("The model's embedding of this text is not a number.")

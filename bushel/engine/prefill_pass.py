@@ -15,7 +15,7 @@ and values, in pages if lengths are to be few, and where it is known to work
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import mlx.core as mx
 import numpy as np
@@ -34,6 +34,7 @@ _STEP = 128  # tokens of which longer ones are a multiple; shorter ones are a po
 _LEAST = 16
 # Tokens that a prompt may have run before: without pages they are put together for the pass.
 _REACH = 256
+Result = TypeVar("Result")
 _PLANNED = 2048  # tokens of prompts whose widths are run at load
 
 
@@ -56,24 +57,43 @@ def _is_even(model: Model) -> bool:
 
 def run_pass(model: Model, rows: Sequence[PassRow]) -> mx.array:
     """Run tokens of several rows, each of which is further on by its own then; logits [B, n, V]."""
+    return _run(model, rows, model.forward)
+
+
+def run_pass_with_hidden(model: Model, rows: Sequence[PassRow]) -> list[mx.array]:
+    """Likewise; of each row the hidden states [n, D] of its new tokens."""
+    _, hidden = _run(model, rows, model.forward_with_hidden)
+    return [hidden[at, row.again : len(row.ids)] for at, row in enumerate(rows)]
+
+
+def _run(
+    model: Model,
+    rows: Sequence[PassRow],
+    forward: Callable[[mx.array, Sequence[int], State], Result],
+) -> Result:
     longest = max(len(row.ids) for row in rows)
     tokens = np.zeros((len(rows), padded_width(longest) if _is_even(model) else longest), np.int32)
     for at, row in enumerate(rows):
         tokens[at, : len(row.ids)] = row.ids
     if model.pages is not None:
-        return _run_over_pages(model, rows, tokens)
+        return _run_over_pages(model, rows, tokens, forward)
     counts = [len(row.ids) for row in rows]
     states = zip(*(row.state for row in rows), strict=True)
     layers = [PackedKVCache(singles, counts) for singles in states]
     try:
-        return model.forward(mx.array(tokens), [row.position for row in rows], list(layers))
+        return forward(mx.array(tokens), [row.position for row in rows], list(layers))
     except Exception:
         for layer in layers:
             layer.undo()
         raise
 
 
-def _run_over_pages(model: Model, rows: Sequence[PassRow], tokens: np.ndarray) -> mx.array:
+def _run_over_pages(
+    model: Model,
+    rows: Sequence[PassRow],
+    tokens: np.ndarray,
+    forward: Callable[[mx.array, Sequence[int], State], Result],
+) -> Result:
     table = PageTable(model.pages)
     for row in rows:
         own = table_of(row.state)
@@ -85,13 +105,13 @@ def _run_over_pages(model: Model, rows: Sequence[PassRow], tokens: np.ndarray) -
     table.reserve_prompts([row.position for row in rows], counts, tokens.shape[1], again)
     try:
         starts = [row.position - row.again for row in rows]
-        logits = model.forward(mx.array(tokens), starts, layers)
+        result = forward(mx.array(tokens), starts, layers)
     finally:
         table.end_prompts()
     for row, position in zip(rows, table.after, strict=True):
         for layer in row.state:
             layer.position = position
-    return logits
+    return result
 
 
 def plan_widths(model: Model, memory: Memory | None, progress: Callable[[str], None]) -> None:
@@ -129,11 +149,21 @@ def run_together(work: Sequence[tuple[Prefill, int]]) -> list[mx.array]:
             continue
         end = job.end_of_piece(tokens)
         rows.append((job, end, pass_row(job.model, job.ids, job.done, end, job.state)))
-    if rows:
-        run_pass(rows[0][0].model, [row for _, _, row in rows])
+    _run_rows([job for job, _, _ in rows], [row for _, _, row in rows])
     for job, end, _ in rows:
         states += job.ran_to(end)
     return states
+
+
+def _run_rows(jobs: Sequence[Prefill], rows: Sequence[PassRow]) -> None:
+    if not any(job.wants_embedding for job in jobs):
+        if jobs:
+            run_pass(jobs[0].model, rows)
+        return
+    hidden = run_pass_with_hidden(jobs[0].model, rows)
+    for job, states in zip(jobs, hidden, strict=True):
+        if job.wants_embedding:
+            job.pool(states)
 
 
 def _shares(job: Prefill, *, alone: bool) -> bool:

@@ -26,6 +26,7 @@ decode in every one after which it would be late.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -82,18 +83,23 @@ def schedule(state: State, policy: Policy) -> Plan:
 
 
 def _by_urgency(jobs: Sequence[PendingPrompt], state: State, policy: Policy) -> list[PendingPrompt]:
-    """Owners in turn; of an owner's, first come, first served, unless someone waited too long."""
+    """Owners in turn; of an owner's, first come, first served, unless someone waited too long. Of a
+    request with many prompts the next one comes after the first of every other request.
+    """
     now, groups = state.now, dict[str, float]()
-    for job in jobs:
+    places, before = dict[int, int](), Counter[str]()  # of each among its request's
+    for job in sorted(jobs, key=lambda job: job.order):
         groups[job.group] = max(groups.get(job.group, BEFORE), job.last_served)
+        places[job.id] = 0 if policy.whole else before[job.group]
+        before[job.group] += 1
 
-    def urgency(job: PendingPrompt) -> tuple[float, bool, bool, float, int, int]:
+    def urgency(job: PendingPrompt) -> tuple[float, bool, bool, float, int, int, int]:
         turn = state.served.chunks.get(job.owner, BEFORE)
         overdue = now - job.last_served >= policy.start_wait
         forgotten = now - groups[job.group] >= policy.start_wait  # its whole request
         waited = job.last_served if overdue else 0.0
         length = job.remaining if policy.whole else 0
-        return turn, not forgotten, not overdue, waited, length, job.order
+        return turn, not forgotten, not overdue, waited, places[job.id], length, job.order
 
     return sorted(jobs, key=urgency)
 

@@ -413,6 +413,18 @@ def test_short_texts_share_few_passes() -> None:
     assert len(encoded([5, 300] * 32)) <= 4
 
 
+def test_a_request_of_many_prompts_lets_others_pass_between_them() -> None:
+    """Sixty texts to embed, and then somebody asks something: it waits for one of them. B61."""
+    texts = tuple(PendingPrompt(at, 400, NOW, at, group="texts") for at in range(60))
+    chat = PendingPrompt(60, 400, NOW, 60, group="chat")
+    costs = Costs(0.05, 0.0008)
+    plan = schedule(State(NOW, prefilling=(*texts, chat), costs=costs), Policy(max_batch=64))
+    assert [chunk.job for chunk in plan.chunks][:3] == [0, 60, 1]
+    alone = tuple(replace(job, group=str(job.id)) for job in texts)
+    plan = schedule(State(NOW, prefilling=(*alone, chat), costs=costs), Policy(max_batch=64))
+    assert [chunk.job for chunk in plan.chunks][:3] == [0, 1, 2]
+
+
 @given(
     seconds=st.floats(0.01, 2.0),
     each=st.floats(1e-5, 1e-2),
