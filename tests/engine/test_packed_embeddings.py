@@ -76,7 +76,7 @@ def test_a_text_again_and_longer_ones_after_it(name: str) -> None:
 
 
 def test_prompts_of_chats_in_the_same_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """B1."""
+    """A text and a question, each as alone. B1."""
     asked = {"prompt_token_ids": ids(30, 9)["prompt_token_ids"]}
     with opened("llama", "padded", "mean", prefix_cache=False) as llm:
         [vector] = llm.embed([TEXTS[1]])
