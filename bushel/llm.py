@@ -216,7 +216,7 @@ class LLM:
         "none", "required" or {"type": "function", "function": {"name": …}}. parallel_tool_calls:
         False allows one call. response_format: as OpenAI's, {"type": "json_object"} or
         {"type": "json_schema", …}. shape: what that has no name for, one of {"regex": …},
-        {"choice": […]} and {"lark": …}. thinking: {"enabled": …, "effort": …, "budget": tokens}.
+        {"choice": […]} and {"grammar": …}. thinking: {"enabled": …, "effort": …, "budget": tokens}.
         chat_template_kwargs: variables of the model's template. cache_salt: only requests with the
         same one share what was computed.
         """

@@ -62,14 +62,22 @@ class Thinking(TypedDict):
     budget: NotRequired[int | None]  # tokens, after which the thoughts are closed
 
 
+class StructuralTag(TypedDict):
+    """Free text in which a trigger begins one of the structures that start with it."""
+
+    structures: list[dict[str, Any]]  # begin, schema, end
+    triggers: list[str]
+
+
 class Shape(TypedDict):
-    """What the answer must look like: exactly one of them."""
+    """What the answer must look like: exactly one of them. grammar: in Lark's notation, or GBNF."""
 
     json_object: NotRequired[bool]
     json_schema: NotRequired[dict[str, Any] | bool]
     regex: NotRequired[str]
     choice: NotRequired[list[str]]
-    lark: NotRequired[str]
+    grammar: NotRequired[str]
+    structural_tag: NotRequired[StructuralTag]
 
 
 class Conversation(TypedDict):

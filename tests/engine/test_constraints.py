@@ -218,7 +218,7 @@ def test_rows_that_start_again_after_a_fault_go_on_within_their_grammar(
 def test_a_grammar_that_becomes_too_complex_fails_alone(llm: LLM, apart: list[Output]) -> None:
     """It compiles, and grows with every letter beyond what a row may cost. B48."""
     many = '((("a"{1,1000}){1,1000}){1,1000}){1,1000}'
-    hostile = {**talk("x"), "shape": {"lark": f"start: {many}"}}
+    hostile = {**talk("x"), "shape": {"grammar": f"start: {many}"}}
     pairs = [*company()[:4], (hostile, replace(WILD, seed=1, ignore_eos=True))]
     *others, bad = together(llm, pairs)
     assert "cannot be held" in (bad.error or "")

@@ -36,7 +36,7 @@ _SLOW = 60  # milliseconds that the disk takes for a file, at most
 _SHAPES = {
     "choice": "guided_choice",
     "regex": "guided_regex",
-    "lark": "guided_grammar",
+    "grammar": "guided_grammar",
     "json_schema": "guided_json",
 }
 

@@ -18,7 +18,7 @@ SHAPES: tuple[dict[str, Any], ...] = (
     {"regex": "[a-f]{2,9}(-[0-9]{1,3})?"},
     {"json_object": True},
     {"json_schema": {"type": "array", "items": {"type": "integer"}, "maxItems": 4}},
-    {"lark": 'start: "yes" | "no" " "* NAME\nNAME: /[a-z]+/'},
+    {"grammar": 'start: "yes" | "no" " "* NAME\nNAME: /[a-z]+/'},
 )
 
 

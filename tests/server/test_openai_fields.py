@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 import sys
@@ -133,6 +134,8 @@ def test_thinking_is_asked_for_in_many_ways(said: dict[str, Any], meant: dict[st
 
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+GBNF = 'root ::= "a" | "b"'
+TAG = {"structures": [{"begin": "<f>", "schema": SCHEMA, "end": "</f>"}], "triggers": ["<f"]}
 
 
 @pytest.mark.parametrize(
@@ -151,21 +154,59 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
         ({"guided_json": '{"type": "string"}'}, {"json_schema": {"type": "string"}}),
         ({"guided_regex": "a+"}, {"regex": "a+"}),
         ({"guided_choice": ["a", "b"]}, {"choice": ["a", "b"]}),
-        ({"guided_grammar": 'start: "a"'}, {"lark": 'start: "a"'}),
+        ({"guided_grammar": 'start: "a"'}, {"grammar": 'start: "a"'}),
         ({"structured_outputs": {"json": SCHEMA}}, {"json_schema": SCHEMA}),
         ({"structured_outputs": {"regex": "a+"}}, {"regex": "a+"}),
+        ({"structured_outputs": {"structural_tag": TAG}}, {"structural_tag": TAG}),
+        ({"structured_outputs": {}, "guided_regex": "a+"}, {"regex": "a+"}),
+        ({"structured_outputs": {"json_object": True, "backend": "x"}}, {"json_object": True}),
+        ({"guided_decoding": {"choice": ["a"], "backend": "x"}}, {"choice": ["a"]}),
+        ({"guided_decoding": {"grammar": GBNF}}, {"grammar": GBNF}),
+        ({"response_format": {"type": "json_object", "schema": SCHEMA}}, {"json_schema": SCHEMA}),
+        ({"response_format": {"type": "json_schema", "schema": SCHEMA}}, {"json_schema": SCHEMA}),
+        ({"response_format": {"type": "structural_tag", **TAG}}, {"structural_tag": TAG}),
+        ({"grammar": GBNF}, {"grammar": GBNF}),
+        ({"ebnf": GBNF}, {"grammar": GBNF}),
+        ({"json_schema": SCHEMA}, {"json_schema": SCHEMA}),
+        ({"regex": "a+"}, {"regex": "a+"}),
+        ({"structural_tag": json.dumps(TAG)}, {"structural_tag": TAG}),
     ],
     ids=str,
 )
-def test_an_answer_can_be_held_to_a_form(said: dict[str, Any], meant: dict[str, Any]) -> None:
+@pytest.mark.parametrize("ask", [chat, complete], ids=["chat", "completion"])
+def test_an_answer_can_be_held_to_a_form(
+    ask: Any, said: dict[str, Any], meant: dict[str, Any]
+) -> None:
+    """By whatever name a client of another server asks for it. B71."""
     service = Service()
-    assert chat(service, **said).status_code == 200
+    assert ask(service, **said).status_code == 200
     assert service.jobs[0].request["shape"] == meant
 
 
-def test_an_answer_is_held_to_one_form_only() -> None:
-    found = error(chat(Service(), guided_regex="a", guided_choice=["a"]))
+@pytest.mark.parametrize("said", [{"guided_choice": ["a"]}, {"ebnf": GBNF}, {"json_schema": {}}])
+def test_an_answer_is_held_to_one_form_only(said: dict[str, Any]) -> None:
+    found = error(chat(Service(), guided_regex="a", **said))
     assert "one form only" in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("said", "param"),
+    [
+        ({"structured_outputs": {"json": "no JSON"}}, "structured_outputs.json"),
+        ({"structured_outputs": {"json_object": "yes"}}, "structured_outputs.json_object"),
+        ({"structured_outputs": {"whitespace_pattern": "x"}}, "structured_outputs.whitespace"),
+        ({"guided_decoding": {"structural_tag": "{"}}, "guided_decoding.structural_tag"),
+        ({"response_format": {"type": "structural_tag"}}, "response_format"),
+        ({"guided_whitespace_pattern": "x"}, "guided_whitespace_pattern"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_with_a_form_is_told_by_its_own_name(
+    said: dict[str, Any], param: str
+) -> None:
+    found = error(chat(Service(), **said))
+    assert found["param"].startswith(param)
+    assert param in found["message"]
 
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -291,7 +332,7 @@ def test_what_chat_cannot_do_is_refused_by_name(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("suffix", "the end"), ("best_of", 3), ("response_format", {"type": "json_object"})],
+    [("suffix", "the end"), ("best_of", 3), ("response_format", {"type": "xml"})],
     ids=str,
 )
 def test_what_completions_cannot_do_is_refused_by_name(name: str, value: Any) -> None:

@@ -27,7 +27,19 @@ SHAPES: dict[str, tuple[Any, Any]] = {
     "json_object": (True, lambda text: isinstance(json.loads(text), dict)),
     "regex": ("^[a-c]{2}/x$", lambda text: re.fullmatch("[a-c]{2}/x", text)),
     "choice": (["yes", "no way"], lambda text: text in ("yes", "no way")),
-    "lark": ('start: "x" /[0-9]{1,3}/', lambda text: re.fullmatch("x[0-9]{1,3}", text)),
+    "grammar": ('start: "x" /[0-9]{1,3}/', lambda text: re.fullmatch("x[0-9]{1,3}", text)),
+}
+GBNF = """
+root   ::= "x" number ("," number)*   # as llama.cpp writes it
+number ::= [0-9]{1,3}
+"""
+TAG = {
+    "structures": [
+        {"begin": "<f=one>", "schema": {"enum": [1, 2]}, "end": "</f>"},
+        {"begin": "<f=two>", "schema": {"type": "boolean"}, "end": "</f>"},
+        {"begin": "[[", "schema": {"type": "string", "maxLength": 3}, "end": "]]"},
+    ],
+    "triggers": ["<f=", "[["],
 }
 TOKENS = {
     "harmony": HARMONY,
@@ -132,11 +144,11 @@ def test_json_is_written_on_one_line(plain: Preparer) -> None:
         {"regex": "a", "choice": ["b"]},
         {"choice": []},
         {"choice": [1]},
-        {"lark": " "},
+        {"grammar": " "},
         {"json_schema": [1]},
         {"regex": "a" * 5000},
         {"choice": ["a"] * 5000},
-        {"lark": "x" * 70_000},
+        {"grammar": "x" * 70_000},
     ],
 )
 def test_what_is_no_form_of_an_answer_is_refused(plain: Preparer, shape: Any) -> None:
@@ -167,3 +179,57 @@ def test_a_tokenizer_whose_tokens_nobody_can_tell_is_named(
     monkeypatch.setattr(plain.tokenizer, "as_json", lambda: None)
     with pytest.raises(RequestError, match="tokenizers library"):
         constraint_of(ReplyFormat(), {"shape": {"json_object": True}}, opened=False, host=plain)
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [("x1", True), ("x1,22,333", True), ("x", False), ("x1234", False), ("x1,", False)],
+)
+def test_grammars_are_in_gbnf_too(text: str, good: bool, plain: Preparer) -> None:
+    """As clients of llama.cpp write them. B71."""
+    constraint = constraint_of(
+        ReplyFormat(), {"shape": {"grammar": GBNF}}, opened=False, host=plain
+    )
+    assert constraint is not None
+    assert takes(plain, constraint.grammar or "", text) == good
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        ("", True),
+        ("Some words < and [ more.", True),
+        ("First <f=one>2</f> then <f=two>true</f> and the end.", True),
+        ('<f=one>1</f>[["ab"]]', True),
+        ("<f=one>3</f>", False),
+        ("<f=two>1</f>", False),
+        ("<f=three>1</f>", False),
+        ("<f=one>1", False),
+        ('[["long"]]', False),
+    ],
+)
+def test_words_begin_what_has_a_form_in_free_text(text: str, good: bool, plain: Preparer) -> None:
+    """Structural tags, as clients of vLLM and SGLang send them. B71."""
+    request = {"shape": {"structural_tag": TAG}}
+    constraint = constraint_of(ReplyFormat(), request, opened=False, host=plain)
+    assert constraint is not None
+    assert takes(plain, constraint.grammar or "", text) == good
+
+
+@pytest.mark.parametrize(
+    ("shape", "why"),
+    [
+        ({"grammar": 'root ::= "a'}, "no grammar in GBNF"),
+        ({"grammar": "root ::= other"}, "no grammar in GBNF"),
+        ({"grammar": "root ::= " + "(" * 5000 + '"a"' + ")" * 5000}, "too complex|brackets"),
+        ({"structural_tag": {"structures": [], "triggers": ["a"]}}, "structures and triggers"),
+        ({"structural_tag": {"structures": [{"begin": "b"}], "triggers": ["a"]}}, "a trigger"),
+        ({"structural_tag": {"structures": [{}], "triggers": ["a"]}}, "a begin and an end"),
+        ({"structural_tag": {**TAG, "triggers": [""]}}, "triggers that are texts"),
+        ({"structural_tag": {**TAG, "triggers": ["a"] * 300}}, "structural tags"),
+    ],
+    ids=str,
+)
+def test_what_is_no_grammar_is_told(shape: Any, why: str, plain: Preparer) -> None:
+    with pytest.raises(RequestError, match=why):
+        constraint_of(ReplyFormat(), {"shape": shape}, opened=False, host=plain)

@@ -190,7 +190,7 @@ HOSTILE: dict[str, Any] = {
         }
     },
     "itself": {"json_schema": {"allOf": [{"$ref": "#"}, {"type": "integer"}]}},
-    "brackets": {"lark": "start: " + "(" * 3000 + '"a"' + ")" * 3000},
+    "brackets": {"grammar": "start: " + "(" * 3000 + '"a"' + ")" * 3000},
 }
 
 

@@ -6,12 +6,9 @@ from typing import Any, cast
 
 from bushel.chat.tool_fields import chosen
 from bushel.core import FieldError
-from bushel.core.conversation import Conversation, Shape, Thinking, Tool, Turn
+from bushel.core.conversation import Conversation, Thinking, Tool, Turn
 from bushel.server.api.errors import InvalidField
-from bushel.server.errors import ApiError
-from bushel.server.http.json_decode import decode
 from bushel.server.openai.chat.schema import ChatRequest
-from bushel.server.options import Limits
 
 # What turns a model's thinking off, of the efforts that clients name.
 _NO_EFFORT = ("none",)
@@ -31,7 +28,7 @@ def conversation_of(body: ChatRequest) -> Conversation:
     _offer(conversation, body)
     if thinking := _thinking(body):
         conversation["thinking"] = thinking
-    if shape := _shape(body):
+    if shape := body.shape:
         conversation["shape"] = shape
     return conversation
 
@@ -93,37 +90,3 @@ def _thinking(body: ChatRequest) -> Thinking:
     if budget is not None:
         thinking["budget"] = budget
     return thinking
-
-
-def _shape(body: ChatRequest) -> Shape | None:
-    shapes: list[Shape] = []
-    if body.response_format is not None and (shape := body.response_format.shape):
-        shapes.append(shape)
-    outputs = body.structured_outputs
-    schema = body.guided_json if outputs is None else outputs.json_
-    if schema is not None:
-        shapes.append({"json_schema": _parsed(schema)})
-    if outputs is not None and outputs.json_object:
-        shapes.append({"json_object": True})
-    if (regex := body.guided_regex if outputs is None else outputs.regex) is not None:
-        shapes.append({"regex": regex})
-    if (choice := body.guided_choice if outputs is None else outputs.choice) is not None:
-        shapes.append({"choice": choice})
-    if (lark := body.guided_grammar if outputs is None else outputs.grammar) is not None:
-        shapes.append({"lark": lark})
-    if len(shapes) > 1:
-        message = "A reply can be held to one form only; the request names several."
-        raise ApiError(400, message, param="response_format")
-    return shapes[0] if shapes else None
-
-
-def _parsed(schema: dict[str, Any] | str) -> dict[str, Any]:
-    if isinstance(schema, dict):
-        return schema
-    try:
-        parsed = decode(schema.encode(), Limits())
-    except ApiError:
-        parsed = None
-    if not isinstance(parsed, dict):
-        raise InvalidField("guided_json", "must be a JSON schema", code=None)
-    return parsed

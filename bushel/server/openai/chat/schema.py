@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
-from bushel.chat.response_format import shape_for
-from bushel.core.conversation import Shape
 from bushel.server.api.descriptions import CALL_ID, KIND_OF_OBJECT, about
-from bushel.server.api.errors import InvalidField
-from bushel.server.api.fields import Flag, Prose, Tokens, TopLogprobs, Unsupported
+from bushel.server.api.fields import Flag, Tokens, TopLogprobs, Unsupported
 from bushel.server.api.reply_fields import ROLE, USAGE, Created, Index, ReplyId, ReplyModel
 from bushel.server.api.shared_fields import (
-    FORM,
-    IGNORED,
     REPLY_LIMIT,
-    SCHEMA_NAME,
-    SCHEMA_STRICT,
     SWITCH,
     TOP_LOGPROBS,
     Effort,
@@ -30,70 +23,7 @@ from bushel.server.api.tools import CHOSEN, OFFERED
 from bushel.server.openai.chat.messages import Messages
 from bushel.server.openai.chat.tools import ToolChoice, Tools
 from bushel.server.openai.schema import Finish, OpenAIRequest, UsageShape
-
-# What a reply may be held to, by two sets of names; one form for each request.
-HELD_TO_SCHEMA = about("A JSON schema, or one as text, that the reply must match.")
-HELD_TO_REGEX = about("A regular expression that the whole reply must match.")
-HELD_TO_CHOICE = about("Texts of which the reply must be one.")
-HELD_TO_GRAMMAR = about("A grammar in Lark's notation that the reply must follow.")
-
-
-class JsonSchemaFormat(BaseModel):
-    model_config = ConfigDict(populate_by_name=True)
-
-    name: Annotated[str | None, SCHEMA_NAME] = None
-    description: Annotated[str | None, IGNORED] = None
-    schema_: dict[str, Any] | None = Field(
-        None,
-        alias="schema",
-        description="A JSON schema that the reply must match (default: any JSON object).",
-    )
-    strict: Annotated[bool | None, SCHEMA_STRICT] = None
-
-
-class ResponseFormat(BaseModel):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "anyOf": [
-                {"properties": {"type": {"enum": ["text", "json_object"]}}},
-                {
-                    "properties": {"json_schema": {"type": "object"}},
-                    "required": ["json_schema"],
-                },
-            ]
-        }
-    )
-
-    type: Literal["text", "json_object", "json_schema"] = Field(
-        description="Any text, any JSON object, or JSON that matches `json_schema`."
-    )
-    json_schema: JsonSchemaFormat | None = Field(
-        None,
-        description="The schema: needed with the type json_schema, obeyed with json_object, "
-        "ignored with text.",
-    )
-
-    @model_validator(mode="after")
-    def _complete(self) -> ResponseFormat:
-        if self.type == "json_schema" and self.json_schema is None:
-            raise InvalidField(".json_schema", "is missing")
-        return self
-
-    @property
-    def shape(self) -> Shape | None:
-        return shape_for(self.type, self.json_schema.schema_ if self.json_schema else None)
-
-
-class StructuredOutputs(BaseModel):
-    """As vLLM's clients ask for it."""
-
-    json_: Annotated[dict[str, Any] | str | None, HELD_TO_SCHEMA] = Field(None, alias="json")
-    json_object: bool | None = Field(None, description="Whether the reply must be a JSON object.")
-    regex: Annotated[str | None, HELD_TO_REGEX] = None
-    choice: Annotated[
-        Annotated[list[str], Field(max_length=1024, fail_fast=True)] | None, HELD_TO_CHOICE
-    ] = None
-    grammar: Annotated[str | None, HELD_TO_GRAMMAR] = None
+from bushel.server.openai.structured_output import StructuredOutputFields
 
 
 class Reasoning(BaseModel):
@@ -117,9 +47,6 @@ class ThinkingSwitch(BaseModel):
     budget_tokens: ThoughtLimit = None
 
 
-Alternatives = Annotated[list[Prose], Field(min_length=1, max_length=1024, fail_fast=True)]
-
-
 _NEEDS_LOGPROBS = {
     "anyOf": [
         {"properties": {"top_logprobs": {"enum": [None, 0]}}},
@@ -128,7 +55,7 @@ _NEEDS_LOGPROBS = {
 }
 
 
-class ChatRequest(OpenAIRequest):
+class ChatRequest(OpenAIRequest, StructuredOutputFields):
     model_config = ConfigDict(json_schema_extra=_NEEDS_LOGPROBS)  # type: ignore[typeddict-item]
 
     messages: Messages
@@ -153,17 +80,6 @@ class ChatRequest(OpenAIRequest):
     tools: Annotated[Tools | None, about(OFFERED)] = None
     tool_choice: Annotated[ToolChoice | None, about(CHOSEN)] = None
     parallel_tool_calls: SeveralCalls = None
-    response_format: Annotated[ResponseFormat | None, FORM] = None
-    guided_choice: Annotated[Alternatives | None, HELD_TO_CHOICE] = None
-    guided_grammar: Annotated[Prose | None, HELD_TO_GRAMMAR] = None
-    guided_json: Annotated[dict[str, Any] | Prose | None, HELD_TO_SCHEMA] = None
-    guided_regex: Annotated[Prose | None, HELD_TO_REGEX] = None
-    structured_outputs: StructuredOutputs | None = Field(
-        None,
-        description="What the reply is held to, in vLLM's newer form: `guided_*` then count "
-        "for nothing.",
-    )
-
     # Obeyed by models that can: several spellings of the same wish.
     reasoning_effort: Effort = None
     reasoning: Reasoning | None = Field(

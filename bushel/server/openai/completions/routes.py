@@ -45,12 +45,13 @@ def completion_routes(services: Services) -> APIRouter:
         params = _params(body)
         check_size(service, len(body.prompt), params, _REPLY_TOKENS)
         _check_ids(service, body.prompt)
+        held = {"shape": shape} if (shape := body.shape) else {}
         jobs = [
             generation_job(
                 service,
                 request,
                 body,
-                {"prompt" if isinstance(prompt, str) else "prompt_token_ids": prompt},
+                {"prompt" if isinstance(prompt, str) else "prompt_token_ids": prompt, **held},
                 params,
                 model=model,
                 api="completions",

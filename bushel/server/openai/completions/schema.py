@@ -20,6 +20,7 @@ from bushel.server.api.fields import (
 from bushel.server.api.reply_fields import USAGE, Created, ReplyId, ReplyModel
 from bushel.server.api.shared_fields import TOP_LOGPROBS
 from bushel.server.openai.schema import Finish, OpenAIRequest, UsageShape
+from bushel.server.openai.structured_output import StructuredOutputFields
 
 
 def _ids(value: Any) -> list[int] | None:
@@ -71,11 +72,7 @@ Prompts = Annotated[
 ]
 
 
-class TextFormat(BaseModel):
-    type: Literal["text"] = Field(description="Any text: other forms need a chat.")
-
-
-class CompletionRequest(OpenAIRequest):
+class CompletionRequest(OpenAIRequest, StructuredOutputFields):
     prompt: Prompts = Field(
         description="A text, texts, token ids, or lists of token ids: each is a prompt of its own."
     )
@@ -99,14 +96,6 @@ class CompletionRequest(OpenAIRequest):
         None, description="Texts always begin as the tokenizer begins them: false is refused."
     )
     suffix: Unsupported = None
-    response_format: TextFormat | None = Field(
-        None, description="What form the reply has: text alone (default: text)."
-    )
-    guided_choice: Unsupported = None
-    guided_grammar: Unsupported = None
-    guided_json: Unsupported = None
-    guided_regex: Unsupported = None
-    structured_outputs: Unsupported = None
 
 
 # -- replies -------------------------------------------------------------------------------
