@@ -91,10 +91,9 @@ class Generations:
             model_info = await self._pool.known()
             decoding = self._decoding(job, model_info)
             made, tail = await self._prepared(job, record)
-            if job.reads:
-                await self._prove(job, record, made)
-                markers = model_info.reply_format.markers
-                decoding = replace(decoding, constraint=made.constraint, markers=markers)
+            await self._prove(job, record, made)
+            markers = model_info.reply_format.markers if job.reads else ()
+            decoding = replace(decoding, constraint=made.constraint, markers=markers)
             record.prompt_tokens, record.phase = len(made.ids), "queued"
             live = Live(record, _submit(job, record, made, decoding), tail, wake)
             decode = await self._accepted(live, tail)

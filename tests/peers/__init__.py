@@ -1,0 +1,1 @@
+"""What clients of other servers rely on, over HTTP and by the official SDKs where there are any."""
