@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from bushel.chat.client_headers import without_headers
 from bushel.chat.control_tokens import ControlTokens
@@ -25,9 +25,9 @@ from bushel.chat.reply_constraint import constraint_of
 from bushel.chat.reuse_borders import TemplateCall, find_borders
 from bushel.chat.template.inline_calls import inline_calls_of, inlined, with_inline_calls
 from bushel.chat.template.normalise import normalise, pictures_of, require_places, tools_for
+from bushel.chat.template.options import template_options
 from bushel.chat.tool_fields import checked_tools
 from bushel.core import ContextLengthError, Prepared, ReplyFormat, RequestError
-from bushel.core.conversation import Thinking
 from bushel.core.options import ChatOptions
 from bushel.core.params import MAX_SALT
 from bushel.core.wire import MediaRules
@@ -36,10 +36,6 @@ from bushel.models import Preparer
 PLAIN = ChatOptions()
 FORMS = ("prompt_token_ids", "prompt", "messages")
 NEEDS_ONE = f"A request needs exactly one of {', '.join(FORMS)}."
-# Options of the rendering itself: every template may be asked for them.
-_SWITCHES = ("add_generation_prompt", "continue_final_message")
-# Turned off, they ask nothing of a template that has nothing to turn off.
-_THINKING = ("enable_thinking", "thinking")
 
 
 def prepare(
@@ -146,7 +142,7 @@ def read(
     chat_options: ChatOptions = PLAIN,
 ) -> RenderablePrompt:
     can = host.profile.abilities
-    options = _options(host, request)  # before any media is fetched
+    options = template_options(host, request)  # before any media is fetched
     tools = checked_tools(request.get("tools"))
     media = Intake(rules)
     parsed = ParsedMessages(request["messages"], tools, media)
@@ -190,39 +186,3 @@ def _with_complaint(
     except RequestError as own:
         return RequestError(f"{error} {own}", code=error.code, param=error.param)
     return error
-
-
-def _asked(thinking: Any) -> Thinking:
-    if thinking is not None and not isinstance(thinking, Mapping):
-        raise RequestError("thinking must be an object.", param="thinking")
-    return cast(Thinking, thinking or {})
-
-
-def _options(host: Preparer, request: Mapping[str, Any]) -> dict[str, Any]:
-    """What a request may say to the template, and nothing to what runs the template (B15)."""
-    if request.get("chat_template") is not None:
-        raise RequestError(
-            "A chat_template of the request's own is not accepted.", param="chat_template"
-        )
-    given = request.get("chat_template_kwargs") or {}
-    if not isinstance(given, Mapping):
-        raise RequestError("chat_template_kwargs must be an object.", param="chat_template_kwargs")
-    can = host.profile.abilities
-    options = can.thinking_options(_asked(request.get("thinking")))
-    for name, value in given.items():
-        named = f"chat_template_kwargs: {name!r:.60}"
-        if name in _SWITCHES:
-            if not isinstance(value, bool):
-                raise RequestError(f"{named} must be true or false.", param="chat_template_kwargs")
-        elif name not in host.tokenizer.options:
-            if name in _THINKING and (can.switch is not None or not value):
-                options |= can.thinking_options({"enabled": bool(value)})
-                continue
-            raise RequestError(
-                f"{named} is not an option of this model's chat template.",
-                param="chat_template_kwargs",
-            )
-        options[name] = value
-    if options.get("continue_final_message"):
-        options.setdefault("add_generation_prompt", False)
-    return options

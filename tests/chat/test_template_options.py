@@ -78,23 +78,47 @@ def test_options_are_obeyed(reading: Preparer) -> None:
 
 
 NEVER = [
-    "tokenize", "chat_template", "conversation", "conversations", "messages", "tools",
-    "return_tensors", "return_dict", "padding", "truncation", "max_length", "tokenizer_kwargs",
-    "processor_kwargs", "return_assistant_tokens_mask", "sanitize_control_tokens", "bos_token",
-    "sep_token", "raise_exception", "strftime_now", "namespace", "range", "self", "ns", "it",
-    "loop", "said", "anything", "", "a\nb", "x" * 5000, "__class__",
+    "tokenize", "chat_template", "conversation", "messages", "tools", "return_tensors",
+    "return_dict", "padding", "truncation", "max_length", "tokenizer_kwargs",
+    "return_assistant_tokens_mask", "", "a\nb", "x" * 5000, "é",
+]  # fmt: skip
+UNREAD = [
+    "conversations", "processor_kwargs", "sanitize_control_tokens", "bos_token", "sep_token",
+    "raise_exception", "strftime_now", "namespace", "range", "self", "ns", "it", "loop", "said",
+    "anything", "__class__",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NEVER)
 @pytest.mark.parametrize("value", [True, None, "x"])
-def test_anything_else_is_refused_by_name(reading: Preparer, name: str, value: Any) -> None:
+def test_what_runs_the_template_cannot_be_set(reading: Preparer, name: str, value: Any) -> None:
     """`tokenize` blocked the loop of another server (CVE-2025-62426). B15."""
     error = refusal(reading, chat(ASKED, chat_template_kwargs={name: value}))
     assert error.param == "chat_template_kwargs"
     assert repr(name)[:50] in str(error)
     assert "\n" not in str(error)
     assert len(str(error)) < 300
+
+
+@pytest.mark.parametrize("name", UNREAD)
+@pytest.mark.parametrize("value", [True, None, "x"])
+def test_what_the_template_does_not_read_is_a_hint(
+    reading: Preparer, name: str, value: Any
+) -> None:
+    """It never reaches the template. B15."""
+    hinted = prepare(reading, chat(ASKED, chat_template_kwargs={name: value}))
+    assert hinted.ids == prepare(reading, chat(ASKED)).ids
+
+
+def test_a_hint_that_is_ignored_is_told_once(
+    reading: Preparer, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        written(reading, preserve_thinking=True)
+    [line] = [line for line in caplog.messages if "preserve_thinking" in line]
+    assert line == (
+        "Ignored chat_template_kwargs: the model's chat template does not read 'preserve_thinking'."
+    )
 
 
 def test_a_template_of_the_requests_own_is_refused(reading: Preparer) -> None:
@@ -105,8 +129,15 @@ def test_a_template_of_the_requests_own_is_refused(reading: Preparer) -> None:
 
 @pytest.mark.parametrize("name", ["enable_thinking", "thinking"])
 def test_thinking_is_off_where_there_is_none(plain: Preparer, name: str) -> None:
-    assert written(plain, **{name: False}) == written(plain)
-    assert name in str(refusal(plain, chat(ASKED, chat_template_kwargs={name: True})))
+    for value in (False, True, None):
+        assert written(plain, **{name: value}) == written(plain)
+
+
+def test_an_effort_among_the_options_is_an_effort(reading: Preparer, plain: Preparer) -> None:
+    """Where the template has a switch, it is turned; where it has nothing, nothing is done."""
+    assert written(reading, reasoning_effort="high") == written(reading, enable_thinking=True)
+    assert written(reading, reasoning_effort="none") == written(reading, enable_thinking=False)
+    assert written(plain, reasoning_effort="high") == written(plain)
 
 
 def test_a_reply_is_continued_where_it_ends(plain: Preparer) -> None:

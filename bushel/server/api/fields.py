@@ -14,6 +14,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from bushel.chat.template.options import RESERVED, VARIABLE
 from bushel.core.params import BOUNDS, MAX_SALT, MAX_STOPS
 from bushel.server.api.errors import InvalidField, unsupported
 
@@ -139,34 +140,15 @@ Stops = Annotated[
 ]
 
 
-# What `apply_chat_template` itself takes: a request may set a template's variables, and whether
-# the prompt ends with an open turn, but not these.
+# A request may set a template's variables, and whether the prompt ends with an open turn.
 _MOST_VARIABLES = 64
-_VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]{0,63}")
-_RESERVED = frozenset(
-    {
-        "chat_template",
-        "conversation",
-        "documents",
-        "max_length",
-        "messages",
-        "padding",
-        "return_assistant_tokens_mask",
-        "return_dict",
-        "return_tensors",
-        "tokenize",
-        "tokenizer_kwargs",
-        "tools",
-        "truncation",
-    }
-)
 
 
 def _template_options(value: dict[str, Any]) -> dict[str, Any]:
     if len(value) > _MOST_VARIABLES:
         raise InvalidField("", f"must be at most {_MOST_VARIABLES} variables")
     for key in value:
-        if key in _RESERVED or not _VARIABLE.fullmatch(key):
+        if key in RESERVED or not VARIABLE.fullmatch(key):
             raise InvalidField("", "may only set variables of the chat template")
     return value
 
@@ -177,8 +159,8 @@ TemplateOptions = Annotated[
         json_schema_extra={
             "maxProperties": _MOST_VARIABLES,
             "propertyNames": {
-                "pattern": f"^{_VARIABLE.pattern}$",
-                "not": {"enum": sorted(_RESERVED)},
+                "pattern": f"^{VARIABLE.pattern}$",
+                "not": {"enum": sorted(RESERVED)},
             },
         },
     ),

@@ -68,7 +68,7 @@ TOP_LOGPROBS = "How many of the likeliest tokens are listed beside each one"
 
 TemplateVariables = Annotated[
     TemplateOptions | None,
-    about("Variables of the model's chat template; one that it does not read is refused."),
+    about("Variables of the model's chat template; one that it does not read is ignored."),
 ]
 GenerationPrompt = Annotated[
     Flag | None,
