@@ -12,8 +12,8 @@ from bushel.core.wire import Decode, Encode, Made, Prepare
 from bushel.core.wire import DecodedText as Decoded
 from bushel.server.api.fields import Flag, Prose, TokenId
 from bushel.server.api.openapi import documented
-from bushel.server.api.request import note_unknown
 from bushel.server.api.shared_fields import MODEL, GenerationPrompt, TemplateVariables
+from bushel.server.api.unread_fields import note_unread
 from bushel.server.callers import ApiKeys, owner_of
 from bushel.server.counting import CountJob
 from bushel.server.errors import ApiError, unavailable
@@ -225,7 +225,7 @@ def _add_token_routes(routes: APIRouter, services: Services) -> None:
         summary="A text's or a conversation's tokens",
     )
     async def tokenize(body: TokenizeRequest, request: Request) -> Response:
-        note_unknown(body)
+        note_unread(body)
         service = services.of(body.model)
         model = service.names.resolve(body.model)
         name = request.scope["state"]["request_id"]
@@ -248,7 +248,7 @@ def _add_token_routes(routes: APIRouter, services: Services) -> None:
         summary="The text of tokens",
     )
     async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
-        note_unknown(body)
+        note_unread(body)
         service = services.of(body.model)
         model = service.names.resolve(body.model)
         message = Decode(request.scope["state"]["request_id"], tuple(body.tokens))

@@ -302,8 +302,6 @@ REFUSED: list[tuple[str, Any]] = [
     ("prediction", {"type": "content", "content": "x"}),
     ("web_search_options", {"search_context_size": "low"}),
     ("moderation", {"model": "x"}),
-    ("verbosity", "low"),
-    ("service_tier", "priority"),
     ("chat_template", "{{ messages }}"),
     ("documents", [{"text": "x"}]),
     ("guided_json", "no JSON"),

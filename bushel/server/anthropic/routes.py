@@ -13,8 +13,9 @@ from bushel.server.anthropic.errors import MessagesError, threads_unsupported
 from bushel.server.anthropic.schema import Count, CountRequest, MessageObject, MessagesRequest
 from bushel.server.anthropic.writer import MessageWriter, failed_stream
 from bushel.server.api.openapi import documented, streamed
-from bushel.server.api.request import generation_job, note_unknown
+from bushel.server.api.request import generation_job
 from bushel.server.api.response import ApiResponse
+from bushel.server.api.unread_fields import note_unread
 from bushel.server.callers import owner_of
 from bushel.server.counting import CountJob
 from bushel.server.errors import ApiError
@@ -90,7 +91,7 @@ def message_routes(services: Services) -> APIRouter:
 
 def _check_and_find(services: Services, body: CountRequest) -> tuple[Service, str]:
     """Who serves the model, and the model's name."""
-    note_unknown(body)
+    note_unread(body)
     if body.thread is not None:
         raise threads_unsupported()
     service = services.of(body.model)

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from bushel.core.conversation import Conversation, Tool, ToolFunction
 from bushel.server.api.errors import InvalidField
-from bushel.server.api.request import note_ignored
 from bushel.server.api.tools import checked_description, checked_name
+from bushel.server.api.unread_fields import note_ignored
 
 MOST_TOOLS = 1024
 _CHOICES: dict[str, Literal["auto", "required"]] = {"auto": "auto", "any": "required"}

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fastapi import Request
-from pydantic import BaseModel
 from starlette.datastructures import Headers
 
 from bushel.core import SamplingParams
@@ -19,30 +17,11 @@ from bushel.server.service.job import GenerationJob
 if TYPE_CHECKING:
     from bushel.server.service.service import Service
 
-logger = logging.getLogger(__name__)
-
 # A reply for which nobody says how long it may be ends by itself or with the context: memory is
 # promised as it grows, and not for all of it.
 UNLIMITED = int(BOUNDS["max_tokens"].high)
 # What such a reply counts as, where one request orders many.
 USUAL_REPLY = 4096
-# Names a client makes up must not fill the memory, nor the log.
-_MOST_NAMES = 256
-_LONGEST_NAME = 64
-_logged: set[str] = set()
-
-
-def note_ignored(name: str, why: str) -> None:
-    """One line per name and process."""
-    name = name[:_LONGEST_NAME]
-    if name not in _logged and len(_logged) < _MOST_NAMES:
-        _logged.add(name)
-        logger.warning("Ignored the request field %r: %s.", name, why)
-
-
-def note_unknown(body: BaseModel) -> None:
-    for name in body.model_extra or ():
-        note_ignored(name, "it is not known")
 
 
 def salt_of(service: Service, headers: Headers, cache_salt: str | None) -> str:

@@ -2,7 +2,7 @@
 
 Three kinds of fields: those that are obeyed; hints that need nothing done (`user`, `store`); and
 those that are known but cannot be obeyed, which are refused by name unless they are empty. Any
-optional field may be null. Keys that are not named here are ignored, and logged once.
+optional field may be null. Of keys that are not named here, see `api.unread_fields`.
 
 Replies are described for the OpenAPI document. Writers make the JSON themselves, for speed.
 """
@@ -56,7 +56,7 @@ class OpenAIRequest(SamplingFields):
     user: IgnoredHint = None
     metadata: IgnoredObject = None
     store: Annotated[Flag | None, IGNORED] = None
-    service_tier: Annotated[Literal["auto", "default"] | None, IGNORED] = None
+    service_tier: IgnoredHint = None
     prompt_cache_key: IgnoredHint = None
     prompt_cache_options: IgnoredObject = None
     prompt_cache_retention: IgnoredHint = None

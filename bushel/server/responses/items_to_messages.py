@@ -15,7 +15,7 @@ from typing import Any
 from bushel.core.conversation import ToolCall, Turn
 from bushel.server.api.errors import InvalidField
 from bushel.server.api.opaque_thoughts import unseal
-from bushel.server.api.request import note_ignored
+from bushel.server.api.unread_fields import note_ignored
 from bushel.server.responses.content_parts import Content, content_of, text_of
 from bushel.server.responses.items import Item
 from bushel.server.responses.tools import BRINGING, flat_name

@@ -14,8 +14,9 @@ from starlette.types import Receive, Scope, Send
 
 from bushel.server.api.errors import InvalidField, unsupported
 from bushel.server.api.openapi import documented, streamed
-from bushel.server.api.request import generation_job, note_ignored, note_unknown
+from bushel.server.api.request import generation_job
 from bushel.server.api.response import ApiResponse
+from bushel.server.api.unread_fields import note_ignored, note_unread
 from bushel.server.callers import ApiKeys, covered_key
 from bushel.server.errors import ApiError
 from bushel.server.http.request_body import JsonRoute, aside, make_conversation
@@ -94,7 +95,7 @@ def response_routes(services: Services) -> APIRouter:
 async def _create(
     services: Services, store: Store, body: ResponsesRequest, request: Request
 ) -> Response:
-    note_unknown(body)
+    note_unread(body)
     if body.truncation == "auto":
         note_ignored("truncation: auto", "conversations that are too long are refused")
     service = services.of(body.model)

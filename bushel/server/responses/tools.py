@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from bushel.core.conversation import Tool, ToolFunction
 from bushel.server.api.errors import InvalidField
-from bushel.server.api.request import note_ignored
 from bushel.server.api.tools import checked_description, checked_name
+from bushel.server.api.unread_fields import note_ignored
 from bushel.server.responses.items import Item
 
 MOST_TOOLS = 4096

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bushel.core import ContextLengthError
+from bushel.server.api import unread_fields
 from bushel.server.errors import ApiError
 from bushel.server.options import Limits
 from tests.server.anthropic.messages_client import HELLO, TOOL, post
@@ -238,7 +239,10 @@ def test_what_is_asked_for_reaches_the_engine() -> None:
     assert job.request["tools"]
 
 
-def test_hints_and_unknown_keys_are_let_pass(caplog: pytest.LogCaptureFixture) -> None:
+def test_hints_and_unknown_keys_are_let_pass(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unread_fields, "_logged", set())
     body = {
         "metadata": {"user_id": '{"device_id":"x"}'},
         "cache_control": {"type": "ephemeral", "ttl": "1h"},
@@ -249,8 +253,8 @@ def test_hints_and_unknown_keys_are_let_pass(caplog: pytest.LogCaptureFixture) -
         "tea_temperature": "hot",
     }
     assert post(Service(), **body).status_code == 200
-    assert "tea_temperature" in caplog.text
-    assert "safeguards" not in caplog.text
+    for name in ("tea_temperature", "safeguards", "service_tier"):
+        assert f"Ignored the request field {name!r}" in caplog.text
 
 
 def test_counting_prepares_the_same_prompt_and_generates_nothing() -> None:

@@ -105,12 +105,11 @@ def test_a_message_is_what_the_model_says(claude: Caller, reference: Reference) 
 
 def test_the_helper_of_streams_hands_on_text_as_it_comes(claude: Caller) -> None:
     """Long enough not to be one piece on a machine that is busy elsewhere."""
-    asked = claude.fields(SUM, extra_body={"temperature": 0, "ignore_eos": True})
+    asked = claude.fields([{"role": "user", "content": "Tell me a story."}])
     with claude.sdk.messages.stream(**asked) as stream:
         pieces = list(stream.text_stream)
         whole = stream.get_final_text()
     assert "".join(pieces) == whole
-    assert whole.startswith("3 + 4 = 7")
     assert len(pieces) > 1
 
 

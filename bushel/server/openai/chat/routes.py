@@ -9,8 +9,9 @@ from fastapi import APIRouter, Request, Response
 from bushel.core import SamplingParams
 from bushel.server.api.errors import InvalidField
 from bushel.server.api.openapi import documented, streamed
-from bushel.server.api.request import USUAL_REPLY, generation_job, note_unknown
+from bushel.server.api.request import USUAL_REPLY, generation_job
 from bushel.server.api.response import ApiResponse
+from bushel.server.api.unread_fields import note_unread
 from bushel.server.http.request_body import JsonRoute, make_conversation
 from bushel.server.openai.chat.conversation import conversation_of
 from bushel.server.openai.chat.schema import ChatCompletion, ChatRequest
@@ -34,7 +35,7 @@ def chat_routes(services: Services) -> APIRouter:
         summary="A model's reply to a conversation",
     )
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
-        note_unknown(body)
+        note_unread(body)
         service = services.of(body.model)
         model = service.names.resolve(body.model)
         params = _params(body)

@@ -15,6 +15,7 @@ from bushel.server.api.shared_fields import (
     TOP_LOGPROBS,
     Effort,
     GenerationPrompt,
+    IgnoredHint,
     SeveralCalls,
     TemplateVariables,
     ThoughtLimit,
@@ -94,9 +95,7 @@ class ChatRequest(OpenAIRequest, StructuredOutputFields):
     modalities: Annotated[list[Literal["text"]], Field(fail_fast=True)] | None = Field(
         None, description="What the reply is made of: text alone."
     )
-    verbosity: Literal["medium"] | None = Field(
-        None, description="How much is said cannot be set: only medium is accepted."
-    )
+    verbosity: IgnoredHint = None
     audio: Unsupported = None
     chat_template: Unsupported = None
     documents: Unsupported = None

@@ -12,8 +12,9 @@ from fastapi import APIRouter, Request, Response
 from bushel.core import SamplingParams
 from bushel.server.api.errors import InvalidField
 from bushel.server.api.openapi import documented, streamed
-from bushel.server.api.request import generation_job, note_unknown
+from bushel.server.api.request import generation_job
 from bushel.server.api.response import ApiResponse
+from bushel.server.api.unread_fields import note_unread
 from bushel.server.http.request_body import JsonRoute
 from bushel.server.openai.chunks import failed_stream
 from bushel.server.openai.completions.schema import Completion, CompletionRequest
@@ -39,7 +40,7 @@ def completion_routes(services: Services) -> APIRouter:
         summary="What a model writes after each prompt",
     )
     async def completions(body: CompletionRequest, request: Request) -> Response:
-        note_unknown(body)
+        note_unread(body)
         service = services.of(body.model)
         model = service.names.resolve(body.model)
         params = _params(body)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from bushel.server.api.openapi import documented
 from bushel.server.api.pooled_response import PooledResponse, pooled_job
-from bushel.server.api.request import note_unknown
+from bushel.server.api.unread_fields import note_unread
 from bushel.server.http.request_body import JsonRoute
 from bushel.server.openai.embeddings.schema import EmbeddingList, EmbeddingRequest
 from bushel.server.openai.embeddings.writer import EmbeddingWriter
@@ -27,7 +27,7 @@ def embedding_routes(services: Services) -> APIRouter:
         summary="A vector for each text",
     )
     async def embeddings(body: EmbeddingRequest, request: Request) -> Response:
-        note_unknown(body)
+        note_unread(body)
         service = services.of(body.model)
         model = service.names.resolve(body.model)
         jobs = [

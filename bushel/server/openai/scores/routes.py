@@ -12,7 +12,7 @@ from bushel.core.wire import Encode
 from bushel.server.api.errors import InvalidField
 from bushel.server.api.openapi import documented
 from bushel.server.api.pooled_response import PooledResponse, pooled_job
-from bushel.server.api.request import note_unknown
+from bushel.server.api.unread_fields import note_unread
 from bushel.server.callers import owner_of
 from bushel.server.counting import CountJob
 from bushel.server.http.request_body import JsonRoute
@@ -38,7 +38,7 @@ def score_routes(services: Services) -> APIRouter:
         summary="Documents by how well they answer a query",
     )
     async def rerank(body: RerankRequest, request: Request) -> Response:
-        note_unknown(body)
+        note_unread(body)
         service = services.of(body.model)
         model = service.names.resolve(body.model)
 
@@ -57,7 +57,7 @@ def score_routes(services: Services) -> APIRouter:
         summary="How well texts go with each other",
     )
     async def score(body: ScoreRequest, request: Request) -> Response:
-        note_unknown(body)
+        note_unread(body)
         service = services.of(body.model)
         model = service.names.resolve(body.model)
 
