@@ -15,6 +15,8 @@ def checked_choice(value: Any) -> str | dict[str, Any]:
     """ "none", "auto", "required", {"name"}, or {"allowed", "required"}. Of a FieldError, the place
     is that below `tool_choice`.
     """
+    if value == "any":  # as Mistral's and Anthropic's clients write it
+        return "required"
     if isinstance(value, str) and value in _WORDS:
         return value
     if isinstance(value, Mapping) and value.get("type") == "function":

@@ -31,6 +31,10 @@ def finishes(chunks: list[Any]) -> list[tuple[int, str]]:
     return [(it["index"], it["finish_reason"]) for it in found if it["finish_reason"]]
 
 
+# No text and no token that the request named ended it.
+UNSTOPPED = {"stop_reason": None, "matched_stop": None}
+
+
 # -- chat -------------------------------------------------------------------------------------
 
 
@@ -45,7 +49,7 @@ def test_a_chat_stream_is_exactly_role_deltas_one_finish_and_done() -> None:
 
     def chunk(delta: dict[str, str], finish: str | None = None) -> dict[str, Any]:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return {**head, "choices": [choice]}
+        return {**head, "choices": [choice | (UNSTOPPED if finish else {})]}
 
     assert events(reply.text) == [
         chunk({"role": "assistant", "content": ""}),
@@ -73,6 +77,7 @@ def test_a_whole_chat_reply_is_the_fold_of_the_stream() -> None:
                 "message": {"role": "assistant", "content": "Good day!", "refusal": None},
                 "logprobs": None,
                 "finish_reason": "stop",
+                **UNSTOPPED,
             }
         ],
         "usage": {
@@ -80,6 +85,7 @@ def test_a_whole_chat_reply_is_the_fold_of_the_stream() -> None:
             "completion_tokens": 9,
             "total_tokens": 17,
             "prompt_tokens_details": {"cached_tokens": 3},
+            "completion_tokens_details": {"reasoning_tokens": 0},
         },
     }
     assert "".join(contents(streamed)) == whole["choices"][0]["message"]["content"]
@@ -240,7 +246,7 @@ def test_a_completion_stream_is_exactly_texts_one_finish_and_done() -> None:
         {"index": 0, "text": "Good ", "logprobs": None, "finish_reason": None},
         {"index": 0, "text": "day", "logprobs": None, "finish_reason": None},
         {"index": 0, "text": "!", "logprobs": None, "finish_reason": None},
-        {"index": 0, "text": "", "logprobs": None, "finish_reason": "stop"},
+        {"index": 0, "text": "", "logprobs": None, "finish_reason": "stop", **UNSTOPPED},
     ]
     assert {it["object"] for it in [*chunks, usage]} == {"text_completion"}
     assert {it["id"] for it in [*chunks, usage]} == {f"cmpl-{ID}"}

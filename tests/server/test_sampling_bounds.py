@@ -38,7 +38,7 @@ FLAGS = [name for name in BOUNDS if name in {field.name for field in fields(Gene
 # Bounds that an API has for itself: no token at all may be asked for, to have a prompt kept or
 # echoed, and Anthropic's temperatures end earlier.
 OWN: dict[tuple[type[Any], str], Bound] = {
-    (CompletionRequest, "max_tokens"): replace(BOUNDS["max_tokens"], low=0),
+    (CompletionRequest, "max_tokens"): replace(BOUNDS["max_tokens"], low=-1),  # without a limit
     (MessagesRequest, "max_tokens"): replace(BOUNDS["max_tokens"], low=0),
     (MessagesRequest, "temperature"): replace(BOUNDS["temperature"], high=2),
 }

@@ -106,5 +106,6 @@ def _params(body: MessagesRequest) -> SamplingParams:
         temperature=body.temperature,
         top_p=body.top_p,
         top_k=body.top_k,
+        seed=body.seed,
         stop=body.stop_sequences,
     )

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from bushel.server.anthropic.openapi_schema import Messages, System, ToolChoice, Tools
 from bushel.server.api.descriptions import KIND_OF_OBJECT, about
-from bushel.server.api.fields import Hint, Real, Stops, Tokens, TokensOrNone, Unsupported
+from bushel.server.api.fields import Hint, Real, Seed, Stops, Tokens, TokensOrNone, Unsupported
 from bushel.server.api.reply_fields import (
     ROLE,
     USAGE,
@@ -29,6 +29,7 @@ from bushel.server.api.shared_fields import (
     HELD_TO,
     IGNORED,
     REPLY_LIMIT_OR_NONE,
+    SEED,
     STOPS,
     TEMPERATURE,
     CacheSalt,
@@ -107,6 +108,7 @@ class MessagesRequest(CountRequest):
     temperature: Annotated[MessagesTemperature | None, TEMPERATURE] = None
     top_p: NucleusMass = None
     top_k: LikeliestTokens = None
+    seed: Annotated[Seed | None, SEED] = None
     stop_sequences: Annotated[Stops | None, STOPS] = None
     stream: Stream = None
     timeout: Timeout = None

@@ -75,6 +75,23 @@ Seed = Annotated[int, _within("seed"), _Whole]
 Choices = Annotated[int, _within("n"), _Whole]
 Tokens = Annotated[int, _within("max_tokens"), _Whole]
 TokensOrNone = Annotated[int, _within("min_tokens"), _Whole]
+
+
+_MOST_TOKENS = int(BOUNDS["max_tokens"].high)
+
+
+def _unlimited(value: Any) -> Any:
+    """-1, as clients of other servers write it: until the context ends."""
+    return _MOST_TOKENS if type(value) is int and value == -1 else value
+
+
+def _limit_schema(least: int) -> WithJsonSchema:
+    bounded = {"type": "integer", "minimum": least, "maximum": _MOST_TOKENS}
+    return WithJsonSchema({"anyOf": [{"const": -1}, bounded]})
+
+
+Limit = Annotated[Tokens, BeforeValidator(_unlimited), _limit_schema(1)]
+LimitOrNone = Annotated[TokensOrNone, BeforeValidator(_unlimited), _limit_schema(0)]
 TopLogprobs = Annotated[int, Field(strict=True, ge=0, le=MOST_TOP_LOGPROBS), _Whole]
 Seconds = Annotated[Real, Field(gt=0, le=86400)]
 TokenId = Annotated[int, Field(strict=True, ge=0, le=LARGEST_ID), _Whole]

@@ -21,6 +21,7 @@ from bushel.server.api.fields import (
     TokensOrNone,
 )
 from bushel.server.api.shared_fields import (
+    SEED,
     STOPS,
     TEMPERATURE,
     CacheSalt,
@@ -41,11 +42,7 @@ class SamplingFields(BaseModel):
         MinP | None,
         sampled("min_p", "Draw from tokens that have this part of the likeliest one's probability"),
     ] = None
-    seed: Seed | None = Field(
-        None,
-        description="The same seed gives the same reply to the same request (default: a new one "
-        "each time).",
-    )
+    seed: Annotated[Seed | None, SEED] = None
     presence_penalty: PresencePenalty | None = Field(
         None, description="Taken from the logits of tokens that the reply has (default: 0)."
     )

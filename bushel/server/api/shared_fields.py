@@ -52,13 +52,16 @@ NucleusMass = Annotated[
     TopP | None,
     sampled("top_p", "Draw from the fewest tokens that have this probability together"),
 ]
+SEED = about(
+    "The same seed gives the same reply to the same request (default: a new one each time)."
+)
 LikeliestTokens = Annotated[
     TopK | None, sampled("top_k", "Draw from so many of the likeliest tokens; 0 or -1: from all")
 ]
 STOPS = about("Texts that end the reply and are not part of it; one may stand without a list.")
 _LIMIT = "Tokens of the reply, at most, thoughts included"
 _NO_LIMIT = "(default: the server's, the model's, or what the context has room for)."
-REPLY_LIMIT = about(f"{_LIMIT} {_NO_LIMIT}")
+REPLY_LIMIT = about(f"{_LIMIT}; -1: until the context ends {_NO_LIMIT}")
 REPLY_LIMIT_OR_NONE = about(
     f"{_LIMIT}; 0: nothing is said, but the prompt is kept for later ones {_NO_LIMIT}"
 )

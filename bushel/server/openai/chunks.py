@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
-from bushel.core import Usage
+from bushel.core import Event, Usage
 from bushel.server.api.errors import error_bytes
+from bushel.server.api.thought_tokens import ThoughtTokens
 from bushel.server.errors import ApiError
 from bushel.server.http import sse
 from bushel.server.openai.schema import OpenAIRequest
@@ -19,6 +21,12 @@ _encode = msgspec.json.encode
 def failed_stream(error: ApiError) -> bytes:
     """What ends a stream that fails."""
     return sse.data(error_bytes(error))
+
+
+def what_stopped(event: Event, stop_ids: Collection[int]) -> str | int | None:
+    """The text, or else the token, of those that the request named."""
+    last = event.token_ids[-1] if event.token_ids else None
+    return last if event.stop is None and last in stop_ids else event.stop
 
 
 class Chunked:
@@ -39,10 +47,18 @@ class ChunkUsage:
         self._at_end = body.wants_usage
         self._running = body.wants_running_usage
         self._plain = b',"usage":null}\n\n' if body.wants_usage else b"}\n\n"
+        self._thoughts = [ThoughtTokens() for _ in range(answer.choices)]
         self.tokens = 0
 
+    def take(self, event: Event) -> None:
+        """Of a reply that is read for thoughts."""
+        self.tokens += len(event.token_ids)
+        self._thoughts[event.choice].take(event)
+
     def usage(self) -> dict[str, Any]:
-        return _usage_object(self._answer.usage(self.tokens))
+        usage = _usage_object(self._answer.usage(self.tokens))
+        thoughts = sum(choice.number for choice in self._thoughts)
+        return {**usage, "completion_tokens_details": {"reasoning_tokens": thoughts}}
 
     def tail(self) -> bytes:
         """What ends a chunk."""

@@ -37,6 +37,9 @@ Finish = Annotated[
         "called."
     ),
 ]
+_STOPPED = "The text or the token id that ended the reply, of those that the request named"
+StopReason = Annotated[str | int | None, Field(description=f"{_STOPPED}; null if none did.")]
+MatchedStop = Annotated[str | int | None, Field(description="The same, as SGLang calls it.")]
 STREAMED = "The reply; with `stream`, server-sent events of its chunks and [DONE]."
 
 
@@ -86,8 +89,13 @@ class PromptTokensDetails(BaseModel):
     cached_tokens: CachedTokens
 
 
+class CompletionTokensDetails(BaseModel):
+    reasoning_tokens: int = Field(description="Tokens of the reply that are thoughts.")
+
+
 class UsageShape(BaseModel):
     prompt_tokens: PromptTokens
     completion_tokens: ReplyTokens
     total_tokens: TotalTokens
     prompt_tokens_details: PromptTokensDetails = Field(description="More about the prompt.")
+    completion_tokens_details: CompletionTokensDetails = Field(description="More about the reply.")

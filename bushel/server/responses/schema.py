@@ -14,8 +14,8 @@ from bushel.server.api.descriptions import KIND_OF_OBJECT, about
 from bushel.server.api.fields import (
     Flag,
     Hint,
+    Limit,
     Prose,
-    Tokens,
     TokensOrNone,
     TopLogprobs,
     Unsupported,
@@ -141,7 +141,7 @@ class ResponsesRequest(SamplingFields):
     )
     chat_template_kwargs: TemplateVariables = None
 
-    max_output_tokens: Annotated[Tokens | None, REPLY_LIMIT] = None
+    max_output_tokens: Annotated[Limit | None, REPLY_LIMIT] = None
     top_logprobs: TopLogprobs | None = Field(
         None, description=f"{TOP_LOGPROBS}; any asks for log-probabilities, too (default: 0)."
     )

@@ -12,6 +12,8 @@ from bushel.server.openai.chat.schema import ChatRequest
 
 # What turns a model's thinking off, of the efforts that clients name.
 _NO_EFFORT = ("none",)
+# Of others the model decides by itself.
+_SWITCHED = {"enabled": True, "disabled": False}
 # The id of a call in the older form, which has none: at most one is open at a time.
 _LEGACY = "call_function"
 
@@ -73,12 +75,13 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
 
 def _thinking(body: ChatRequest) -> Thinking:
     effort, enabled, budget = body.reasoning_effort, body.enable_thinking, body.thinking_budget
+    budget = body.thinking_token_budget if budget is None else budget
     if body.reasoning is not None:
         effort = effort or body.reasoning.effort
         enabled = body.reasoning.enabled if enabled is None else enabled
         budget = body.reasoning.max_tokens if budget is None else budget
     if body.thinking is not None:
-        enabled = body.thinking.type != "disabled" if enabled is None else enabled
+        enabled = _SWITCHED.get(body.thinking.type) if enabled is None else enabled
         budget = body.thinking.budget_tokens if budget is None else budget
     if effort in _NO_EFFORT:
         effort, enabled = None, False if enabled is None else enabled

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from bushel.server.api.descriptions import CALL_ID, KIND_OF_OBJECT, about
-from bushel.server.api.fields import Flag, Tokens, TopLogprobs, Unsupported
+from bushel.server.api.fields import Flag, Limit, TopLogprobs, Unsupported
 from bushel.server.api.reply_fields import ROLE, USAGE, Created, Index, ReplyId, ReplyModel
 from bushel.server.api.shared_fields import (
     REPLY_LIMIT,
@@ -23,7 +23,13 @@ from bushel.server.api.shared_fields import (
 from bushel.server.api.tools import CHOSEN, OFFERED
 from bushel.server.openai.chat.messages import Messages
 from bushel.server.openai.chat.tools import ToolChoice, Tools
-from bushel.server.openai.schema import Finish, OpenAIRequest, UsageShape
+from bushel.server.openai.schema import (
+    Finish,
+    MatchedStop,
+    OpenAIRequest,
+    StopReason,
+    UsageShape,
+)
 from bushel.server.openai.structured_output import StructuredOutputFields
 
 
@@ -33,8 +39,8 @@ class Reasoning(BaseModel):
     effort: Effort = None
     max_tokens: ThoughtLimit = None
     enabled: Annotated[Flag | None, SWITCH] = None
-    exclude: Literal[False] | None = Field(
-        None, description="Thoughts are always part of the reply: true is refused."
+    exclude: Flag | None = Field(
+        None, description="Leave thoughts out of the reply; they are counted (default: false)."
     )
 
 
@@ -42,8 +48,8 @@ class ThinkingSwitch(BaseModel):
     """As clients of several hosted models ask for it."""
 
     type: Literal["enabled", "disabled", "auto", "adaptive"] = Field(
-        description="Whether the model thinks, where its template has a switch: all but disabled "
-        "say so."
+        description="Whether the model thinks, where its template has a switch; auto and adaptive "
+        "leave it to the model."
     )
     budget_tokens: ThoughtLimit = None
 
@@ -60,8 +66,8 @@ class ChatRequest(OpenAIRequest, StructuredOutputFields):
     model_config = ConfigDict(json_schema_extra=_NEEDS_LOGPROBS)  # type: ignore[typeddict-item]
 
     messages: Messages
-    max_tokens: Annotated[Tokens | None, REPLY_LIMIT] = None
-    max_completion_tokens: Tokens | None = Field(
+    max_tokens: Annotated[Limit | None, REPLY_LIMIT] = None
+    max_completion_tokens: Limit | None = Field(
         None, description="The newer name of `max_tokens`, which wins where both are sent."
     )
     logprobs: Flag | None = Field(
@@ -91,6 +97,12 @@ class ChatRequest(OpenAIRequest, StructuredOutputFields):
     )
     enable_thinking: Annotated[Flag | None, SWITCH] = None
     thinking_budget: ThoughtLimit = None
+    thinking_token_budget: ThoughtLimit = None
+    include_reasoning: Flag | None = Field(
+        None,
+        description="Whether thoughts are part of the reply; they are counted in any case "
+        "(default: true).",
+    )
 
     modalities: Annotated[list[Literal["text"]], Field(fail_fast=True)] | None = Field(
         None, description="What the reply is made of: text alone."
@@ -105,6 +117,11 @@ class ChatRequest(OpenAIRequest, StructuredOutputFields):
     moderation: Unsupported = None
     prediction: Unsupported = None
     web_search_options: Unsupported = None
+
+    @property
+    def tells_thoughts(self) -> bool:
+        excluded = self.reasoning is not None and self.reasoning.exclude
+        return self.include_reasoning is not False and not excluded
 
     @property
     def limit(self) -> int | None:
@@ -166,6 +183,8 @@ class ChatChoice(BaseModel):
     message: ChatMessage = Field(description="The reply.")
     logprobs: ChatLogprobs | None = Field(description="Its tokens, if `logprobs` was asked for.")
     finish_reason: Finish
+    stop_reason: StopReason
+    matched_stop: MatchedStop
 
 
 class ChatCompletion(BaseModel):

@@ -72,7 +72,7 @@ Tools = Annotated[
 
 _CHOICE_SCHEMA = {
     "anyOf": [
-        {"enum": ["none", "auto", "required"]},
+        {"enum": ["none", "auto", "required", "any"]},
         object_schema(
             {
                 "type": tagged("function"),

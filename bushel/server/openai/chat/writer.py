@@ -12,7 +12,7 @@ from bushel.core import CallBegin, CallPart, Delta, Event, TextDelta, ThoughtDel
 from bushel.server.api.logprobs import EncodedLogprobs, ReplyRoom, logprob_entries
 from bushel.server.http import sse
 from bushel.server.openai.chat.schema import ChatRequest
-from bushel.server.openai.chunks import Chunked, ChunkUsage
+from bushel.server.openai.chunks import Chunked, ChunkUsage, what_stopped
 from bushel.server.service.multi_ticket import MultiTicket
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class _Folded(msgspec.Struct):
     thoughts: list[str] = []
     calls: list[_Call] = []
     finish_reason: str | None = None
+    stopped: str | int | None = None
 
     def add(self, delta: Delta) -> None:
         if isinstance(delta, TextDelta):
@@ -90,6 +91,8 @@ class ChatWriter(Chunked):
         self._vocabulary = service.vocabulary
         self._usage = ChunkUsage(answer, body)
         self._logprobs = bool(body.logprobs)
+        self._thoughts = body.tells_thoughts
+        self._stop_ids = frozenset(body.stop_token_ids or ())
         self._fields = {"id": f"chatcmpl-{answer.id}", "created": answer.created, "model": model}
         head = _encode({**self._fields, "object": "chat.completion.chunk"})[:-1]
         self._head = b"data: " + head + b',"choices":['
@@ -106,9 +109,9 @@ class ChatWriter(Chunked):
     def write(self, events: Sequence[Event]) -> bytes:
         chunks: list[bytes] = []
         for event in events:
-            self._usage.tokens += len(event.token_ids)
+            self._usage.take(event)
             head, tail = self._indexed[event.choice], self._usage.tail()
-            deltas = [_delta(delta) for delta in event.deltas]
+            deltas = [_delta(delta) for delta in self._told(event)]
             if self._logprobs and event.logprobs and not any(deltas):
                 deltas = [b'{"content":""}']  # their text is still being held back
             entries = self._entries(event) if self._logprobs else b"null"
@@ -119,8 +122,15 @@ class ChatWriter(Chunked):
                     entries = b"null"
             if event.finish_reason is not None:
                 chunks += (head, b'{},"logprobs":null,"finish_reason":"')
-                chunks += (event.finish_reason.encode(), b'"}]', tail)
+                stopped = _encode(what_stopped(event, self._stop_ids))
+                chunks += (event.finish_reason.encode(), b'","stop_reason":', stopped)
+                chunks += (b',"matched_stop":', stopped, b"}]", tail)
         return b"".join(chunks)
+
+    def _told(self, event: Event) -> Sequence[Delta]:
+        if self._thoughts:
+            return event.deltas
+        return [delta for delta in event.deltas if not isinstance(delta, ThoughtDelta)]
 
     def end(self) -> bytes:
         return self._usage.last(self._head) + sse.DONE
@@ -134,12 +144,14 @@ class ChatWriter(Chunked):
     def fold(self, events: Sequence[Event]) -> None:
         for event in events:
             choice = self._folded[event.choice]
-            for delta in event.deltas:
+            for delta in self._told(event):
                 choice.add(delta)
             if self._logprobs:
                 choice.logprobs.add(logprob_entries(self._vocabulary, event.logprobs))
-            choice.finish_reason = event.finish_reason or choice.finish_reason
-            self._usage.tokens += len(event.token_ids)
+            if event.finish_reason is not None:
+                choice.finish_reason = event.finish_reason
+                choice.stopped = what_stopped(event, self._stop_ids)
+            self._usage.take(event)
 
     def whole(self) -> bytes:
         choices = [self._choice(at, choice) for at, choice in enumerate(self._folded)]
@@ -156,4 +168,6 @@ class ChatWriter(Chunked):
             "message": choice.message(),
             "logprobs": logprobs,
             "finish_reason": choice.finish_reason,
+            "stop_reason": choice.stopped,
+            "matched_stop": choice.stopped,
         }

@@ -12,14 +12,20 @@ from bushel.server.api.fields import (
     LARGEST_ID,
     Choices,
     Flag,
-    TokensOrNone,
+    LimitOrNone,
     TopLogprobs,
     Unsupported,
     whole,
 )
 from bushel.server.api.reply_fields import USAGE, Created, ReplyId, ReplyModel
 from bushel.server.api.shared_fields import TOP_LOGPROBS
-from bushel.server.openai.schema import Finish, OpenAIRequest, UsageShape
+from bushel.server.openai.schema import (
+    Finish,
+    MatchedStop,
+    OpenAIRequest,
+    StopReason,
+    UsageShape,
+)
 from bushel.server.openai.structured_output import StructuredOutputFields
 
 
@@ -76,10 +82,11 @@ class CompletionRequest(OpenAIRequest, StructuredOutputFields):
     prompt: Prompts = Field(
         description="A text, texts, token ids, or lists of token ids: each is a prompt of its own."
     )
-    max_tokens: TokensOrNone | None = Field(
+    max_tokens: LimitOrNone | None = Field(
         None,
         description="Tokens of each reply, at most; 0: nothing is said, but the prompt may be "
-        "echoed and is kept (default: the server's, the model's, or 16).",
+        "echoed and is kept; -1: until the context ends (default: the server's, the model's, or "
+        "16).",
     )
     logprobs: TopLogprobs | None = Field(
         None, description=f"{TOP_LOGPROBS} (default: none, and no log-probabilities)."
@@ -123,6 +130,8 @@ class CompletionChoice(BaseModel):
         description="Its tokens, in lists of one length, if `logprobs` was asked for."
     )
     finish_reason: Finish
+    stop_reason: StopReason
+    matched_stop: MatchedStop
 
 
 class Completion(BaseModel):

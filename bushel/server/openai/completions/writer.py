@@ -10,7 +10,7 @@ import msgspec
 from bushel.core import Event
 from bushel.server.api.logprobs import EncodedLogprobs, ReplyRoom
 from bushel.server.http import sse
-from bushel.server.openai.chunks import Chunked, ChunkUsage
+from bushel.server.openai.chunks import Chunked, ChunkUsage, what_stopped
 from bushel.server.openai.completions.logprobs import LegacyLogprobs
 from bushel.server.openai.completions.schema import CompletionRequest
 from bushel.server.service.multi_ticket import MultiTicket
@@ -27,6 +27,7 @@ class _Part(msgspec.Struct):
     texts: list[str] = []
     logprobs: dict[str, list[Any]] | None = None
     finish_reason: str | None = None
+    stopped: str | int | None = None
 
     @property
     def text(self) -> str:
@@ -49,10 +50,12 @@ class _Whole(msgspec.Struct):
     texts: list[str] = []
     logprobs: dict[str, EncodedLogprobs] = {}
     finish_reason: str | None = None
+    stopped: str | int | None = None
 
     def add(self, part: _Part) -> None:
         self.texts += part.texts
-        self.finish_reason = part.finish_reason or self.finish_reason
+        if part.finish_reason is not None:
+            self.finish_reason, self.stopped = part.finish_reason, part.stopped
         for name, values in (part.logprobs or {}).items():
             self.logprobs.setdefault(name, EncodedLogprobs(self.room)).add(values)
 
@@ -62,6 +65,8 @@ class _Whole(msgspec.Struct):
             "text": "".join(self.texts),
             "logprobs": {name: values.list() for name, values in self.logprobs.items()} or None,
             "finish_reason": self.finish_reason,
+            "stop_reason": self.stopped,
+            "matched_stop": self.stopped,
         }
 
 
@@ -79,6 +84,7 @@ class CompletionWriter(Chunked):
         self._answer = answer
         self._usage = ChunkUsage(answer, body)
         self._silent = body.max_tokens == 0
+        self._stop_ids = frozenset(body.stop_token_ids or ())
         self._echoed = echoed
         self._each = body.choices  # choices per prompt
         count = answer.choices
@@ -103,7 +109,8 @@ class CompletionWriter(Chunked):
         """What an event says to the client: an echo comes first, and nothing of a reply that
         was not wanted (`max_tokens` 0).
         """
-        part = _Part(finish_reason=event.finish_reason)
+        stopped = what_stopped(event, self._stop_ids) if event.finish_reason else None
+        part = _Part(finish_reason=event.finish_reason, stopped=stopped)
         if event.choice in self._echoes:
             self._echoes.discard(event.choice)
             assert self._echoed is not None
@@ -111,7 +118,7 @@ class CompletionWriter(Chunked):
         if event.prompt_logprobs and self._logprobs is not None:
             part.add(self._echo(event))
         if self._silent:
-            part.finish_reason = event.finish_reason and "length"
+            part.finish_reason, part.stopped = event.finish_reason and "length", None
             return part
         self._usage.tokens += len(event.token_ids)
         reply = _Part([event.text])
@@ -142,7 +149,9 @@ class CompletionWriter(Chunked):
                 logprobs = b"null" if part.logprobs is None else _encode(part.logprobs)
                 chunks.append(self._chunk(event.choice, _encode(text), logprobs, b"null"))
             if part.finish_reason is not None:
-                finish = _encode(part.finish_reason)
+                stopped = _encode(part.stopped)
+                ended = b'%b,"stop_reason":%b,"matched_stop":%b'
+                finish = ended % (_encode(part.finish_reason), stopped, stopped)
                 chunks.append(self._chunk(event.choice, b'""', b"null", finish))
         return b"".join(chunks)
 
