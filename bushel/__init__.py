@@ -20,6 +20,7 @@ from bushel.core import (
     Usage,
 )
 from bushel.core.backend import require_backend
+from bushel.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from bushel.async_llm import AsyncLLM
@@ -43,6 +44,7 @@ __all__ = [
     "ThreadError",
     "TokenLogprob",
     "Usage",
+    "__version__",
 ]
 
 _LATE = {"LLM": "llm", "Handle": "llm", "AsyncLLM": "async_llm", "SharedLLM": "shared_llm"}
