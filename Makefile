@@ -20,7 +20,7 @@ PYTEST := $(TESTS) -m pytest -n 2 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup dev serve metal-check test test-long lint format bench parity fuzz siege clients embedtest traintest \
-	page page-check browsertest clean
+	page page-check browsertest docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -122,6 +122,16 @@ browsertest: dev page/node_modules ## the page in Chromium (apt-get install chro
 	BUSHEL_TEST_SCREENSHOTS=build/page $(TESTS) -m pytest -m browser tests/browser
 	for name in $(SHOWN); do cp build/page/$$name.png docs/page/; done
 
+DOCS := .venv-docs/bin/mkdocs
+
+.venv-docs/.stamp: mkdocs.yml
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install -q "mkdocs-material>=9.8,<10"
+	@touch $@
+
+docs: .venv-docs/.stamp ## build the documentation's site in build/site; a broken link fails
+	NO_MKDOCS_2_WARNING=1 $(DOCS) build --strict --quiet
+
 clean: ## remove .venv, caches and build outputs
-	rm -rf .venv .venv-train page/node_modules build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-train .venv-docs page/node_modules build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
