@@ -129,8 +129,9 @@ DOCS := .venv-docs/bin/mkdocs
 	.venv-docs/bin/python -m pip install -q "mkdocs-material>=9.8,<10"
 	@touch $@
 
+# Without --quiet, which would keep --strict from counting warnings.
 docs: .venv-docs/.stamp ## build the documentation's site in build/site; a broken link fails
-	NO_MKDOCS_2_WARNING=1 $(DOCS) build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(DOCS) build --strict
 
 clean: ## remove .venv, caches and build outputs
 	rm -rf .venv .venv-train .venv-docs page/node_modules build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

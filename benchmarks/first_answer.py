@@ -1,0 +1,139 @@
+"""`python3 -m benchmarks.first_answer [clone] [wheel]`: from nothing to the first answer, in seconds.
+
+In a fresh folder each, without pip's cache, so that packages are downloaded:
+
+clone   git clone, `make setup`, `make serve`
+wheel   an environment, `pip install WHEEL`, `bushel serve`; the wheel is built before the clock starts
+
+It needs no more than Python's own library, git and make, and asks the small model that comes with Bushel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+EXTRA = "" if platform.system() == "Darwin" else "[cpu]"
+PATIENCE = 300.0
+QUESTION = {"messages": [{"role": "user", "content": "What is 3 + 4?"}]}
+
+
+def call(command: Sequence[str | Path], folder: Path) -> None:
+    environment = {**os.environ, "PIP_NO_CACHE_DIR": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{command[0]} failed: {done.stderr[-2000:]}")
+
+
+def clone(folder: Path) -> Sequence[str | Path]:
+    """Returns the command that serves, up to the flags of `bushel serve`."""
+    call(["git", "clone", "--quiet", ROOT, folder / "bushel"], folder)
+    call(["make", "-C", folder / "bushel", "setup"], folder)
+    return ["make", "-C", folder / "bushel", "serve"]
+
+
+def built(folder: Path) -> Path:
+    call(["git", "clone", "--quiet", ROOT, folder / "source"], folder)
+    call(
+        [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", folder, folder / "source"], folder
+    )
+    [wheel] = folder.glob("*.whl")
+    return wheel
+
+
+def wheel(folder: Path, file: Path) -> Sequence[str | Path]:
+    call([sys.executable, "-m", "venv", folder / "venv"], folder)
+    call([folder / "venv" / "bin" / "pip", "install", f"{file}{EXTRA}"], folder)
+    return [folder / "venv" / "bin" / "bushel", "serve"]
+
+
+@contextlib.contextmanager
+def served(command: Sequence[str | Path], folder: Path, port: int) -> Iterator[None]:
+    flags = [f"ARGS=--port {port}"] if command[0] == "make" else ["--port", str(port)]
+    environment = {**os.environ, "BUSHEL_RUNTIME_DIR": str(folder / "runtime")}
+    with (folder / "server.log").open("w") as log:
+        process = subprocess.Popen(
+            [*command, *flags], stdout=log, stderr=log, env=environment, start_new_session=True
+        )
+        try:
+            yield
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(PATIENCE)
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def until_ready(address: str) -> None:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/health"):
+            return
+        time.sleep(0.05)
+    sys.exit("the server was not ready in time")
+
+
+def answer(address: str) -> str:
+    request = urllib.request.Request(
+        f"{address}/v1/chat/completions",
+        json.dumps(QUESTION).encode(),
+        {"content-type": "application/json"},
+    )
+    with urllib.request.urlopen(request) as reply:
+        return str(json.load(reply)["choices"][0]["message"]["content"])
+
+
+def measured(way: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="bushel-first-") as name:
+        folder = Path(name)
+        file = built(folder) if way == "wheel" else None
+        times = [time.monotonic()]
+        command = clone(folder) if file is None else wheel(folder, file)
+        times.append(time.monotonic())
+        port = free_port()
+        address = f"http://127.0.0.1:{port}"
+        with served(command, folder, port):
+            until_ready(address)
+            times.append(time.monotonic())
+            text = answer(address)
+            times.append(time.monotonic())
+    up, ready, first = (after - before for before, after in zip(times, times[1:], strict=False))
+    print(
+        f"{way}: set up {up:.1f} s, server ready {ready:.1f} s, first answer {first:.1f} s; ",
+        end="",
+    )
+    print(f"{times[-1] - times[0]:.1f} s in all ({text})", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("ways", nargs="*", metavar="clone|wheel")
+    ways = parser.parse_args().ways or ["clone", "wheel"]
+    if unknown := set(ways) - {"clone", "wheel"}:
+        parser.error(f"no such way: {', '.join(unknown)}")
+    print(
+        f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    )
+    for way in ways:
+        measured(way)
+
+
+if __name__ == "__main__":
+    main()
