@@ -1,17 +1,18 @@
-"""`python3 -m benchmarks.first_answer [clone] [wheel]`: from nothing to the first answer, in seconds.
+"""From nothing to the first answer: `python3 -m benchmarks.first_answer [clone] [wheel]`.
 
 In a fresh folder each, without pip's cache, so that packages are downloaded:
 
 clone   git clone, `make setup`, `make serve`
-wheel   an environment, `pip install WHEEL`, `bushel serve`; the wheel is built before the clock starts
+wheel   an environment, `pip install WHEEL`, `bushel serve`; building the wheel is not counted
 
-It needs no more than Python's own library, git and make, and asks the small model that comes with Bushel.
+It needs Python's own library, git and make, and asks the small model that comes with Bushel.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import platform
@@ -114,12 +115,9 @@ def measured(way: str) -> None:
             times.append(time.monotonic())
             text = answer(address)
             times.append(time.monotonic())
-    up, ready, first = (after - before for before, after in zip(times, times[1:], strict=False))
-    print(
-        f"{way}: set up {up:.1f} s, server ready {ready:.1f} s, first answer {first:.1f} s; ",
-        end="",
-    )
-    print(f"{times[-1] - times[0]:.1f} s in all ({text})", flush=True)
+    up, ready, first = (after - before for before, after in itertools.pairwise(times))
+    parts = f"set up {up:.1f} s, server ready {ready:.1f} s, first answer {first:.1f} s"
+    print(f"{way}: {parts}; {times[-1] - times[0]:.1f} s in all ({text})", flush=True)
 
 
 def main() -> None:
@@ -128,9 +126,8 @@ def main() -> None:
     ways = parser.parse_args().ways or ["clone", "wheel"]
     if unknown := set(ways) - {"clone", "wheel"}:
         parser.error(f"no such way: {', '.join(unknown)}")
-    print(
-        f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    )
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    print(f"{machine}, Python {platform.python_version()}", flush=True)
     for way in ways:
         measured(way)
 
