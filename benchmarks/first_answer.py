@@ -1,11 +1,13 @@
-"""From nothing to the first answer: `python3 -m benchmarks.first_answer [clone] [wheel]`.
+"""From nothing to the first answer: `python3 -m benchmarks.first_answer [WAY ...]`.
 
-In a fresh folder each, without pip's cache, so that packages are downloaded:
+In a fresh folder each, with empty caches, so that packages are downloaded:
 
 clone   git clone, `make setup`, `make serve`
+uv      git clone, `uv tool install`, `bushel serve`
 wheel   an environment, `pip install WHEEL`, `bushel serve`; building the wheel is not counted
 
-It needs Python's own library, git and make, and asks the small model that comes with Bushel.
+Without WAY it goes all of them. It needs Python's own library, git and make, and uv for that
+way, and asks the small model that comes with Bushel.
 """
 
 from __future__ import annotations
@@ -33,32 +35,42 @@ QUESTION = {"messages": [{"role": "user", "content": "What is 3 + 4?"}]}
 
 
 def call(command: Sequence[str | Path], folder: Path) -> None:
-    environment = {**os.environ, "PIP_NO_CACHE_DIR": "1"}
+    places = {"UV_CACHE_DIR": "cache", "UV_TOOL_DIR": "tools", "UV_TOOL_BIN_DIR": "bin"}
+    fresh = {name: str(folder / place) for name, place in places.items()}
+    environment = {**os.environ, **fresh, "PIP_NO_CACHE_DIR": "1"}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{command[0]} failed: {done.stderr[-2000:]}")
 
 
-def clone(folder: Path) -> Sequence[str | Path]:
+def clone(folder: Path) -> list[str | Path]:
     """Returns the command that serves, up to the flags of `bushel serve`."""
     call(["git", "clone", "--quiet", ROOT, folder / "bushel"], folder)
     call(["make", "-C", folder / "bushel", "setup"], folder)
     return ["make", "-C", folder / "bushel", "serve"]
 
 
-def built(folder: Path) -> Path:
-    call(["git", "clone", "--quiet", ROOT, folder / "source"], folder)
-    call(
-        [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", folder, folder / "source"], folder
-    )
-    [wheel] = folder.glob("*.whl")
-    return wheel
+def uv(folder: Path) -> list[str | Path]:
+    call(["git", "clone", "--quiet", ROOT, folder / "bushel"], folder)
+    source = f"{folder / 'bushel'}{EXTRA}"
+    call(["uv", "tool", "install", "--quiet", "--python", sys.executable, source], folder)
+    return [folder / "bin" / "bushel", "serve"]
 
 
-def wheel(folder: Path, file: Path) -> Sequence[str | Path]:
+def wheel(folder: Path) -> list[str | Path]:
+    [file] = folder.glob("*.whl")
     call([sys.executable, "-m", "venv", folder / "venv"], folder)
     call([folder / "venv" / "bin" / "pip", "install", f"{file}{EXTRA}"], folder)
     return [folder / "venv" / "bin" / "bushel", "serve"]
+
+
+def build(folder: Path) -> None:
+    source = folder / "source"
+    call(["git", "clone", "--quiet", ROOT, source], folder)
+    call([sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", folder, source], folder)
+
+
+WAYS = {"clone": clone, "uv": uv, "wheel": wheel}
 
 
 @contextlib.contextmanager
@@ -104,9 +116,10 @@ def answer(address: str) -> str:
 def measured(way: str) -> None:
     with tempfile.TemporaryDirectory(prefix="bushel-first-") as name:
         folder = Path(name)
-        file = built(folder) if way == "wheel" else None
+        if way == "wheel":
+            build(folder)
         times = [time.monotonic()]
-        command = clone(folder) if file is None else wheel(folder, file)
+        command = WAYS[way](folder)
         times.append(time.monotonic())
         port = free_port()
         address = f"http://127.0.0.1:{port}"
@@ -122,9 +135,9 @@ def measured(way: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("ways", nargs="*", metavar="clone|wheel")
-    ways = parser.parse_args().ways or ["clone", "wheel"]
-    if unknown := set(ways) - {"clone", "wheel"}:
+    parser.add_argument("ways", nargs="*", metavar="WAY", help=f"of {', '.join(WAYS)}")
+    ways = parser.parse_args().ways or list(WAYS)
+    if unknown := set(ways) - WAYS.keys():
         parser.error(f"no such way: {', '.join(unknown)}")
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     print(f"{machine}, Python {platform.python_version()}", flush=True)
