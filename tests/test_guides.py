@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from bushel import cli
+from bushel import BushelError, cli
+from bushel.server.command import flags
+from bushel.server.command.settings import with_settings
 from tests.drawings import see
 from tests.server.server_process import PATIENCE, Server, serving
+from tools.reference import serve_parser
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
@@ -95,6 +98,18 @@ def test_control_a_flag_that_does_not_exist_is_seen() -> None:
         parsed(["bushel", "serve", "--frobnicate"])
     with pytest.raises(SystemExit):
         parsed(["bushel", "frobnicate"])
+
+
+def test_the_settings_that_are_shown_are_settings(tmp_path: Path) -> None:
+    [text] = [text for language, text in blocks("docs/guides/operations.md") if language == "toml"]
+    file = tmp_path / "bushel.toml"
+    file.write_text(text.replace("/var/cache/bushel", str(tmp_path)))
+    arguments = cli._parsed(["serve", "--config", str(file)])
+    options, _ = flags.options(with_settings(arguments, serve_parser(), {}))
+    assert options.engine.max_batch == 16
+    file.write_text(f"{text}frobnicate = 3\n")
+    with pytest.raises(BushelError, match="frobnicate"):
+        with_settings(arguments, serve_parser(), {})
 
 
 def test_every_guide_shows_something() -> None:
