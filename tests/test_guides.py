@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -79,18 +80,30 @@ def known() -> set[str]:
 
 
 def parsed(words: list[str]) -> None:
-    if words[1:] and words[1] in TO_COME - known():
+    """As far as the command goes before it loads or asks anything."""
+    if not words[1:] or words[1] in TO_COME - known():
         return
-    if words[1:]:
-        cli._parsed(words[1:])
+    arguments = cli._parsed(words[1:])
+    if words[1] == "serve":
+        flags.options(with_settings(arguments, serve_parser(), {}))
 
 
 @pytest.mark.parametrize(
     ("name", "words"), list(commands()), ids=lambda it: " ".join(it) if isinstance(it, list) else ""
 )
-def test_a_command_that_is_shown_is_one(name: str, words: list[str], tmp_path: Path) -> None:
-    home = str(tmp_path)  # folders that a flag names have to be there
-    parsed([word.replace("~/Pictures", home) for word in words])
+def test_a_command_that_is_shown_is_one(
+    name: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a home that has the files and folders which flags name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "keys.txt").write_text("alice\nbob\n")
+    checkpoint = tmp_path / "models" / "one"
+    shutil.copytree(ROOT / "bushel" / "tiny", checkpoint)
+    (tmp_path / "Pictures").mkdir()
+    named = {"~": str(tmp_path), "$OPERATOR_KEY": "operator"}
+    for written, meant in named.items():
+        words = [word.replace(written, meant) for word in words]
+    parsed(words)
 
 
 def test_control_a_flag_that_does_not_exist_is_seen() -> None:
@@ -98,6 +111,8 @@ def test_control_a_flag_that_does_not_exist_is_seen() -> None:
         parsed(["bushel", "serve", "--frobnicate"])
     with pytest.raises(SystemExit):
         parsed(["bushel", "frobnicate"])
+    with pytest.raises(BushelError):
+        parsed(["bushel", "serve", "--allowed-media-domains", "example.org"])
 
 
 def test_the_settings_that_are_shown_are_settings(tmp_path: Path) -> None:
