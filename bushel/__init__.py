@@ -20,6 +20,7 @@ from bushel.core import (
     Usage,
 )
 from bushel.core.backend import require_backend
+from bushel.core.version import VERSION
 
 if TYPE_CHECKING:
     from bushel.async_llm import AsyncLLM
@@ -44,6 +45,8 @@ __all__ = [
     "TokenLogprob",
     "Usage",
 ]
+
+__version__ = VERSION
 
 _LATE = {"LLM": "llm", "Handle": "llm", "AsyncLLM": "async_llm", "SharedLLM": "shared_llm"}
 

@@ -14,7 +14,6 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,6 +22,7 @@ from bushel.core import BushelError
 from bushel.core.backend import require_backend
 from bushel.core.load_progress import own_progress
 from bushel.core.terminal_line import TerminalLine
+from bushel.core.version import VERSION
 from bushel.doctor import command as doctor
 from bushel.server.command import flags
 from bushel.server.command.settings import with_settings
@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Inference for language and vision models on MLX.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"bushel {version('bushel')}")
+    parser.add_argument("--version", action="version", version=f"bushel {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     check = commands.add_parser(
         "check",

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Finds or fetches two of Debian's libraries for the CPU backend and writes .venv/libraries.env,
 # which scripts/env.sh reads. Needs no root; nothing depends on them, so a failure is one line and
-# exit 0.
+# exit 0. With `dev` it gets what tests want, too.
 #
 #   OpenBLAS   MLX's CPU wheel links the reference BLAS: fp32 matmul 1024³ on x86-64 ran at 1.8 to
 #              3.0 GFLOP/s with it and at 14 to 28 with OpenBLAS (three pairs, 7 to 9 times).
@@ -55,7 +55,7 @@ missing() { LD_LIBRARY_PATH=$library_path ldd "$library" | awk '/not found/ {pri
 get() {
     local name=$1 file=$2 package=$3 meaning=$4 needed said
     shift 4
-    skip() { echo "$name: $1; $meaning. To try again: scripts/libraries.sh"; }
+    skip() { echo "$name: $1; $meaning. To try again: scripts/libraries.sh dev"; }
     library=$(find_library "$file")
     if [ -z "$library" ]; then
         fetch "$package" || { skip "$package is not here and apt cannot get it"; return; }
@@ -84,4 +84,6 @@ get() {
 
 get openblas libopenblas.so.0 libopenblas0-pthread "fp32 matmul on the CPU stays slow" \
     libgfortran5 libquadmath0
-get jemalloc libjemalloc.so.2 libjemalloc2 "tests take a quarter longer"
+if [ "${1:-}" = dev ]; then
+    get jemalloc libjemalloc.so.2 libjemalloc2 "tests take a quarter longer"
+fi

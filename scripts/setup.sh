@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Builds .venv for one MLX backend: scripts/setup.sh metal|cpu|cuda13
+# Builds .venv for one MLX backend, with what tests and lint need if asked to:
+#   scripts/setup.sh metal|cpu|cuda13 [dev]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-mlx=${1:?usage: scripts/setup.sh metal|cpu|cuda13}
+mlx=${1:?usage: scripts/setup.sh metal|cpu|cuda13 [dev]}
+tools=${2:-}
 python=${PYTHON:-python3}
 venv=.venv
 
 case "$(uname -s)-$mlx" in
-    Darwin-metal) extras=dev ;;
-    Linux-cpu | Linux-cuda13) extras=dev,$mlx ;;
+    Darwin-metal) extras=$tools ;;
+    Linux-cpu | Linux-cuda13) extras=$mlx${tools:+,$tools} ;;
     *) echo "setup: MLX=$mlx is not available on $(uname -s)" >&2; exit 2 ;;
 esac
 
@@ -19,10 +21,11 @@ if [ -e $venv/.mlx ] && [ "$(cat $venv/.mlx)" != "$mlx" ]; then
 fi
 
 if [ ! -x $venv/bin/python ]; then
-    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
-        echo "setup: $python is older than 3.11; name a newer one: PYTHON=python3.12 make setup" >&2
+    if ! command -v "$python" > /dev/null; then
+        echo "setup: there is no $python here; name one: PYTHON=python3.12 make setup" >&2
         exit 2
-    }
+    fi
+    "$python" -I bushel/core/platform_support.py || exit 2
     "$python" -m venv $venv
 fi
 echo "$mlx" > $venv/.mlx
@@ -33,8 +36,8 @@ $venv/bin/python -m pip --version > /dev/null 2>&1 || $venv/bin/python -m ensure
 # version that each package ever had. Of what is installed little is ever imported: compiling all
 # of it takes half a minute.
 $venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --upgrade pip
-$venv/bin/python -m pip install -qq --disable-pip-version-check --no-compile --editable ".[$extras]"
+$venv/bin/python -m pip install -qq --disable-pip-version-check --no-compile --editable ".${extras:+[$extras]}"
 
 if [ "$mlx" = cpu ]; then
-    scripts/libraries.sh
+    scripts/libraries.sh $tools
 fi

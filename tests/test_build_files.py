@@ -82,3 +82,27 @@ def test_the_makefile_runs_in_the_make_of_a_mac() -> None:
 def test_control_what_is_newer_is_seen(line: str, constructs: dict[str, str]) -> None:
     assert newer(f"set -e\n{line}\n", constructs) != []
     assert newer(f"set -e\n# {line}\n", constructs) == []
+
+
+def planned(folder: Path, target: str) -> str:
+    """What make would do for a target in a fresh clone."""
+    (folder / "bushel" / "core").mkdir(parents=True, exist_ok=True)
+    for name in ("Makefile", "pyproject.toml", "bushel/core/version.py"):
+        (folder / name).write_text((ROOT / name).read_text())
+    (folder / "scripts").mkdir(exist_ok=True)
+    for path in (ROOT / "scripts").glob("*.sh"):
+        (folder / "scripts" / path.name).write_text(path.read_text())
+    command = ["make", "--dry-run", "MLX=cuda13", target]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("target", ["setup", "serve", "metal-check"])
+def test_serving_installs_no_tools_of_tests(tmp_path: Path, target: str) -> None:
+    assert 'scripts/setup.sh "cuda13"\n' in planned(tmp_path, target)
+
+
+@pytest.mark.parametrize("target", ["dev", "lint", "test", "test-long", "parity"])
+def test_tests_bring_their_tools_in_one_go(tmp_path: Path, target: str) -> None:
+    steps = planned(tmp_path, target)
+    assert steps.count("scripts/setup.sh") == 1
+    assert 'scripts/setup.sh "cuda13" dev\n' in steps

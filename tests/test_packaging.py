@@ -1,16 +1,22 @@
-"""What Bushel depends on can be had for the Macs that it is for."""
+"""What is installed: the wheel has all of Bushel, and Macs find what it depends on."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import tarfile
+import zipfile
+from email import message_from_bytes
+from email.message import Message
 from pathlib import Path
 
 import pytest
 from uv import find_uv_bin
 
+from bushel.core.version import DISTRIBUTION, VERSION
+from tests.wheel import UNREACHABLE, built
+
 ROOT = Path(__file__).parents[1]
-UNREACHABLE = ("error sending request", "Failed to fetch", "failed to lookup", "timed out")
 
 
 def resolve(python: str, macos: str) -> subprocess.CompletedProcess[str]:
@@ -38,3 +44,58 @@ def test_control_an_older_macos_does_not() -> None:
     made = resolve("3.12", "13.0")
     assert made.returncode != 0
     assert "macosx_14_0_arm64" in made.stderr
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return built(tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture(scope="module")
+def about(files: tuple[Path, Path]) -> Message:
+    with zipfile.ZipFile(files[0]) as wheel:
+        [name] = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+        return message_from_bytes(wheel.read(name))
+
+
+def test_the_wheel_says_what_it_is(about: Message) -> None:
+    assert (about["Name"], about["Version"]) == (DISTRIBUTION, VERSION)
+    assert about["Requires-Python"] == ">=3.11"
+    assert about["License-Expression"] == "Apache-2.0"
+    links = dict(link.split(", ") for link in about.get_all("Project-URL", []))
+    assert links.keys() == {"Homepage", "Documentation", "Changelog", "Issues"}
+    assert all(link.startswith("https://") for link in links.values())
+    assert {"cpu", "cuda13"} <= set(about.get_all("Provides-Extra", []))
+    assert "Typing :: Typed" in about.get_all("Classifier", [])
+
+
+def test_an_index_shows_the_readme(about: Message) -> None:
+    """As Markdown: an index that is not told the kind shows source."""
+    assert about["Description-Content-Type"] == "text/markdown"
+    shown = about.get_payload(decode=True)
+    assert isinstance(shown, bytes)
+    assert shown.decode().strip() == (ROOT / "README.md").read_text().strip()
+
+
+def test_the_wheel_has_everything_that_git_has_of_the_package(files: tuple[Path, Path]) -> None:
+    """The page as it is built, kernels, the small model and its types among it."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "bushel"]
+    told = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    wanted = {name for name in told.splitlines() if (ROOT / name).exists()}
+    with zipfile.ZipFile(files[0]) as wheel:
+        held = set(wheel.namelist())
+    assert wanted - held == set()
+    assert {name.split("/")[0] for name in held} == {"bushel", f"bushel_mlx-{VERSION}.dist-info"}
+    for kind in ("bushel/server/page/built/index.html", "bushel/py.typed", ".kernel", ".cu"):
+        assert any(name.endswith(kind) for name in held)
+
+
+def test_the_sources_have_what_belongs_to_them(files: tuple[Path, Path]) -> None:
+    """The wheel was built from them, so that they are complete."""
+    with tarfile.open(files[1]) as sources:
+        names = {name.partition("/")[2] for name in sources.getnames()}
+    assert {"README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml"} <= names
+
+
+def test_the_changelog_tells_of_this_version() -> None:
+    assert VERSION in (ROOT / "CHANGELOG.md").read_text()

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-import shutil
 import site
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from uv import find_uv_bin
 
-from tests.test_packaging import UNREACHABLE
+from tests.wheel import built, call
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
@@ -21,26 +19,13 @@ SCRIPTS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), r
 CONFIG = "[mypy]\nstrict = True\n[mypy-mlx_lm.*,mlx_vlm.*,transformers.*]\nfollow_imports = skip\n"
 
 
-def call(command: Sequence[str | Path]) -> None:
-    made = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-    if made.returncode and any(words in made.stderr for words in UNREACHABLE):
-        pytest.skip("the package index cannot be reached from here")
-    assert made.returncode == 0, made.stderr
-
-
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a Python that has the wheel, and what it depends on from here."""
     folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    ignore = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "bushel", source / "bushel", ignore=ignore)
-    for name in ("pyproject.toml", "LICENSE", "README.md"):
-        shutil.copy(ROOT / name, source)
+    wheel, _ = built(folder)
     uv, python = find_uv_bin(), folder / "env" / "bin" / "python"
-    call([uv, "build", "--wheel", "--out-dir", folder / "dist", source])
     call([uv, "venv", "--python", sys.executable, folder / "env"])
-    [wheel] = (folder / "dist").glob("*.whl")
     call([uv, "pip", "install", "--no-deps", "--offline", "--python", python, wheel])
     [packages] = (folder / "env" / "lib").glob("*/site-packages")
     (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()))

@@ -1,5 +1,10 @@
 """The nouns everything else speaks. Imports nothing of Bushel outside this package."""
 
+# isort: off
+# First: it refuses a Python that cannot read the others.
+import bushel.core.platform_support  # noqa: F401
+
+# isort: on
 from bushel.core.constraint import Constraint, ThinkingBudget
 from bushel.core.delta import CallBegin, CallEnd, CallPart, Delta, TextDelta, ThoughtDelta
 from bushel.core.errors import (

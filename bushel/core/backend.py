@@ -6,16 +6,12 @@ import importlib
 import platform
 import sys
 
+from bushel.core import platform_support
 from bushel.core.errors import BackendError, public_message
 
-# MLX's wheel for Linux has no backend of its own; Bushel's extras bring one.
-_ON_LINUX = (
-    'pip install "bushel[cpu]", or "bushel[cuda13]" for an NVIDIA GPU; in a clone, make setup.'
-)
-_ON_A_MAC = (
-    "it needs macOS 14 or later and a Python for Apple's chips, then "
-    "pip install --force-reinstall mlx mlx-metal."
-)
+# MLX's wheel for Linux has no backend of its own; an extra brings one, as Bushel's do.
+_ON_LINUX = 'pip install "mlx[cpu]", or "mlx[cuda13]" for an NVIDIA GPU; in a clone, make setup.'
+_ON_A_MAC = "pip install --force-reinstall mlx mlx-metal; in a clone, make clean setup."
 
 
 def require_backend() -> None:
@@ -23,7 +19,8 @@ def require_backend() -> None:
     try:
         importlib.import_module("mlx.core")
     except ImportError as error:
-        advice = _ON_A_MAC if platform.system() == "Darwin" else _ON_LINUX
+        on_a_mac = platform.system() == "Darwin"
+        advice = (platform_support.mac() or _ON_A_MAC) if on_a_mac else _ON_LINUX
         reason = public_message(error)
         raise BackendError(f"MLX has no backend here ({reason}): {advice}") from None
 

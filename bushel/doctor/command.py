@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.metadata import version
 from typing import Any
 
 from bushel.core import BackendError
+from bushel.core.version import VERSION
 from bushel.doctor.sections import SECTIONS
 
 _LONGEST_SLEEP = 24 * 3600.0
@@ -88,7 +88,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         model = f" {options.model}" if options.model else ""
         at = time.strftime("%Y-%m-%d %H:%M %z")
-        print(f"bushel doctor{model}, bushel {version('bushel')}, {at}", flush=True)
+        print(f"bushel doctor{model}, bushel {VERSION}, {at}", flush=True)
     interrupted = False
     # What it has started has to be ended first.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

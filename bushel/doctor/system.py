@@ -16,11 +16,12 @@ from typing import Any
 
 from bushel.core import BushelError
 from bushel.core.machine_memory import beside_engine, job_memory, total_memory
+from bushel.core.version import VERSION
 from bushel.doctor.finding import DoctorOptions, Finding, Probe, Section, size
 from bushel.server.http import descriptors
 from bushel.server.options import Limits, ServerOptions
 
-_PACKAGES = ("bushel", "mlx", "mlx-lm", "mlx-vlm", "transformers")
+_PACKAGES = ("mlx", "mlx-lm", "mlx-vlm", "transformers")
 _FULL = {"hub cache": 1 << 30, "temporary files": 256 << 20}  # bytes free, below which it is
 _SMALL_MEMORY = 4 << 30  # of which more than half may go to a server's other processes
 
@@ -73,12 +74,14 @@ def python() -> Iterator[Finding]:
 
 def versions() -> Iterator[Finding]:
     found = {name: _version(name) for name in _PACKAGES}
-    words = ", ".join(f"{name} {number or 'missing'}" for name, number in found.items())
-    if all(found.values()):
-        yield Finding("ok", "versions", words)
-    else:
-        advice = "Install Bushel anew: pip install --upgrade bushel, or make setup in a clone."
+    told = (f"{name} {number or 'missing'}" for name, number in found.items())
+    words = ", ".join([f"bushel {VERSION}", *told])
+    missing = [name for name, number in found.items() if number is None]
+    if missing:
+        advice = f"pip install {' '.join(missing)}; in a clone, make setup."
         yield Finding("wrong", "versions", words, advice)
+    else:
+        yield Finding("ok", "versions", words)
 
 
 def _version(name: str) -> str | None:

@@ -20,6 +20,7 @@ from bushel.core.checkpoint import fingerprint
 from bushel.core.footprint import Memory
 from bushel.core.load_progress import OnLoaded
 from bushel.core.options import Attention, EngineOptions, Order, disk_room
+from bushel.core.version import VERSION
 from bushel.engine import device_memory, footprint
 from bushel.engine.attention_route import choose_attention
 from bushel.engine.batching_check import require_kv_bits, single_because
@@ -138,7 +139,7 @@ def _disk(model: Model, options: EngineOptions) -> Callable[[str], Disk] | None:
     folder = Path(options.cache_dir)
     limit = options.cache_disk
     limit = disk_room(options.cache_dir) if limit is None else limit
-    made_by = [version(name) for name in ("bushel", "mlx", "mlx-lm", "mlx-vlm", "transformers")]
+    made_by = [VERSION, *map(version, ("mlx", "mlx-lm", "mlx-vlm", "transformers"))]
     made_of = [fingerprint(model.host.path), options.dtype, options.kv_bits, *made_by]
 
     def opened(form: str) -> Disk:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version as installed
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from bushel.core.version import VERSION
 from bushel.core.wire import Decode, Encode, Made, Prepare
 from bushel.core.wire import DecodedText as Decoded
 from bushel.server.api.fields import Flag, Prose, TokenId
@@ -153,7 +153,7 @@ def admin_routes(services: Services) -> APIRouter:
 
     @routes.get("/version", responses=documented(), summary="Bushel's version")
     async def version() -> Version:
-        return Version(version=installed("bushel"))
+        return Version(version=VERSION)
 
     @routes.get(
         "/metrics",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import uuid
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request, Response
@@ -13,6 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bushel.core.version import VERSION
 from bushel.server.access import Access
 from bushel.server.admin import admin_routes
 from bushel.server.anthropic.routes import message_routes
@@ -39,7 +39,7 @@ def create_app(services: Services) -> FastAPI:
     """Starting and stopping the services is their owner's business."""
     app = FastAPI(
         title="Bushel",
-        version=version("bushel"),
+        version=VERSION,
         # Their pages load scripts from elsewhere; ours has the document at /docs.
         docs_url=None,
         redoc_url=None,

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from bushel.core.version import VERSION
 from bushel.doctor import system
 from bushel.doctor.finding import DoctorOptions
 from bushel.server.options import ServerOptions
@@ -26,15 +27,16 @@ def test_every_line_has_its_probe() -> None:
 def test_versions_are_told() -> None:
     (finding,) = system.versions()
     assert finding.status == "ok"
+    assert f"bushel {VERSION}, mlx 0." in finding.words
     assert "mlx-lm 0." in finding.words
 
 
 def test_a_package_that_is_missing_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "_PACKAGES", ("bushel", "no-such-package-at-all"))
+    monkeypatch.setattr(system, "_PACKAGES", ("mlx", "no-such-package-at-all"))
     (finding,) = system.versions()
     assert finding.status == "wrong"
     assert "no-such-package-at-all missing" in finding.words
-    assert "pip install" in finding.advice
+    assert "pip install no-such-package-at-all;" in finding.advice
 
 
 DESCRIPTORS = "from bushel.doctor import system; print(*system.file_descriptors())"

@@ -82,7 +82,7 @@ def test_everything_said_arrives(served: list[ServerOptions], tmp_path: Path) ->
         --trust-remote-code --token-gap 0.1 --start-wait 3 --no-self-check --queue-limit 9
         --timeout 60 --drain-seconds 1 --hang-seconds 45 --workers 3 --max-body-mb 2
         --max-request-tokens 100 --log-json --log-prompts --log-level debug --allow-remote-media
-        --allowed-media-domains a.org b.org --allowed-host box --allowed-host box.local
+        --allowed-media-domains a.org *.b.org --allowed-host box --allowed-host *.local
         --cors-origin http://localhost:3000 --api-key one --api-key two
         --served-model-name a b --model-alias gpt-*=a --model-alias *=b --cache-memory 3
         --snapshot-every 512 --cache-kv-bits 8 --cache-disk 500MB"""
@@ -114,9 +114,9 @@ def test_everything_said_arrives(served: list[ServerOptions], tmp_path: Path) ->
     assert (options.limits.queue, options.limits.tokens) == (9, 100)
     assert options.limits.body_bytes == 2 << 20
     assert (options.log_json, options.log_prompts, options.log_level) == (True, True, "debug")
-    assert (options.media.remote, options.media.domains) == (True, ("a.org", "b.org"))
+    assert (options.media.remote, options.media.domains) == (True, ("a.org", "*.b.org"))
     assert options.media.folder == str(tmp_path.resolve())
-    assert options.allowed_hosts == ("box", "box.local")
+    assert options.allowed_hosts == ("box", "*.local")
     assert options.cors_origins == ("http://localhost:3000",)
     assert options.api_keys == ("one", "two")
     assert options.served_names == ("a", "b")
@@ -330,6 +330,7 @@ def test_a_file_without_keys_is_refused(tmp_path: Path, capsys: Capture) -> None
         "--cors-origin localhost",
         "--cors-origin http://localhost/",
         "--allowed-host http://here",
+        "--allowed-host box.*",
         "--model-alias nothing",
         "--model-alias =a",
         "--served-model-name",

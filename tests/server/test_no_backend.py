@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from bushel.core.version import DISTRIBUTION
 from tests.server.server_process import PATIENCE, free_port
 
 ROOT = Path(__file__).parents[2]
@@ -96,9 +97,10 @@ def test_a_script_is_told_the_same_as_an_import_error(
 
 def test_what_it_says_to_install_is_there(environment: dict[str, str]) -> None:
     line = told_once(ended(environment, "-m", "bushel", "check", "bushel:tiny").stderr)
-    extras = re.findall(r"bushel\[(\w+)\]", line)
+    extras = re.findall(r"mlx\[(\w+)\]", line)
     assert extras
-    assert set(extras) <= set(metadata("bushel").get_all("Provides-Extra") or ())
+    for distribution in ("mlx", DISTRIBUTION):
+        assert set(extras) <= set(metadata(distribution).get_all("Provides-Extra") or ())
 
 
 def test_control_with_its_backend_the_same_command_has_something_else_to_say(

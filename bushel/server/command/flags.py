@@ -44,7 +44,8 @@ _DURATION = re.compile(r"(-?[0-9]*\.?[0-9]+)([smh]?)")
 _TIMES = {"": 1, "s": 1, "m": 60, "h": 3600}
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s?#]+")
 _HOST = re.compile(r"[A-Za-z0-9.:_%\[\]-]+")
-_HOSTS = re.compile(rf"\*|{_HOST.pattern}")
+_DOMAIN = re.compile(rf"(?:\*\.)?{_HOST.pattern}")
+_HOSTS = re.compile(rf"\*|{_DOMAIN.pattern}")
 
 Group = argparse._ArgumentGroup
 
@@ -231,9 +232,9 @@ def _access_flags(group: Group) -> None:
           f"be repeated, and {api_keys.OPERATOR_VARIABLE} in the environment is better (default: "
           "the only key, if there is one; everyone, if there is none)")
     _flag(group, "--allowed-host", "allowed_hosts", action="append", metavar="HOST",
-          type=_shaped(_HOSTS, "a host name or *"),
-          help="a name that clients may call this server by, beside --host and loopback; * "
-          "allows all; may be repeated")
+          type=_shaped(_HOSTS, "a host name, *.NAME or *"),
+          help="a name that clients may call this server by, beside --host and loopback; "
+          "*.local allows all that end so, * all; may be repeated")
     _flag(group, "--cors-origin", "cors_origins", action="append", metavar="ORIGIN",
           type=_shaped(_ORIGIN, "an origin such as http://localhost:3000, or *"),
           help="pages of this origin may use the server from a browser; may be repeated")
@@ -344,8 +345,8 @@ def _media_flags(group: Group) -> None:
     _flag(group, "--allow-remote-media", "media.remote", action="store_true",
           help="fetch http and https URLs")
     _flag(group, "--allowed-media-domains", "domains", nargs="+", action="append",
-          metavar="DOMAIN", type=_shaped(_HOST, "a host name"),
-          help="fetch from these alone")
+          metavar="DOMAIN", type=_shaped(_DOMAIN, "a host name or *.NAME"),
+          help="fetch from these alone; *.example.org: from all below it")
     _flag(group, "--media-path", "media.folder", "--allowed-local-media-path", type=_folder,
           metavar="DIR", help="files below it may be named in requests")
 
