@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from bushel.core.checkpoint import TINY, read_checkpoint
 from tests.browser.test_keys_and_models import enter
 from tests.browser.test_looks import AXE, SIZES, go, keep, violations
 from tests.browser.visitor import Visitor
@@ -107,13 +110,26 @@ def test_what_goes_wrong_is_told_in_the_servers_words(browser: Browser, hub: Hub
     assert [problem for problem in visitor.problems if not problem.startswith(noted)] == []
 
 
-def test_a_server_of_one_model_says_how_another_is_served(visitor: Visitor) -> None:
+def test_a_server_of_one_model_says_how_another_is_served(
+    visitor: Visitor, empty_home: dict[str, str]
+) -> None:
+    page = visitor.page
     visitor.view("Models")
-    visitor.page.get_by_text("No model was downloaded yet").wait_for()
-    visitor.page.get_by_role("button", name="Inspect bushel:tiny, as it is served").click()
-    visitor.page.get_by_role("dialog").get_by_text("4 recurrent, 4 attention").wait_for()
-    visitor.page.keyboard.press("Escape")
-    visitor.page.get_by_role("dialog").wait_for(state="detached")
+    page.get_by_text("No model was downloaded yet").wait_for()
+    page.get_by_role("button", name="Inspect bushel:tiny, as it is served").click()
+    page.get_by_role("dialog").get_by_text("4 recurrent, 4 attention").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="detached")
+    # As another program would have brought it.
+    folder = Path(empty_home["HF_HOME"]) / "hub" / "models--somebody--copy"
+    shutil.copytree(read_checkpoint(TINY).path, folder / "snapshots" / "1")
+    try:
+        page.get_by_role("button", name="Look at the disk again").click()
+        page.get_by_text("bushel serve somebody/copy").wait_for()
+        page.get_by_role("button", name="Copy the command that serves somebody/copy").click()
+        page.get_by_text("bushel serve --downloaded").wait_for()
+    finally:
+        shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("size", SIZES)

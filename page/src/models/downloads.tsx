@@ -86,6 +86,7 @@ function Download({ pull }: { pull: Pull }) {
       setActing(false);
     }
   };
+  const again = pull.state === "cancelled" || pull.code === "cut_off" ? "Go on" : "Try again";
   const part = pull.bytes_total ? pull.bytes_done / pull.bytes_total : 0;
   const title = { waiting: "", running: "", done: "is here", failed: "", cancelled: "cancelled" };
   return (
@@ -115,10 +116,10 @@ function Download({ pull }: { pull: Pull }) {
             type="button"
             class="primary"
             disabled={acting}
-            aria-label={`Go on with ${pull.model}`}
+            aria-label={`${again} with ${pull.model}`}
             onClick={act(startPull)}
           >
-            Go on
+            {again}
           </button>
         )}
         <button

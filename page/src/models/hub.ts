@@ -28,6 +28,7 @@ export interface Pull {
   bytes_total: number;
   files_done: number;
   files_total: number;
+  code: string | null;
   reason: string | null;
 }
 
