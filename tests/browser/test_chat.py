@@ -101,6 +101,7 @@ def test_the_system_prompt_is_known(visitor: Visitor) -> None:
 
 
 def test_html_and_scripts_in_a_reply_stay_text(visitor: Visitor) -> None:
+    """Whatever a model writes is text. B76."""
     visitor.set(JSON_schema=json.dumps({"const": HOSTILE}))
     text = visitor.ask("hi")
     for shown in ("<script>", "<img src=x", "<iframe", "javascript:", "<b>bold</b>"):
