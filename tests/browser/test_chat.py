@@ -68,7 +68,7 @@ def test_retrying_and_editing_make_versions_and_lose_none(visitor: Visitor) -> N
     asked.last.get_by_role("button", name="Edit message").click()
     visitor.page.get_by_label("Edit your message").fill("What is 2 + 3?")
     visitor.page.keyboard.press("Enter")
-    visitor.page.get_by_text("2 + 3 = 5").wait_for()
+    visitor.replies.last.get_by_text("2 + 3 = 5").wait_for()
     asked.last.get_by_role("button", name="Previous version").click()
     visitor.page.get_by_text("3 + 4 = 7").wait_for()
     assert visitor.replies.last.get_by_label("Version 2 of 2").is_visible()
