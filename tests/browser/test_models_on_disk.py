@@ -138,7 +138,7 @@ def test_models_on_disk_are_accessible_and_fit(
     browser: Browser, hub: HubOperator, size: str, scheme: Literal["light", "dark"]
 ) -> None:
     if not AXE.exists():
-        pytest.skip("axe is not here: npm ci in page/")
+        pytest.skip("axe is not here: make page")
     options: dict[str, Any] = {"viewport": SIZES[size], "color_scheme": scheme, "bypass_csp": True}
     visitor = Visitor(browser, hub.server.url, has_touch=size == "phone", **options)
     page = visitor.page

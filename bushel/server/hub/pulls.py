@@ -59,6 +59,7 @@ class Pulls:
         on_removed: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._on_done, self._on_removed = on_done, on_removed
+        self.changes = 0  # how often a model has come or gone
         self._pulls: dict[str, Pull] = {}  # by model, in the order in which they were asked for
         self._removing: dict[str, asyncio.Task[int]] = {}
         self._running = asyncio.Semaphore(AT_ONCE)
@@ -120,6 +121,7 @@ class Pulls:
         finally:
             del self._removing[model]
         self._pulls.pop(model, None)
+        self.changes += 1
         self._on_removed(model)
         freed = int(result["freed_bytes"])
         log.info("%s was removed from the disk: %s are free again", model, size_words(freed))
@@ -140,6 +142,7 @@ class Pulls:
                 here.bytes_total, here.bytes_total, here.files_total, here.files_total
             )
             pull.state = "done"
+            self.changes += 1
             self._on_done(pull.model)
         except HubError as error:
             log.warning("%s was not downloaded: %s", pull.model, error)

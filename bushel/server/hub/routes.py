@@ -97,9 +97,16 @@ def _add_model_routes(
 ) -> None:
     listing: list[asyncio.Task[dict[str, Any]]] = []  # one, for all who ask meanwhile
 
+    async def look() -> dict[str, Any]:
+        while True:  # until nothing came or went meanwhile
+            before = pulls.changes
+            found = await run_job(ListModels())
+            if pulls.changes == before:
+                return found
+
     async def listed() -> dict[str, Any]:
         if not listing:
-            task = asyncio.create_task(run_job(ListModels()))
+            task = asyncio.create_task(look())
             listing.append(task)
             task.add_done_callback(lambda _: listing.clear())
         return await asyncio.shield(listing[0])
