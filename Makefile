@@ -102,8 +102,9 @@ traintest: dev ## a few training steps on the CPU; makes a venv with PyTorch, wh
 
 NPM := npm --prefix page --no-fund --no-audit
 
+# Not `ci`, which refuses a lock without the bundler's binaries for every other system.
 page/node_modules: page/package-lock.json
-	$(NPM) ci
+	$(NPM) install --no-save
 	@touch $@
 
 page: page/node_modules ## build the page at / from page/, with npm

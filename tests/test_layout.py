@@ -36,6 +36,7 @@ SERVER_ROOMS = (
     "app",
     "admin",
     "model_control",
+    "hub",
     "page",
     "responses",
     "anthropic",

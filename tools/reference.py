@@ -193,7 +193,8 @@ def _endpoints(document: Mapping[str, Any]) -> Iterator[str]:
         for method in (name for name in _METHODS if name in methods):
             operation = methods[method]
             yield f"\n### {method.upper()} {path}\n"
-            reply = operation["responses"].get("200", {}).get("content", {}).get(_JSON, {})
+            good = next(it for status, it in operation["responses"].items() if status[0] == "2")
+            reply = good.get("content", {}).get(_JSON, {})
             answer = f" Replies with {_type(reply['schema'])}." if "$ref" in str(reply) else ""
             yield f"{operation['summary']}.{answer}"
             rows = [

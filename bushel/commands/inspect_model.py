@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -11,10 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bushel.core.backend import require_backend
 
 if TYPE_CHECKING:
-    from bushel.commands.inspection import Inspection
-
-_LENGTHS = (4096, 32768, 131072)
-_ROWS = (1, 8, 32)
+    from bushel.chat.inspection import Inspection
 
 
 def add(commands: Any) -> argparse.ArgumentParser:
@@ -44,36 +40,16 @@ def _positive(text: str) -> int:
 def run(options: argparse.Namespace) -> int:
     """ModelError if the checkpoint cannot be opened."""
     require_backend()
-    from bushel.commands.inspection import inspect_model
+    from bushel.chat.inspection import inspect_model
 
     found = inspect_model(
         options.model, dtype=options.dtype, trust_remote_code=options.trust_remote_code
     )
-    lengths = _lengths(found, options.context)
-    rows = (options.rows,) if options.rows else _ROWS
     if options.json:
-        print(json.dumps(_as_json(found, rows, lengths), indent=2))
+        print(json.dumps(found.as_json(options.rows, options.context), indent=2))
     else:
-        print("\n".join(_lines(found, rows, lengths)))
+        print("\n".join(_lines(found, found.rows(options.rows), found.lengths(options.context))))
     return 0
-
-
-def _lengths(found: Inspection, asked: int | None) -> tuple[int, ...]:
-    if asked is not None:
-        return (asked,)
-    most = found.context or _LENGTHS[-1]
-    return (*(length for length in _LENGTHS if length < most), min(most, _LENGTHS[-1]))
-
-
-def _as_json(found: Inspection, rows: tuple[int, ...], lengths: tuple[int, ...]) -> dict[str, Any]:
-    said = dataclasses.asdict(found)
-    del said["pieces"]
-    said["memory"] = [
-        {"rows": count, "tokens": length, "bytes": found.memory(count, length)}
-        for count in rows
-        for length in lengths
-    ]
-    return said
 
 
 def _lines(found: Inspection, rows: tuple[int, ...], lengths: tuple[int, ...]) -> Iterator[str]:

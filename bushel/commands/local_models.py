@@ -13,7 +13,7 @@ from bushel.core import BushelError
 from bushel.core.checkpoint import TINY
 
 if TYPE_CHECKING:
-    from bushel.models.hub import LocalModel
+    from bushel.core.hub import LocalModel
 
 _DAY = 24 * 3600.0
 
@@ -47,7 +47,7 @@ def add(commands: Any) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from bushel.models.hub import on_disk
+    from bushel.core.hub import on_disk
 
     found = list(on_disk())
     if options.json:
@@ -79,7 +79,7 @@ def _ago(when: float) -> str:
 
 def _pull(options: argparse.Namespace) -> int:
     from bushel.core.checkpoint import fetch
-    from bushel.models.hub import to_download
+    from bushel.core.hub import to_download
 
     wanted = to_download(options.model)
     wanted.require_room()
@@ -91,7 +91,7 @@ def _pull(options: argparse.Namespace) -> int:
 
 
 def _remove(options: argparse.Namespace) -> int:
-    from bushel.models.hub import on_disk, remove
+    from bushel.core.hub import on_disk, remove
 
     if not options.yes:
         sizes = {model.name: model.size for model in on_disk()}

@@ -19,6 +19,7 @@ _VISION_CONFIGS = ("vision_config", "vision_cfg", "vit_config", "visual")
 TINY = "bushel:tiny"  # the model that comes with the package
 # Enough to load a model; leaves out the duplicates in other formats that repositories carry.
 HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*.py"]
+_REPO_ID = re.compile(r"(?:\w(?:[\w.-]{0,94}\w)?/)?\w(?:[\w.-]{0,94}\w)?", re.ASCII)
 
 _FLOAT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -183,25 +184,28 @@ def is_hub_id(model: str) -> bool:
     return not here and not model.startswith((".", "/", "~")) and model.count("/") == 1
 
 
+def is_repo_id(name: str) -> bool:
+    """Whether the hub could have given a model that name, which then names no other place: no path,
+    no `..`, and nothing that its folder in the hub's cache could be mistaken by.
+    """
+    odd = ".." in name or "--" in name or name.endswith(".git")
+    return _REPO_ID.fullmatch(name) is not None and not odd
+
+
 def fetch(model: str) -> Path:
     """Where a model of the hub lies, after downloading what is missing of it."""
     from huggingface_hub import snapshot_download
 
     from bushel.core.download_bar import DownloadBar
+    from bushel.core.hub_errors import hub_error
 
     DownloadBar.begin()
     try:
         return Path(snapshot_download(model, allow_patterns=HUB_FILES, tqdm_class=DownloadBar))
-    except Exception as error:  # the hub client raises many types, its own and its transport's
+    except Exception as error:
         raise hub_error(model, error) from error
     finally:
         DownloadBar.end()
-
-
-def hub_error(model: str, error: Exception) -> ModelError:
-    return ModelError(
-        f"{model} is no local directory, and fetching it from the hub failed: {error}"
-    )
 
 
 def _refuse_code(path: Path, config: dict[str, Any], tokenizer: dict[str, Any]) -> None:

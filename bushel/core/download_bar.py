@@ -7,8 +7,10 @@ terminal it is written over, in a log there is another one from time to time.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from tqdm.auto import tqdm
@@ -56,3 +58,38 @@ class DownloadBar(tqdm):  # type: ignore[misc,type-arg,unused-ignore]
             line.show(text)
         else:
             log.info("%s", text)
+
+
+class CountingBar(tqdm):  # type: ignore[misc,type-arg,unused-ignore]
+    """In place of the library's bars: draws none, and tells one listener how many bytes came and
+    how many files are there.
+    """
+
+    _listener: ClassVar[Callable[[int, int], None] | None] = None
+    _bytes: ClassVar[int] = 0
+    _files: ClassVar[int] = 0
+
+    def __init__(self, *arguments: Any, **settings: Any):
+        settings.pop("name", None)
+        self._counts_bytes = settings.get("unit") == "B"
+        super().__init__(*arguments, **{**settings, "disable": True})
+
+    def update(self, n: float | None = 1) -> None:
+        self.n += n or 0
+        kind = CountingBar
+        if not self._counts_bytes:
+            kind._files = int(self.n)
+        else:  # of two bars, one counts what the network brought, and one what is written
+            kind._bytes = max(kind._bytes, int(self.n))
+        if kind._listener is not None:
+            kind._listener(kind._bytes, kind._files)
+
+    @classmethod
+    @contextlib.contextmanager
+    def heard_by(cls, listener: Callable[[int, int], None]) -> Iterator[None]:
+        """For one download at a time."""
+        cls._listener, cls._bytes, cls._files = listener, 0, 0
+        try:
+            yield
+        finally:
+            cls._listener = None

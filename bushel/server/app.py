@@ -20,6 +20,7 @@ from bushel.server.api.errors import first_invalid
 from bushel.server.error_response import refusal, speaks_anthropic
 from bushel.server.errors import ApiError, internal_error
 from bushel.server.http.body_memory import Bodies
+from bushel.server.hub.routes import hub_routes
 from bushel.server.model_control import control_routes
 from bushel.server.openai.chat.routes import chat_routes
 from bushel.server.openai.completions.routes import completion_routes
@@ -50,7 +51,7 @@ def create_app(services: Services) -> FastAPI:
     app.state.bodies = Bodies(services.options.limits)
     for routes in (chat_routes, completion_routes, message_routes, model_routes, admin_routes):
         app.include_router(routes(services))
-    for routes in (response_routes, embedding_routes, score_routes, control_routes):
+    for routes in (response_routes, embedding_routes, score_routes, control_routes, hub_routes):
         app.include_router(routes(services))
     app.include_router(page_routes())
     app.add_exception_handler(ApiError, _api_error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -59,6 +60,14 @@ class ApiKeys:
     def caller(self, headers: Headers) -> Caller:
         operator = not self._known or _among(sent_key(headers), self._operators)
         return Caller(owner_of(self._options, headers), operator)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that listens there."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def _digests(keys: Sequence[str]) -> list[bytes]:

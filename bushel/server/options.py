@@ -56,6 +56,7 @@ class ServerOptions:
 
     engine: EngineOptions
     models: tuple[ModelSpec, ...] = ()
+    downloaded: bool = False  # and all of the hub's cache beside them, also what comes later
     keep_alive: float = 300.0  # seconds without a request before one of them is unloaded
     pinned: tuple[str, ...] = ()  # names of those that are loaded at the start, and stay
     swap_seconds: float = 5.0  # that one waits for memory before those in use make way

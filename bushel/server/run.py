@@ -24,8 +24,9 @@ from bushel.server.event_loop import EventLoop
 from bushel.server.http import descriptors
 from bushel.server.http.connection import Server, make_server
 from bushel.server.http.listener import Listener
+from bushel.server.hub.downloaded import serve_downloaded
 from bushel.server.models.claims import Claims
-from bushel.server.models.lifecycle import ModelLifecycle
+from bushel.server.models.lifecycle import MORE, ModelLifecycle
 from bushel.server.models.memory_ledger import MemoryLedger
 from bushel.server.observability import logs
 from bushel.server.observability.metrics import Metrics
@@ -47,7 +48,8 @@ def serve(options: ServerOptions) -> int:
     logs.setup(options)
     names = names_of(options)
     options = _with_memory_shared(options)
-    limits, workers = options.limits, options.workers * len(names) + 2 * (len(names) - 1)
+    models = len(names) + (MORE if options.downloaded else 0)
+    limits, workers = options.limits, options.workers * models + 2 * (models - 1)
     limit = descriptors.raise_limit(limits.connections, workers)
     room = descriptors.plan(limit, limits.connections, workers)
     options = replace(options, limits=replace(limits, connections=room.served))
@@ -107,6 +109,7 @@ async def _serve(
         await asyncio.sleep(0)
     port = sock.getsockname()[1]
     greeting = asyncio.create_task(_greet(services, port))
+    adding = asyncio.create_task(serve_downloaded(services))
     announcement = announced(options.host, port)
     ending = _Ending(service, options.drain_seconds)
     listener = _listener(server, sock, room)
@@ -114,6 +117,7 @@ async def _serve(
         await asyncio.wait([running, serving, ending.task], return_when=asyncio.FIRST_COMPLETED)
     finally:
         greeting.cancel()
+        adding.cancel()
         announcement.close()
         listener.close()
         server.should_exit = True
@@ -122,7 +126,7 @@ async def _serve(
         running.cancel()
         sharing.cancel()
         ending.task.cancel()
-        tasks = (serving, running, sharing, greeting, ending.task)
+        tasks = (serving, running, sharing, greeting, adding, ending.task)
         await asyncio.gather(*tasks, return_exceptions=True)
         ledger.close()
     if service.failed is not None:

@@ -10,7 +10,7 @@ import { ConnectView } from "./connect";
 import { DocsView } from "./docs";
 import { KeyForm } from "./key";
 import { LiveView } from "./live/view";
-import { ModelsView } from "./models";
+import { ModelsView } from "./models/view";
 import { health, models } from "./server";
 import { kept, store, useStore } from "./store";
 import { Announcer, Icon, IconButton, Notice, say, Toasts } from "./ui";

@@ -68,7 +68,7 @@ def test_retrying_and_editing_make_versions_and_lose_none(visitor: Visitor) -> N
     asked.last.get_by_role("button", name="Edit message").click()
     visitor.page.get_by_label("Edit your message").fill("What is 2 + 3?")
     visitor.page.keyboard.press("Enter")
-    visitor.page.get_by_text("2 + 3 = 5").wait_for()
+    visitor.replies.last.get_by_text("2 + 3 = 5").wait_for()
     asked.last.get_by_role("button", name="Previous version").click()
     visitor.page.get_by_text("3 + 4 = 7").wait_for()
     assert visitor.replies.last.get_by_label("Version 2 of 2").is_visible()
@@ -101,6 +101,7 @@ def test_the_system_prompt_is_known(visitor: Visitor) -> None:
 
 
 def test_html_and_scripts_in_a_reply_stay_text(visitor: Visitor) -> None:
+    """Whatever a model writes is text. B76."""
     visitor.set(JSON_schema=json.dumps({"const": HOSTILE}))
     text = visitor.ask("hi")
     for shown in ("<script>", "<img src=x", "<iframe", "javascript:", "<b>bold</b>"):

@@ -102,7 +102,7 @@ def test_every_view_is_accessible_and_fits(
     browser: Browser, open_server: Server, size: str, scheme: Literal["light", "dark"]
 ) -> None:
     if not AXE.exists():
-        pytest.skip("axe is not here: npm ci in page/")
+        pytest.skip("axe is not here: make page")
     # axe is a script of nobody's, which the page's policy rightly refuses.
     options: dict[str, Any] = {"viewport": SIZES[size], "color_scheme": scheme, "bypass_csp": True}
     visitor = Visitor(browser, open_server.url, has_touch=size == "phone", **options)
@@ -161,7 +161,7 @@ def test_control_axe_notices_a_control_without_a_name(
     browser: Browser, open_server: Server
 ) -> None:
     if not AXE.exists():
-        pytest.skip("axe is not here: npm ci in page/")
+        pytest.skip("axe is not here: make page")
     visitor = Visitor(browser, open_server.url, bypass_csp=True)
     visitor.page.evaluate("document.querySelector('main').append(document.createElement('button'))")
     assert any(problem.startswith("button-name") for problem in violations(visitor))

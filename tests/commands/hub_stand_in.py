@@ -18,8 +18,9 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class HubStandIn(ThreadingHTTPServer):
-    """cut: how many bytes of a file it sends before it hangs up; None: all. pause: seconds between
-    two parts of one. sent: bytes by file.
+    """cut: how many bytes of a file it sends before it hangs up; None: all. cut_only: of files
+    whose names end so. pause: seconds between two parts of one. gated: nobody may have it. go:
+    while it is cleared, no more than the first part of a file is sent. sent: bytes by file.
     """
 
     daemon_threads = True
@@ -28,6 +29,10 @@ class HubStandIn(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.name, self.folder = name, folder
         self.cut: int | None = None
+        self.cut_only = ""
+        self.gated = False
+        self.go = threading.Event()
+        self.go.set()
         self.pause = 0.0
         self.sent: Counter[str] = Counter()
 
@@ -56,6 +61,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._file(with_body=True)
 
     def _listing(self, path: str) -> None:
+        if self.server.gated:
+            return self._begin(403, 0, "text/plain", {"X-Error-Code": "GatedRepo"})
         names = [str(file.relative_to(self.server.folder)) for file in self.server.files()]
         sizes = [file.stat().st_size for file in self.server.files()]
         if "/tree/" in path:
@@ -87,9 +94,12 @@ class _Handler(BaseHTTPRequestHandler):
             more["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
         self._begin(206 if wanted else 200, len(content) - start, "application/octet-stream", more)
         if with_body:
-            body = content[start:][: self.server.cut]
+            cut = self.server.cut if file.name.endswith(self.server.cut_only) else None
+            body = content[start:][:cut]
             for at in range(0, len(body), _PART):
-                self.wfile.write(body[at : at + _PART])
+                with contextlib.suppress(ConnectionError):  # whoever asked has gone
+                    self.wfile.write(body[at : at + _PART])
+                self.server.go.wait()
                 time.sleep(self.server.pause)
             self.server.sent[file.name] += len(body)
 
@@ -110,5 +120,6 @@ def hub_stand_in(name: str, folder: Path) -> Iterator[HubStandIn]:
         try:
             yield hub
         finally:
+            hub.go.set()
             hub.shutdown()
             thread.join()

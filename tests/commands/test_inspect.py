@@ -7,8 +7,8 @@ import mlx.core as mx
 import pytest
 
 from bushel.cache import BatchState
+from bushel.chat.inspection import inspect_model
 from bushel.cli import main
-from bushel.commands.inspection import inspect_model
 from bushel.core import Prepared
 from bushel.models import load
 from tests.families import checkpoint_dir

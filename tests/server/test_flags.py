@@ -394,6 +394,15 @@ def test_one_model_stays_unless_a_time_is_said(
     assert options.keep_alive == seconds
 
 
+def test_with_what_was_downloaded_a_single_model_comes_and_goes(
+    served: list[ServerOptions],
+) -> None:
+    options = made(served, "org/model", "--downloaded")
+    assert options.downloaded
+    assert [spec.model for spec in options.models] == ["org/model"]
+    assert not made(served, "org/model").downloaded
+
+
 def test_a_model_that_a_list_swallowed_is_missed(capsys: Capture) -> None:
     """Otherwise another model would be served under its name."""
     assert "put MODEL before it" in refused(capsys, "--served-model-name", "a", "org/model")

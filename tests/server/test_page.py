@@ -97,6 +97,7 @@ def test_a_host_that_is_not_allowed_gets_no_page() -> None:
 
 @pytest.mark.parametrize("path", sorted(FIRST_LOAD | {"/docs"}))
 def test_a_browser_is_told_what_it_may_do(path: str) -> None:
+    """Run what this server brought, and ask nobody else. B76."""
     headers = get(path).headers
     policy: dict[str, Any] = {
         name: sources
@@ -155,6 +156,7 @@ def addresses(text: str) -> set[str]:
 
 
 def test_no_file_names_another_host() -> None:
+    """So none is ever asked. B76."""
     for path in sorted(BUILT.iterdir()):
         if path.suffix != ".md":  # licences
             assert addresses(path.read_text()) <= NAMED, path.name

@@ -7,7 +7,6 @@ that is not given leaves no trace, so that every default stands in its dataclass
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import itertools
 import math
 import os
@@ -20,6 +19,7 @@ from bushel.core.options import MOST_DISK, Attention, ChatOptions, EngineOptions
 from bushel.core.params import BOUNDS
 from bushel.core.wire import MediaRules
 from bushel.server import api_keys
+from bushel.server.callers import is_loopback
 from bushel.server.command import other_servers_flags
 from bushel.server.observability.logs import LEVELS
 from bushel.server.options import Limits, ModelSpec, ServerOptions
@@ -31,7 +31,11 @@ _DTYPES = {
     **{"float": "float32", "half": "float16", "auto": None},
 }
 _BITS = {"8": 8, "4": 4}
-_COMES_AND_GOES = {"server.keep_alive", "pinned"}  # with these, so does a single model
+_COMES_AND_GOES = {
+    "server.keep_alive",
+    "server.downloaded",
+    "pinned",
+}  # with these, so does a single model
 _ORDERS = {"arrival": "arrival", "fcfs": "arrival", "shortest": "shortest", "sjf": "shortest"}
 _ATTENTION = {how: how for how in get_args(Attention)}
 _SYSTEM = {"fold": False, "hoist": True}
@@ -190,6 +194,9 @@ def _model_flags(group: Group) -> None:
         "directory of checkpoints, are each loaded when somebody asks for them; NAME=MODEL says "
         "what one is called",
     )
+    _flag(group, "--downloaded", "server.downloaded", action="store_true",
+          help="serve every model that `bushel list` shows, too, by its hub id, and those that "
+          "operators download while the server runs; code that these bring is never run")
     _flag(group, "--keep-alive", "server.keep_alive", "--auto-unload-idle-seconds",
           type=_duration, metavar="TIME",
           help="of several models, or one, to unload one that nobody has asked for so long: "
@@ -449,13 +456,6 @@ def _words(given: Mapping[str, Any], dest: str, flag: str) -> tuple[str, ...]:
             f"{flag} took every word after it ({' '.join(lists[-1])}); put MODEL before it."
         )
     return tuple(word for words in lists for word in words)
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 def _warnings(options: ServerOptions) -> list[str]:

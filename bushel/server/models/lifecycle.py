@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 _TICK = 0.25  # seconds between two decisions where nothing happens
 _AGAIN = 5.0  # seconds after which the machine's limits are asked for again
+MORE = 8  # models that are added later, for which files and descriptors are shared out at the start
 
 
 class ModelLifecycle:
@@ -44,20 +45,23 @@ class ModelLifecycle:
         self._options = options
         self._ledger = ledger
         self._changed = asyncio.Event()
+        self._shares = len(names) + (MORE if options.downloaded else 0)
         self._models = [
-            LoadableModel(
-                _own_options(options, spec, each.main, len(names)),
-                each,
-                Metrics(each.main, front=at == 0),
-                ledger,
-                self._changed,
-            )
+            self._loadable(options, spec, each, front=at == 0)
             for at, (spec, each) in enumerate(zip(options.models, names, strict=True))
         ]
+        self._added: set[Service] = set()
         self._leaving: set[asyncio.Task[None]] = set()
         self._known = asyncio.Event()  # what the machine has
         # Why no model can be served at all; one that cannot be is no reason to end.
         self.failed: str | None = None
+
+    def _loadable(
+        self, options: ServerOptions, spec: ModelSpec, names: Names, *, front: bool
+    ) -> LoadableModel:
+        own = _own_options(options, spec, names.main, self._shares)
+        metrics = Metrics(names.main, front=front)
+        return LoadableModel(own, names, metrics, self._ledger, self._changed)
 
     @property
     def ready(self) -> asyncio.Event:
@@ -194,6 +198,28 @@ class ModelLifecycle:
             "machine_limit_bytes": ledger.machine,
             "machine_granted_bytes": ledger.granted,
         }
+
+    @property
+    def takes_downloads(self) -> bool:
+        return self._options.downloaded
+
+    def add(self, model: str) -> Service:
+        # Whoever allowed code allowed that of the models they named.
+        options = replace(
+            self._options, engine=replace(self._options.engine, trust_remote_code=False)
+        )
+        added = self._loadable(options, ModelSpec(model), Names.of(model), front=False)
+        self._models.append(added)
+        self._added.add(added.service)
+        return added.service
+
+    def discard(self, service: Service) -> bool:
+        model = self._of(service)
+        if service not in self._added or model.phase != "unloaded":
+            return False
+        self._added.discard(service)
+        self._models.remove(model)
+        return True
 
     def _of(self, service: Service) -> LoadableModel:
         return next(model for model in self._models if model.service is service)

@@ -43,6 +43,16 @@ class Loading(Protocol):
     def memory(self) -> dict[str, Any]:
         """As `/v1/status` shows it."""
 
+    @property
+    def takes_downloads(self) -> bool:
+        """Whether models of the hub's cache may be added."""
+
+    def add(self, model: str) -> Service:
+        """One more, by its hub id."""
+
+    def discard(self, service: Service) -> bool:
+        """One that was added is gone. False: it stays, since it was named at the start or runs."""
+
 
 class OnlyModel:
     """The `Loading` of a server with one model, which is there from start to end."""
@@ -64,6 +74,16 @@ class OnlyModel:
 
     def memory(self) -> dict[str, Any]:
         return {}
+
+    @property
+    def takes_downloads(self) -> bool:
+        return False
+
+    def add(self, model: str) -> Service:
+        raise _only()
+
+    def discard(self, service: Service) -> bool:
+        return False
 
 
 def _only() -> ApiError:
@@ -93,6 +113,21 @@ class Services:
     @property
     def all(self) -> Sequence[Service]:
         return self._services
+
+    def add_downloaded(self, models: Sequence[str]) -> None:
+        """Models of the hub's cache are served by their ids, where the server was started so."""
+        if self.loading.takes_downloads:
+            known = {*self.names, *(service.options.engine.model for service in self._services)}
+            new = [model for model in models if model not in known]
+            self._services = (*self._services, *map(self.loading.add, new))
+
+    def discard_downloaded(self, model: str) -> None:
+        """It is not on disk any more."""
+        self._services = tuple(
+            service
+            for service in self._services
+            if service.options.engine.model != model or not self.loading.discard(service)
+        )
 
     @property
     def several(self) -> bool:

@@ -7,7 +7,7 @@ can tell is said to be found at load.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import mlx.core as mx
@@ -23,6 +23,8 @@ from bushel.models import Model, Preparer
 from bushel.models.known_families import batches_exactly, cuts_matter, single_because
 from bushel.models.load import outline
 
+_LENGTHS = (4096, 32768, 131072)
+_ROWS = (1, 8, 32)
 _KINDS = {
     "kv": "attention",
     "quantized": "attention",
@@ -66,6 +68,28 @@ class Inspection:
         """Weights, and so many rows of so many tokens each, when nothing runs."""
         kept = -(-tokens // STEP) * STEP
         return self.weights + rows * sum(piece.count * _held(piece, kept) for piece in self.pieces)
+
+    def lengths(self, asked: int | None) -> tuple[int, ...]:
+        """Of rows to tell the memory of: what was asked, or some up to its context."""
+        if asked is not None:
+            return (asked,)
+        most = self.context or _LENGTHS[-1]
+        return (*(length for length in _LENGTHS if length < most), min(most, _LENGTHS[-1]))
+
+    @staticmethod
+    def rows(asked: int | None) -> tuple[int, ...]:
+        return _ROWS if asked is None else (asked,)
+
+    def as_json(self, rows: int | None = None, tokens: int | None = None) -> dict[str, Any]:
+        """With the memory of so many rows of so many tokens each, or of a few of both."""
+        told = asdict(self)
+        del told["pieces"]
+        told["memory"] = [
+            {"rows": count, "tokens": length, "bytes": self.memory(count, length)}
+            for count in self.rows(rows)
+            for length in self.lengths(tokens)
+        ]
+        return told
 
 
 def _held(piece: Piece, kept: int) -> int:

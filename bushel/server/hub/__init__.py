@@ -1,0 +1,1 @@
+"""Models of the hub on this machine, for operators: list, pull, remove and inspect over HTTP."""
