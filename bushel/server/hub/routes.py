@@ -14,7 +14,7 @@ from starlette.datastructures import Headers
 from bushel.core.checkpoint import is_hub_id, is_repo_id
 from bushel.core.hub_errors import HubError
 from bushel.server.api.openapi import documented
-from bushel.server.api.request import note_unknown
+from bushel.server.api.unread_fields import note_unread
 from bushel.server.callers import ApiKeys, is_loopback
 from bushel.server.errors import ApiError
 from bushel.server.http.disconnect import Awaited
@@ -190,7 +190,7 @@ def _add_pull_routes(routes: APIRouter, rights: DiskRights, pulls: Pulls) -> Non
         summary="Download a model from the hub, or what is missing of it",
     )
     async def pull(body: PullRequest, request: Request) -> PullCard:
-        note_unknown(body)
+        note_unread(body)
         rights.change(request.headers)
         _require_id(body.model, "model", owned=True)
         return PullCard.of(pulls.start(body.model))
