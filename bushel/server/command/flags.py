@@ -315,6 +315,10 @@ def _process_flags(group: Group) -> None:
     _flag(group, "--workers", "server.workers", type=_whole(1, 64), metavar="N",
           help="processes that template, tokenize and decode images "
           f"(default: {server.workers})")
+    _flag(group, "--end-with-stdin", "server.end_with_stdin", action="store_true",
+          help="end when standard input is closed, as it is when the program that started this one "
+          "is gone, however that went; `bushel chat` and other commands do not look for such a "
+          "server")
 
 
 def _chat_flags(group: Group) -> None:
