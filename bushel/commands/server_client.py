@@ -7,7 +7,7 @@ import http.client
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -57,7 +57,7 @@ class ServerClient:
     def post(self, path: str, body: object) -> Any:
         return self._answer("POST", path, body)
 
-    def events(self, path: str, body: object) -> Iterator[dict[str, Any]]:
+    def events(self, path: str, body: object) -> Generator[dict[str, Any], None, None]:
         """What it streams in the form of chats. Closing the iterator cancels the request."""
         with self._asked("POST", path, body) as response:
             for line in response:

@@ -1,4 +1,4 @@
-"""Names of the models in the hub's cache, found without the hub's library: its import is half a second.
+"""Names of the models in the hub's cache, without the hub's library: it takes half a second.
 
 hub/models--owner--name/snapshots/<commit>/config.json, *.safetensors
 """

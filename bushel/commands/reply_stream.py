@@ -1,0 +1,101 @@
+"""A reply as it streams from a server: its text, thoughts and calls, and what it cost."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from bushel.commands.server_client import ServerClient
+
+PartKind = Literal["text", "thought", "call", "arguments"]
+_USAGE = {"include_usage": True, "continuous_usage_stats": True}
+
+
+@dataclass
+class ToolCall:
+    name: str
+    arguments: str = ""  # JSON
+
+
+@dataclass
+class StreamedReply:
+    """What came so far. Seconds are counted from the request on."""
+
+    text: str = ""
+    thoughts: str = ""
+    calls: list[ToolCall] = field(default_factory=list)
+    model: str = ""
+    finish_reason: str | None = None  # None: it did not come to its end
+    usage: dict[str, Any] = field(default_factory=dict)
+    first: float | None = None  # seconds to the first token
+    seconds: float = 0.0
+    thinking_seconds: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        return int(self.usage.get("completion_tokens", 0))
+
+    @property
+    def prompt_tokens(self) -> int:
+        return int(self.usage.get("prompt_tokens", 0))
+
+    @property
+    def cached_tokens(self) -> int:
+        return int((self.usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens a second, once the first is there; None if that is not to be told."""
+        if self.first is None or self.tokens < 2 or self.seconds <= self.first:
+            return None
+        return (self.tokens - 1) / (self.seconds - self.first)
+
+    def figures(self) -> str:
+        """What it cost, as the page shows it."""
+        parts = [f"{self.tokens:,} tokens"]
+        if self.rate is not None:
+            parts.append(f"{self.rate:.1f} tokens/s")
+        if self.first is not None:
+            parts.append(f"first after {self.first:.2f} s")
+        if self.cached_tokens:
+            parts.append(f"{self.cached_tokens:,} of {self.prompt_tokens:,} cached")
+        return " · ".join(parts)
+
+    def stream(
+        self, server: ServerClient, request: Mapping[str, Any]
+    ) -> Generator[tuple[PartKind, str], None, None]:
+        """Parts as they come. Closing it cancels the request. ServerError if it fails."""
+        began = time.monotonic()
+        body = {**request, "stream": True, "stream_options": _USAGE}
+        with contextlib.closing(server.events("/v1/chat/completions", body)) as events:
+            for event in events:
+                self.seconds = time.monotonic() - began
+                self.model = str(event.get("model") or self.model)
+                self.usage = event.get("usage") or self.usage
+                for choice in event.get("choices", ()):
+                    for kind, part in self._parts(choice.get("delta") or {}):
+                        if self.first is None:
+                            self.first = self.seconds
+                        if kind == "thought":
+                            self.thinking_seconds = self.seconds - self.first
+                        yield kind, part
+                    self.finish_reason = choice.get("finish_reason") or self.finish_reason
+
+    def _parts(self, delta: Mapping[str, Any]) -> Iterator[tuple[PartKind, str]]:
+        if thought := delta.get("reasoning_content") or delta.get("reasoning"):
+            self.thoughts += thought
+            yield "thought", thought
+        if text := delta.get("content"):
+            self.text += text
+            yield "text", text
+        for call in delta.get("tool_calls") or ():
+            function = call.get("function") or {}
+            if name := function.get("name"):
+                self.calls.append(ToolCall(name))
+                yield "call", name
+            if (part := function.get("arguments")) and self.calls:
+                self.calls[-1].arguments += part
+                yield "arguments", part
