@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 from bushel.commands import greeting, inspect_model, local_models, run_prompt
 from bushel.commands.chat import command as chat
+from bushel.commands.completion import command as completion
 from bushel.core import BushelError
 from bushel.core.backend import require_backend
 from bushel.core.load_progress import own_progress
@@ -75,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     local_models.add(commands)
     serving = flags.add(commands)
     serving.set_defaults(run=partial(_serve, serving))
+    completion.add(commands, parser)
     known = {name: at for at, name in enumerate(_ORDER)}
     commands._choices_actions.sort(key=lambda action: known.get(action.dest, len(known)))
     parser.set_defaults(run=partial(_greet, greeting.command_helps(commands)))

@@ -7,10 +7,12 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from urllib.parse import quote
 
-from bushel.commands.server_client import ServerClient
+from bushel.commands.server_client import ServerClient, ServerError
 
 PartKind = Literal["text", "thought", "call", "arguments"]
+_QUICK = 2.0  # seconds for what is nice to know
 _USAGE = {"include_usage": True, "continuous_usage_stats": True}
 
 
@@ -33,6 +35,8 @@ class StreamedReply:
     first: float | None = None  # seconds to the first token
     seconds: float = 0.0
     thinking_seconds: float = 0.0
+    id: str = ""
+    known: dict[str, Any] = field(default_factory=dict)  # what the server itself measured
 
     @property
     def tokens(self) -> int:
@@ -49,6 +53,8 @@ class StreamedReply:
     @property
     def rate(self) -> float | None:
         """Tokens a second, once the first is there; None if that is not to be told."""
+        if rate := self.known.get("tokens_per_second"):
+            return float(rate)
         if self.first is None or self.tokens < 2 or self.seconds <= self.first:
             return None
         return (self.tokens - 1) / (self.seconds - self.first)
@@ -58,8 +64,9 @@ class StreamedReply:
         parts = [f"{self.tokens:,} tokens"]
         if self.rate is not None:
             parts.append(f"{self.rate:.1f} tokens/s")
-        if self.first is not None:
-            parts.append(f"first after {self.first:.2f} s")
+        first = self.known.get("first_token_seconds") or self.first
+        if first is not None:
+            parts.append(f"first after {first:.2f} s")
         if self.cached_tokens:
             parts.append(f"{self.cached_tokens:,} of {self.prompt_tokens:,} cached")
         return " · ".join(parts)
@@ -74,6 +81,7 @@ class StreamedReply:
             for event in events:
                 self.seconds = time.monotonic() - began
                 self.model = str(event.get("model") or self.model)
+                self.id = str(event.get("id") or self.id)
                 self.usage = event.get("usage") or self.usage
                 for choice in event.get("choices", ()):
                     for kind, part in self._parts(choice.get("delta") or {}):
@@ -83,6 +91,16 @@ class StreamedReply:
                             self.thinking_seconds = self.seconds - self.first
                         yield kind, part
                     self.finish_reason = choice.get("finish_reason") or self.finish_reason
+
+    def ask_figures(self, server: ServerClient) -> None:
+        """As the server measured them: tokens that it made one by one may arrive together. Where it
+        does not say, they are as they looked from here.
+        """
+        name = self.id.rpartition("-")[2]
+        quick = ServerClient(server.url, server.key, patience=_QUICK)
+        with contextlib.suppress(ServerError, KeyError, TypeError):
+            recent = quick.get(f"/v1/status?model={quote(self.model)}")["recent"]
+            self.known = next((one for one in recent if one["id"] == name), {})
 
     def _parts(self, delta: Mapping[str, Any]) -> Iterator[tuple[PartKind, str]]:
         if thought := delta.get("reasoning_content") or delta.get("reasoning"):

@@ -143,6 +143,7 @@ def _answer(connection: Connection, body: dict[str, Any], *, as_json: bool) -> i
                 (shown.feed if on_terminal else _write)(part)
     line.show("")
     if as_json:
+        reply.ask_figures(connection.client)
         print(json.dumps(_as_json(reply), indent=2, ensure_ascii=False))
     else:
         shown.finish()
@@ -162,7 +163,7 @@ def _as_json(reply: StreamedReply) -> dict[str, Any]:
         "finish_reason": reply.finish_reason,
         "usage": reply.usage,
         "timings": {
-            "first_token_seconds": reply.first,
+            "first_token_seconds": reply.known.get("first_token_seconds") or reply.first,
             "total_seconds": reply.seconds,
             "tokens_per_second": reply.rate,
         },

@@ -132,6 +132,7 @@ class ChatSession:
 
     def _keep(self, asked: Exchange, reply: StreamedReply) -> None:
         self.last = reply
+        reply.ask_figures(self.connection.client)
         self.totals.add(reply)
         if reply.text:
             asked.reply = reply.text

@@ -184,6 +184,8 @@ def _stats(session: ChatSession, _: str) -> None:
     session.say(f"{connection.model} at {whose}")
     if session.last is not None:
         session.say(f"last reply: {session.last.figures()}")
+        if why := session.last.known.get("why"):
+            session.say(f"not more was cached, because {why}")
         used = session.last.prompt_tokens + session.last.tokens
         card = connection.client.card(connection.model) or {}
         context = card.get("max_model_len")
