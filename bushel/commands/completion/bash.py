@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from bushel.commands.completion.command_words import CommandWords, Word
 
+_VALUES = {"model": "_bushel_models", "file": "_bushel_files -f", "folder": "_bushel_files -d"}
 _HEAD = """\
 # Completion of bushel for bash. In ~/.bashrc:  eval "$(bushel completion bash)"
 _bushel_files() {
@@ -21,16 +22,15 @@ _bushel() {
     current=${line##*[[:space:]]}
     line=${line%"$current"}
     COMPREPLY=()
-    local IFS=$' \\t\\n'
-    set -f
-    for word in $line; do
+    local IFS=$' \\t\\n' words
+    read -r -a words <<< "$line"
+    for word in "${words[@]}"; do
         previous=$word
         case $word in
             bushel|*/bushel|-*) ;;
             *) [ -z "$command" ] && command=$word ;;
         esac
     done
-    set +f
     case "$command $previous" in
 """
 _TAIL = """\
@@ -71,8 +71,4 @@ def _cases(commands: list[CommandWords]) -> Iterator[str]:
 def _values(word: Word) -> str:
     if word.kind == "words":
         return f'_bushel_words "{" ".join(word.choices)}"'
-    return {
-        "model": "_bushel_models",
-        "file": "_bushel_files -f",
-        "folder": "_bushel_files -d",
-    }.get(word.kind, ":")
+    return _VALUES.get(word.kind, ":")

@@ -70,10 +70,10 @@ def _value(action: argparse.Action) -> tuple[ValueKind, tuple[str, ...]]:
     if action.nargs == 0:
         return "none", ()
     metavar: Any = action.metavar
-    if action.choices:
-        return "words", tuple(map(str, action.choices))
     if isinstance(metavar, str) and (found := _BRACES.fullmatch(metavar)):
         return "words", tuple(found[1].split(","))
+    if choices := action.choices or getattr(action.type, "choices", ()):
+        return "words", tuple(map(str, choices))
     return _BY_METAVAR.get(str(metavar), "any"), ()
 
 

@@ -48,7 +48,7 @@ def _values(word: Word) -> str:
     if word.kind == "words":
         return f"-f -a {_quoted(' '.join(word.choices))}"
     return {
-        "model": "-f -a '(__bushel_models)'",
+        "model": "-f -a '(__bushel_models) (__fish_complete_directories)'",
         "file": "-F",
         "folder": "-f -a '(__fish_complete_directories)'",
     }.get(word.kind, "")

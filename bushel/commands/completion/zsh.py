@@ -13,6 +13,7 @@ _bushel_models() {
     local -a models
     models=(${(f)"$(bushel completion models 2>/dev/null)"})
     compadd -a models
+    _files -/
 }
 _bushel() {
     local context state line
