@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bushel.commands.server_client import USUAL, ServerClient, ServerError, own_key
+from bushel.commands.server_client import ServerClient, ServerError, own_key, usual_url
 from bushel.commands.terminal_text import Ink, printable
 from bushel.core import BackendError, BushelError
 from bushel.core.backend import require_backend
@@ -69,10 +69,12 @@ def seen_servers() -> tuple[SeenServer, ...]:
     except BushelError:  # there is no place where they could say so
         urls = []
     seen: dict[str, SeenServer | None] = {url: SeenServer(url, "silent") for url in urls}
-    seen.setdefault(USUAL, None)
+    seen.setdefault(usual_url(), None)
 
     def look(url: str) -> None:
-        seen[url] = _seen(url) or seen[url]
+        found = _seen(url)
+        if found is not None and (found.models or seen[url] is not None):  # others lock doors, too
+            seen[url] = found
 
     threads = [threading.Thread(target=look, args=(url,), daemon=True) for url in seen]
     for thread in threads:
@@ -87,7 +89,7 @@ def _seen(url: str) -> SeenServer | None:
     try:
         cards = ServerClient(url, own_key(), patience=_WAIT, connect=_WAIT).models()
     except ServerError as error:
-        return SeenServer(url, "locked") if error.status in (401, 403) and url != USUAL else None
+        return SeenServer(url, "locked") if error.status in (401, 403) else None
     except (KeyError, TypeError, AttributeError):  # somebody else's
         return None
     if not all(card.get("owned_by") == "bushel" for card in cards):

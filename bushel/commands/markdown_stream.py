@@ -131,7 +131,8 @@ class MarkdownStream:
             self._line = ""
             return
         *pieces, last = _PIECES.findall(self._line) or [""]
-        done = whole or last.isspace() or (last != "" and width(last[-1]) == 2)
+        endless = width(last) >= self._columns() - self._indent  # it fits into no line
+        done = whole or endless or last.isspace() or (last != "" and width(last[-1]) == 2)
         for piece in (*pieces, last) if done else pieces:
             if piece.isspace():
                 self._spaces = piece
@@ -164,6 +165,8 @@ class MarkdownStream:
     def _emit(self, text: str, codes: tuple[str, ...]) -> None:
         self._write(self._ink.paint(text, *codes))
         self._column += width(text)
+        if self._column > self._columns():  # the terminal has broken it
+            self._column %= self._columns()
 
     # -- tables ----------------------------------------------------------------------------
 

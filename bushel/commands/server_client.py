@@ -13,10 +13,10 @@ from urllib.parse import quote, urlsplit
 
 from bushel.core import BushelError
 from bushel.core.running_servers import running_servers
+from bushel.server.options import ServerOptions
 
 URL = "BUSHEL_URL"
 KEY = "BUSHEL_API_KEY"
-USUAL = "http://127.0.0.1:8000"
 _CONNECT = 5.0  # seconds to be let in
 _LOOK = 5.0  # seconds in which a server says that it is there, however busy it is
 
@@ -45,7 +45,7 @@ class ServerClient:
     ):
         parts = urlsplit(url if "//" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BushelError(f"Not the address of a server: {url}. It looks like {USUAL}.")
+            raise BushelError(f"Not the address of a server: {url}. It looks like {usual_url()}.")
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/").removesuffix("/v1")
         self.key = key
         self._parts = urlsplit(self.url)
@@ -135,12 +135,17 @@ def find_server(url: str | None = None, key: str | None = None) -> ServerClient 
         server = ServerClient(named, key)
         _check(server)
         return server
-    for place in (*(record.url for record in running_servers()), USUAL):
+    for place in (*(record.url for record in running_servers()), usual_url()):
         server = ServerClient(place, key)
         with contextlib.suppress(ServerError):
             _check(server)
             return server
     return None
+
+
+def usual_url() -> str:
+    """Where a server is that was started here without saying where."""
+    return f"http://127.0.0.1:{os.environ.get('BUSHEL_PORT') or ServerOptions.port}"
 
 
 def own_key() -> str | None:

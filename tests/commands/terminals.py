@@ -14,13 +14,38 @@ import sys
 import termios
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
-from tests.server.server_process import PATIENCE
+from bushel.core.held_files import VARIABLE
+from tests.server.server_process import PATIENCE, free_port
 
 CTRL_C, CTRL_D, UP, TAB = "\x03", "\x04", "\x1b[A", "\t"
 # What makes a pseudo-terminal the one that Ctrl-C is pressed on.
-_OWN = "import fcntl,os,sys,termios; fcntl.ioctl(0,termios.TIOCSCTTY,0); os.execv(sys.argv[1],sys.argv[1:])"
+_OWN = (
+    "import fcntl,os,sys,termios; fcntl.ioctl(0,termios.TIOCSCTTY,0); "
+    "os.execv(sys.argv[1],sys.argv[1:])"
+)
 _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\r")
+
+
+def person(home: Path, **more: str) -> dict[str, str]:
+    """The environment of somebody with a home of their own, in which no server runs."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("HF_", "BUSHEL_", "NO_COLOR"))
+    }
+    own = {
+        "HOME": str(home),
+        "HF_HOME": str(home / "hub"),
+        "HF_HUB_OFFLINE": "1",
+        "XDG_STATE_HOME": str(home / "state"),
+        "XDG_CONFIG_HOME": str(home / "config"),
+        VARIABLE: str(home / "runtime"),
+        "BUSHEL_PORT": str(free_port()),  # nobody is at the usual address
+        "TERM": "xterm-256color",
+    }
+    return {**kept, **own, **more}
 
 
 class Terminal:
@@ -38,7 +63,7 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            env={"TERM": "xterm-256color", **env},
+            env=dict(env),
             cwd=cwd,
         )
         os.close(theirs)
@@ -88,7 +113,10 @@ class Terminal:
         assert self.process.poll() is not None, f"it has not ended\n{self.text[-4000:]}"
         return self.process.returncode
 
-    def close(self) -> None:
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()

@@ -71,7 +71,8 @@ def _action(word: Word) -> str:
 
 def _text(about: str) -> str:
     """Without what means something inside of a specification, or of quotes."""
-    return about.translate({ord(char): None for char in "[]'\\`"}).replace(":", " -")
+    plain = about.translate({ord(char): None for char in "[]\\`"}).replace(":", " -")
+    return plain.replace("'", "'\\''")
 
 
 def _quoted(text: str) -> str:
