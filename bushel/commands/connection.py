@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bushel.commands.own_server import OwnServer, fetch_if_needed
+from bushel.commands.own_server import OwnServer, require_model
 from bushel.commands.server_client import KEY, URL, ServerClient, ServerError, find_server
 from bushel.core import BushelError
 from bushel.core.backend import require_backend
@@ -79,7 +79,7 @@ def _on_this_machine(tell: Tell, choose: Choose) -> str:
 def start(model: str, tell: Tell) -> Connection:
     """A server of its own for a model, once it is loaded."""
     require_backend()
-    fetch_if_needed(model)
+    require_model(model)
     own = OwnServer(model)
     try:
         own.wait()

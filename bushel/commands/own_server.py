@@ -18,7 +18,7 @@ from typing import Any
 
 from bushel.commands.server_client import ServerClient, ServerError
 from bushel.core import BushelError
-from bushel.core.checkpoint import fetch, is_hub_id
+from bushel.core.checkpoint import fetch, is_hub_id, read_checkpoint
 from bushel.core.hub_folders import cached_models
 from bushel.core.terminal_line import TerminalLine
 from bushel.server.api_keys import OPERATOR_VARIABLE, VARIABLE
@@ -94,9 +94,13 @@ class OwnServer:
         return lines[-1].removeprefix("bushel: ") if lines else "it ended without a word"
 
 
-def fetch_if_needed(model: str) -> None:
-    """Downloads a model of the hub that is not here, and shows it: a server would only log it."""
-    if is_hub_id(model) and model not in cached_models():
+def require_model(model: str) -> None:
+    """Downloads a model of the hub that is not here, and shows it: a server would only log it.
+    ModelError at once, if it can be no model.
+    """
+    if not is_hub_id(model):
+        read_checkpoint(model, trust_remote_code=True)  # whether that is allowed, the server knows
+    elif model not in cached_models():
         line = TerminalLine()
         line.show(f"{model} is not on this machine yet: looking for it on the hub")
         try:

@@ -1,0 +1,132 @@
+"""A chat and a run without a server: one is started for it, and ends with it, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bushel.core.checkpoint import TINY, read_checkpoint
+from tests.commands.terminals import CTRL_C, CTRL_D, Terminal, person
+from tests.server.server_process import alive, children, until
+
+ANSWER = r"3 \+ 4 = 7"
+
+
+def started_by(pid: int) -> list[int]:
+    """All processes below one."""
+    found = [pid]
+    for one in found:
+        found += children(one)
+    return found[1:]
+
+
+def gone(pids: list[int]) -> bool:
+    return not any(alive(pid) for pid in pids)
+
+
+def test_a_chat_brings_its_own_engine_which_is_gone_after_kill_9(tmp_path: Path) -> None:
+    with Terminal("chat", "--temperature", "0", env=person(tmp_path)) as chat:
+        chat.wait_for("No model is here yet but bushel:tiny")
+        chat.wait_for("bushel:tiny: ")  # how far it is
+        chat.wait_for("bushel:tiny, on its own")
+        chat.prompt()
+        chat.say("What is 3 + 4?")
+        chat.wait_for(ANSWER)
+        chat.prompt()
+        below = started_by(chat.process.pid)
+        assert len(below) >= 3  # front, engine, worker
+        # Another command does not take it for a server of everybody.
+        other = subprocess.run(
+            [sys.executable, "-m", "bushel"], env=person(tmp_path), capture_output=True, text=True
+        )
+        assert "no server" in other.stdout
+        # Its end in the middle of a conversation: the next question starts it again.
+        [front] = children(chat.process.pid)
+        os.kill(front, signal.SIGKILL)
+        until(lambda: gone([pid for pid in below if pid != front]), "all of it has ended")
+        chat.say("What is 3 + 4?")
+        chat.wait_for("starting it again")
+        chat.wait_for(ANSWER)
+        chat.prompt()
+        below = started_by(chat.process.pid)
+        assert len(below) >= 3
+        os.kill(chat.process.pid, signal.SIGKILL)
+        chat.process.wait()
+        until(lambda: gone(below), "the engine went with the chat")
+
+
+@pytest.mark.long
+def test_it_ends_in_order_too_and_while_it_loads(tmp_path: Path) -> None:
+    with Terminal("chat", "bushel:tiny", env=person(tmp_path)) as chat:
+        chat.prompt()
+        below = started_by(chat.process.pid)
+        chat.say("/model bushel:tiny")
+        chat.wait_for("answers from now on")
+        chat.prompt()
+        chat.type(CTRL_D)
+        assert chat.end() == 0
+        assert gone(below)
+    with Terminal("chat", "bushel:tiny", env=person(tmp_path)) as chat:
+        chat.wait_for("bushel:tiny: ")
+        below = until(lambda: started_by(chat.process.pid), "it is started")
+        chat.type(CTRL_C)
+        assert chat.end() == 130
+        until(lambda: gone(below), "what was loading is gone")
+
+
+def ran(home: Path, model: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bushel", "run", "Hello", "--model", model],
+        env=person(home),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+
+
+def told_in_a_line(told: subprocess.CompletedProcess[str]) -> str:
+    assert (told.returncode, told.stdout) == (2, ""), told.stderr
+    [line] = told.stderr.splitlines()
+    assert line.startswith("bushel: ")
+    return line
+
+
+def test_what_is_no_model_is_told_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text("{}")
+    assert "model_type" in told_in_a_line(ran(tmp_path, str(tmp_path / "broken")))
+    assert "neither a directory" in told_in_a_line(ran(tmp_path, "neither-a-name"))
+    assert "no/such" in told_in_a_line(ran(tmp_path, "no/such"))
+
+
+@pytest.mark.long
+def test_a_model_that_does_not_load_is_told_in_the_words_of_its_engine(tmp_path: Path) -> None:
+    shutil.copytree(read_checkpoint(TINY).path, tmp_path / "odd")
+    config = json.loads((tmp_path / "odd" / "config.json").read_text())
+    (tmp_path / "odd" / "config.json").write_text(json.dumps({**config, "model_type": "odd"}))
+    assert "odd" in told_in_a_line(ran(tmp_path, str(tmp_path / "odd")))
+
+
+def test_a_server_ends_when_its_standard_input_does(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bushel", "serve", "--port", "0", "--end-with-stdin"]
+    with subprocess.Popen(
+        command, env=person(tmp_path), stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as server:
+        assert server.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            server.stdin.write(b"what is written there means nothing\n")
+            server.stdin.flush()
+        until(lambda: children(server.pid), "it has begun")
+        assert server.poll() is None
+        below = started_by(server.pid)
+        server.stdin.close()
+        until(lambda: server.poll() is not None, "it ends")
+        until(lambda: gone(below), "with all that it started")
