@@ -16,12 +16,13 @@ class InlineMarkdown:
     def __init__(self) -> None:
         self._on: list[str] = []
         self._code = 0  # backticks that began it
+        self._before = ""  # the last character of a word that goes on
 
     def reset(self) -> None:
-        self._on, self._code = [], 0
+        self._on, self._code, self._before = [], 0, ""
 
-    def words(self, word: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """(text, its codes) of a word without its marks."""
+    def words(self, word: str, goes_on: bool = False) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """(text, its codes) of a word without its marks. goes_on: it is the beginning of one."""
         text, at = "", 0
         while at < len(word):
             mark = self._mark(word, at)
@@ -34,6 +35,7 @@ class InlineMarkdown:
                 yield text, self._codes()
             text, at = "", at + len(mark)
             self._switch(mark)
+        self._before = word[-1:] if goes_on else ""
         if text:
             yield text, self._codes()
 
@@ -55,11 +57,12 @@ class InlineMarkdown:
         if char == "`":
             ticks = len(word[at:]) - len(word[at:].lstrip("`"))
             return "`" * ticks if not self._code or self._code == ticks else None
-        if self._code or (at and word[at - 1] == "\\"):
+        before = word[at - 1] if at else self._before
+        if self._code or before == "\\":
             return None
         for mark in (word[at : at + 2], char):
             if mark in _DOUBLE or mark in _SINGLE:
-                before, after = word[at - 1 : at] if at else "", word[at + len(mark) :][:1]
+                after = word[at + len(mark) :][:1]
                 if mark in self._on:
                     ends = bool(before) and (char != "_" or not after.isalnum())
                     return mark if ends or (before and mark in _DOUBLE) else None
@@ -69,3 +72,10 @@ class InlineMarkdown:
 
 
 _ESCAPED = frozenset("\\`*_{}[]()#+-.!~|<>$")
+_MARKS = frozenset("\\`*_~")
+
+
+def cut_of(word: str) -> int:
+    """Where a word may be cut before its end is known: beside no mark. 0: nowhere."""
+    places = range(len(word) - 1, 0, -1)
+    return next((at for at in places if not _MARKS & {word[at - 1], word[at]}), 0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from bushel.commands.inline_markdown import InlineMarkdown
+from bushel.commands.inline_markdown import InlineMarkdown, cut_of
 from bushel.commands.markdown_table import table_lines
 from bushel.commands.terminal_text import BOLD, CYAN, DIM, Ink, printable, width
 
@@ -67,7 +67,7 @@ class MarkdownStream:
         self._line += text
         if not self._decided and self._line and not self._waits(self._line):
             self._decide()
-        if self._decided and not _ROW.match(self._line if not self._column else ""):
+        if self._decided:
             self._words()
 
     def _waits(self, line: str) -> bool:
@@ -94,11 +94,8 @@ class MarkdownStream:
         self._flush_table()
         self._decided = True
         if self._fence:
-            if (
-                self._line.strip()
-                and self._line.strip() == self._fence[0] * len(self._line.strip())
-                and len(self._line.strip()) >= len(self._fence)
-            ):
+            line = self._line.strip()
+            if len(line) >= len(self._fence) and not line.strip(self._fence[0]):
                 self._fence, self._codes = "", (DIM,)
             return
         if found := _FENCE.match(self._line):
@@ -131,15 +128,21 @@ class MarkdownStream:
             self._line = ""
             return
         *pieces, last = _PIECES.findall(self._line) or [""]
-        endless = width(last) >= self._columns() - self._indent  # it fits into no line
-        done = whole or endless or last.isspace() or (last != "" and width(last[-1]) == 2)
+        done = whole or last.isspace() or (last != "" and width(last[-1]) == 2)
         for piece in (*pieces, last) if done else pieces:
             if piece.isspace():
                 self._spaces = piece
             else:
-                for text, codes in self._inline.words(piece):
-                    self._place(text, (*self._codes, *codes))
+                self._styled(piece)
         self._line = "" if done else last
+        if not done and width(last) >= self._columns() - self._indent:  # it fits into no line
+            cut = cut_of(last)
+            self._styled(last[:cut], goes_on=True)
+            self._line = last[cut:]
+
+    def _styled(self, piece: str, goes_on: bool = False) -> None:
+        for text, codes in self._inline.words(piece, goes_on):
+            self._place(text, (*self._codes, *codes))
 
     def _place(self, word: str, codes: tuple[str, ...]) -> None:
         """A word, or a piece of one, on this line or on the next."""

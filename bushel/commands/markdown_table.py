@@ -19,7 +19,8 @@ def table_lines(rows: list[str], ink: Ink, columns: int) -> Iterator[str]:
     """As they were written, where they would be too wide."""
     cells = [_BAR.split(row.strip().removeprefix("|").removesuffix("|")) for row in rows]
     headed = len(cells) > 1 and all(_SEPARATOR.fullmatch(cell) for cell in cells[1])
-    right = [cell.strip().endswith(":") and cell.strip()[0] != ":" for cell in cells[1]] * headed
+    signs = [cell.strip() for cell in cells[1]] if headed else []
+    right = {at for at, sign in enumerate(signs) if sign[-1] == ":" != sign[0]}
     table = [[_read(cell) for cell in row] for row in cells[:1] + cells[1 + headed :]]
     widths = [
         max(_width(row[at]) for row in table if at < len(row)) for at in range(max(map(len, table)))
@@ -29,15 +30,11 @@ def table_lines(rows: list[str], ink: Ink, columns: int) -> Iterator[str]:
         return
     for number, row in enumerate(table):
         yield _BETWEEN.join(
-            _shown(cell, widths[at], ink, bold=headed and not number, right=at in _where(right))
+            _shown(cell, widths[at], ink, bold=headed and not number, right=at in right)
             for at, cell in enumerate(row)
         ).rstrip()
         if headed and not number:
             yield ink.dim(_BETWEEN.join("─" * size for size in widths))
-
-
-def _where(flags: list[bool]) -> set[int]:
-    return {at for at, flag in enumerate(flags) if flag}
 
 
 def _read(cell: str) -> Cell:

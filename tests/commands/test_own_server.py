@@ -48,7 +48,16 @@ def test_a_chat_brings_its_own_engine_which_is_gone_after_kill_9(tmp_path: Path)
             [sys.executable, "-m", "bushel"], env=person(tmp_path), capture_output=True, text=True
         )
         assert "no server" in other.stdout
-        # Its end in the middle of a conversation: the next question starts it again.
+        os.kill(chat.process.pid, signal.SIGKILL)
+        chat.process.wait()
+        until(lambda: gone(below), "the engine went with the chat")
+
+
+@pytest.mark.long
+def test_an_engine_that_died_is_there_again_for_the_next_question(tmp_path: Path) -> None:
+    with Terminal("chat", "bushel:tiny", "--temperature", "0", env=person(tmp_path)) as chat:
+        chat.prompt()
+        below = started_by(chat.process.pid)
         [front] = children(chat.process.pid)
         os.kill(front, signal.SIGKILL)
         until(lambda: gone([pid for pid in below if pid != front]), "all of it has ended")
@@ -56,24 +65,17 @@ def test_a_chat_brings_its_own_engine_which_is_gone_after_kill_9(tmp_path: Path)
         chat.wait_for("starting it again")
         chat.wait_for(ANSWER)
         chat.prompt()
-        below = started_by(chat.process.pid)
-        assert len(below) >= 3
-        os.kill(chat.process.pid, signal.SIGKILL)
-        chat.process.wait()
-        until(lambda: gone(below), "the engine went with the chat")
-
-
-@pytest.mark.long
-def test_it_ends_in_order_too_and_while_it_loads(tmp_path: Path) -> None:
-    with Terminal("chat", "bushel:tiny", env=person(tmp_path)) as chat:
-        chat.prompt()
-        below = started_by(chat.process.pid)
         chat.say("/model bushel:tiny")
         chat.wait_for("answers from now on")
         chat.prompt()
+        below = started_by(chat.process.pid)
         chat.type(CTRL_D)
         assert chat.end() == 0
         assert gone(below)
+
+
+@pytest.mark.long
+def test_ctrl_c_ends_it_while_it_loads(tmp_path: Path) -> None:
     with Terminal("chat", "bushel:tiny", env=person(tmp_path)) as chat:
         chat.wait_for("bushel:tiny: ")
         below = until(lambda: started_by(chat.process.pid), "it is started")
