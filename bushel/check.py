@@ -241,8 +241,15 @@ def _picture_question(width: int, height: int) -> dict[str, object]:
 
 
 def as_json(report: Report) -> dict[str, object]:
-    """The report for scripts: what `table` says, by the same names."""
-    results = [{**asdict(result), "ok": report.good(result)} for result in report.results]
+    """The report for scripts. JSON has no number that is none: such a difference is null."""
+    results = [
+        {
+            **asdict(result),
+            "difference": result.difference if math.isfinite(result.difference) else None,
+            "ok": report.good(result),
+        }
+        for result in report.results
+    ]
     return {
         "ok": report.ok,
         "model": report.model,

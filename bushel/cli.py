@@ -35,8 +35,25 @@ _FAILED, _WRONG = 1, 2
 # As somebody needs them who is new here.
 _ORDER = ("chat", "run", "serve", "launch", "list", "pull", "rm", "inspect", "bench", "check")
 
+_CHECK_EXAMPLES = """\
+examples:
+  bushel check mlx-community/Qwen3-4B-Instruct-2507-4bit
+  bushel check ./my-model --dtype bfloat16
+  bushel check bushel:tiny --json | jq .ok
+"""
+
+
+class _Help(argparse.HelpFormatter):
+    """Wraps what is prose, and leaves examples as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)
+
 
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, **settings: Any):
+        super().__init__(**{"formatter_class": _Help, **settings})
+
     def error(self, message: str) -> NoReturn:
         _complain(f"{message} (see {self.prog} --help)")
         raise SystemExit(_WRONG)
@@ -65,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         help="compare batched answers with solo answers, on this model and machine",
         description="Runs a model's rows together and each alone, and compares what they say: "
         "mixed lengths, joins and leaves, two chunk sizes, images. Exits with 1 if they differ.",
+        epilog=_CHECK_EXAMPLES,
     )
     _add_model(check)
     check.add_argument("--json", action="store_true", help="one JSON object")
@@ -137,6 +155,8 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     options, rest = _parser().parse_known_args(arguments)
     if options.command == "serve":
         rest = flags.take_model(options, rest)
+    elif options.command == "run":
+        rest = run_prompt.take_words(options, rest)
     if options.greeting_json and options.command:
         rest = ["--json", *rest]  # of the command, behind which it belongs
     if rest:

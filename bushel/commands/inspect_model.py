@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 _LENGTHS = (4096, 32768, 131072)
 _ROWS = (1, 8, 32)
+_EXAMPLES = """\
+examples:
+  bushel inspect mlx-community/Qwen3-4B-Instruct-2507-4bit
+  bushel inspect ./my-model --rows 16 --context 32768
+  bushel inspect bushel:tiny --json | jq .memory
+"""
 
 
 def add(commands: Any) -> argparse.ArgumentParser:
@@ -25,6 +31,7 @@ def add(commands: Any) -> argparse.ArgumentParser:
         description="Architecture, kinds of layers, context, memory for rows and lengths, how rows "
         "share a batch, the format of tool calls and what the chat template takes. No weight is "
         "read.",
+        epilog=_EXAMPLES,
     )
     parser.add_argument(
         "--context", type=_positive, metavar="TOKENS", help="of each row; default: a few lengths"

@@ -17,7 +17,7 @@ _USAGE = {"include_usage": True, "continuous_usage_stats": True}
 
 
 @dataclass
-class ToolCall:
+class StreamedCall:
     name: str
     arguments: str = ""  # JSON
 
@@ -28,7 +28,7 @@ class StreamedReply:
 
     text: str = ""
     thoughts: str = ""
-    calls: list[ToolCall] = field(default_factory=list)
+    calls: list[StreamedCall] = field(default_factory=list)
     model: str = ""
     finish_reason: str | None = None  # None: it did not come to its end
     usage: dict[str, Any] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class StreamedReply:
         for call in delta.get("tool_calls") or ():
             function = call.get("function") or {}
             if name := function.get("name"):
-                self.calls.append(ToolCall(name))
+                self.calls.append(StreamedCall(name))
                 yield "call", name
             if (part := function.get("arguments")) and self.calls:
                 self.calls[-1].arguments += part

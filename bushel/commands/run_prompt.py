@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bushel.commands import sampling_flags
-from bushel.commands.connection import Connection, connect
 from bushel.commands.markdown_stream import MarkdownStream
+from bushel.commands.model_connection import ModelConnection, connect
 from bushel.commands.pictures import data_url, path_of
 from bushel.commands.reply_stream import StreamedReply
 from bushel.commands.server_client import ServerError
@@ -41,7 +41,6 @@ def add(commands: Any) -> None:
         description="Asks a model once and writes its answer. What is piped in stands below the "
         "prompt. A server that runs answers, or one that is started for it and ends with it.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("prompt", metavar="PROMPT", nargs="*", help="what to ask; words are joined")
     parser.add_argument("--model", metavar="MODEL", help="a served name, a directory or a hub id")
@@ -56,6 +55,12 @@ def add(commands: Any) -> None:
     )
     sampling_flags.add(parser)
     parser.set_defaults(run=run)
+
+
+def take_words(options: argparse.Namespace, rest: Sequence[str]) -> list[str]:
+    """Words of the prompt behind flags: argparse leaves them over. Returns what is left then."""
+    options.prompt += [word for word in rest if not word.startswith("-")]
+    return [word for word in rest if word.startswith("-")]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -127,7 +132,7 @@ def _refuse_to_choose(models: Sequence[str]) -> str:
     raise BushelError(f"Several models are here: say --model, one of {', '.join(models)}.")
 
 
-def _answer(connection: Connection, body: dict[str, Any], *, as_json: bool) -> int:
+def _answer(connection: ModelConnection, body: dict[str, Any], *, as_json: bool) -> int:
     reply = StreamedReply()
     shown = MarkdownStream(_write, Ink(sys.stdout), lambda: shutil.get_terminal_size().columns)
     on_terminal = is_terminal(sys.stdout)

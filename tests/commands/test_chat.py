@@ -139,6 +139,7 @@ def test_what_was_typed_is_there_the_next_day(server: Server, home: Path) -> Non
 
 
 def test_ctrl_c_stops_the_reply_at_the_server_and_then_leaves(server: Server, home: Path) -> None:
+    """What came of it stays in the conversation. B78."""
     env = person(home, BUSHEL_URL=server.url)
     endless = ("--temperature", "100", "--max-tokens", "60000", "--seed", "1")
     with Terminal("chat", *endless, env=env) as chat:
@@ -164,6 +165,7 @@ def test_ctrl_c_stops_the_reply_at_the_server_and_then_leaves(server: Server, ho
 
 @pytest.mark.long
 def test_a_server_that_dies_in_the_middle_of_a_reply_costs_a_line(home: Path) -> None:
+    """Its engine, and then all of it. B78."""
     with serving(*FEW) as server:
         env = person(home, BUSHEL_URL=server.url)
         endless = ("--temperature", "100", "--max-tokens", "60000", "--seed", "1")

@@ -48,7 +48,7 @@ def talking(
 
 
 def test_escape_sequences_of_a_model_never_reach_the_terminal(tmp_path: Path) -> None:
-    """B76."""
+    """In replies, thoughts and calls, whole and in pieces. B76."""
     parts = [said("safe so far ")]
     for sequence in HOSTILE:
         # Whole, and then each character as a piece of its own.

@@ -33,6 +33,7 @@ def gone(pids: list[int]) -> bool:
 
 
 def test_a_chat_brings_its_own_engine_which_is_gone_after_kill_9(tmp_path: Path) -> None:
+    """Nobody else finds it, either. B77."""
     with Terminal("chat", "--temperature", "0", env=person(tmp_path)) as chat:
         chat.wait_for("No model is here yet but bushel:tiny")
         chat.wait_for("bushel:tiny: ")  # how far it is

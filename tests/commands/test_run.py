@@ -49,7 +49,7 @@ def shell(server: Server, tmp_path: Path) -> Shell:
 
 
 def test_an_answer_and_nothing_else_goes_into_a_pipe(shell: Shell) -> None:
-    told = shell("What", "is", "3 + 4?", "--temperature", "0")
+    told = shell("What", "is", "--temperature", "0", "3 + 4?")
     assert (told.returncode, told.stdout, told.stderr) == (0, "3 + 4 = 7\n", "")
     piped = shell("--temperature", "0", piped=QUESTION)
     assert (piped.returncode, piped.stdout) == (0, "3 + 4 = 7\n")

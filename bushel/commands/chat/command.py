@@ -16,7 +16,7 @@ from bushel.core.terminal_line import is_terminal
 _EXAMPLES = """\
 examples:
   bushel chat                                     a server that runs, or a model on this machine
-  bushel chat mlx-community/Qwen3-4B-4bit
+  bushel chat mlx-community/Qwen3-4B-Instruct-2507-4bit
   bushel chat --system "Answer in one sentence." --temperature 0.3
   bushel chat --url http://studio.local:8000      a server elsewhere
 
@@ -31,7 +31,6 @@ def add(commands: Any) -> None:
         description="A conversation with a model, with pictures. A server that runs answers, or "
         "one that is started for it and ends with it.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "model",
@@ -69,7 +68,7 @@ def _chat(options: argparse.Namespace) -> int:
     from bushel.commands.chat.line_editor import LineEditor
     from bushel.commands.chat.session import ChatSession
     from bushel.commands.chat.slash_commands import completions, take
-    from bushel.commands.connection import connect
+    from bushel.commands.model_connection import connect
     from bushel.commands.pictures import path_of
     from bushel.commands.terminal_text import Ink, one_line
 

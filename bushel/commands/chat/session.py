@@ -11,7 +11,7 @@ from pathlib import Path
 from bushel.commands.chat.conversation import Exchange, TerminalConversation
 from bushel.commands.chat.line_editor import LineEditor
 from bushel.commands.chat.reply_view import ReplyView
-from bushel.commands.connection import Connection, start
+from bushel.commands.model_connection import ModelConnection, start
 from bushel.commands.pictures import data_url, take_pictures
 from bushel.commands.reply_stream import StreamedReply
 from bushel.commands.server_client import ServerError
@@ -46,7 +46,7 @@ class ChatSession:
     stopped before anything was said to it; /retry asks it again.
     """
 
-    def __init__(self, connection: Connection, conversation: TerminalConversation, ink: Ink):
+    def __init__(self, connection: ModelConnection, conversation: TerminalConversation, ink: Ink):
         self.connection = connection
         self.conversation = conversation
         self.ink = ink

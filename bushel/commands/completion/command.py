@@ -23,7 +23,6 @@ def add(commands: Any, parser: argparse.ArgumentParser) -> None:
         description="Prints a script for a shell, which then completes commands, flags, choices, "
         "files and models.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     completion.add_argument(
         "shell",

@@ -46,6 +46,17 @@ _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s?#]+")
 _HOST = re.compile(r"[A-Za-z0-9.:_%\[\]-]+")
 _HOSTS = re.compile(rf"\*|{_HOST.pattern}")
 
+_EPILOG = """\
+examples:
+  bushel serve                                        the small model that comes with Bushel
+  bushel serve mlx-community/Qwen3-4B-Instruct-2507-4bit
+  bushel serve small=./a large=./b --keep-alive 10m   two, each loaded when it is asked for
+  bushel serve MODEL --host 0.0.0.0 --api-key-file keys.txt
+
+Flags of vLLM and vllm-mlx are understood: those that mean one of the above as that one,
+those for what Bushel always does with a note, and all others are refused.
+"""
+
 Group = argparse._ArgumentGroup
 
 
@@ -379,8 +390,7 @@ def add(commands: Any) -> argparse.ArgumentParser:
         usage="bushel serve [MODEL ...] [FLAG ...]",
         help="serve models over HTTP: OpenAI's chat and completions",
         description="Serves models over HTTP, to many clients at once.",
-        epilog="Flags of vLLM and vllm-mlx are understood: those that mean one of the above as "
-        "that one, those for what Bushel always does with a note, and all others are refused.",
+        epilog=_EPILOG,
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )

@@ -18,7 +18,7 @@ Choose = Callable[[Sequence[str]], str]
 
 
 @dataclass
-class Connection:
+class ModelConnection:
     """A server, and the model that is asked there. own: was started for this, and ends with it."""
 
     client: ServerClient
@@ -35,7 +35,7 @@ class Connection:
 
 def connect(
     model: str | None, *, url: str | None, key: str | None, tell: Tell, choose: Choose
-) -> Connection:
+) -> ModelConnection:
     """tell: hears in a line what is not as one might expect; choose: one of several models on this
     machine. ServerError or BushelError if nobody can answer.
     """
@@ -51,7 +51,7 @@ def connect(
             ) from None
         raise
     if found is not None:
-        return Connection(server, found)
+        return ModelConnection(server, found)
     assert model is not None
     if url or os.environ.get(URL):
         served = ", ".join(str(card["id"]) for card in server.models())
@@ -76,7 +76,7 @@ def _on_this_machine(tell: Tell, choose: Choose) -> str:
     return models[0] if len(models) == 1 else choose([*models, TINY])
 
 
-def start(model: str, tell: Tell) -> Connection:
+def start(model: str, tell: Tell) -> ModelConnection:
     """A server of its own for a model, once it is loaded."""
     require_backend()
     require_model(model)
@@ -87,4 +87,4 @@ def start(model: str, tell: Tell) -> Connection:
     except BaseException:
         own.close()
         raise
-    return Connection(own.client, name, own)
+    return ModelConnection(own.client, name, own)
