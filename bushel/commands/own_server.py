@@ -55,7 +55,10 @@ class OwnServer:
         """Until it serves, and shows how far it is. BushelError in its words if it never will."""
         line = TerminalLine()
         try:
-            while (state := self._state())["state"] != "ready":
+            # Where settings let a model come and go, it is loaded when it is asked.
+            while (state := self._state())["state"] not in ("ready", "unloaded"):
+                if state["state"] == "failed":
+                    raise BushelError(f"{self.model} cannot be served: {state.get('reason')}")
                 reason = state.get("reason") or "it is starting"
                 line.show(f"{self.model}: {str(reason).removeprefix('it is ')}")
                 time.sleep(_LOOK)

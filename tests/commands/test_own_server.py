@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 
 from bushel.core.checkpoint import TINY, read_checkpoint
+from bushel.core.running_servers import announced
+from tests.commands.scripted_front import scripted_front
 from tests.commands.terminals import CTRL_C, CTRL_D, Terminal, person
+from tests.server.scripted_service import said
 from tests.server.server_process import alive, children, until
 
 ANSWER = r"3 \+ 4 = 7"
@@ -116,6 +119,38 @@ def test_a_model_that_does_not_load_is_told_in_the_words_of_its_engine(tmp_path:
     config = json.loads((tmp_path / "odd" / "config.json").read_text())
     (tmp_path / "odd" / "config.json").write_text(json.dumps({**config, "model_type": "odd"}))
     assert "odd" in told_in_a_line(ran(tmp_path, str(tmp_path / "odd")))
+
+
+@pytest.mark.long
+def test_a_model_that_the_running_server_has_not_is_started_beside_it(tmp_path: Path) -> None:
+    with scripted_front([said("It is me.", finish="stop")]) as (url, _):
+        held = announced("127.0.0.1", int(url.rpartition(":")[2]), tmp_path / "runtime")
+        there = ran(tmp_path, "test/model")
+        beside = ran(tmp_path, TINY)
+        held.close()
+    assert (there.stdout, there.stderr) == ("It is me.\n", "")
+    assert beside.returncode == 0
+    assert f"{url} does not serve bushel:tiny: starting it here" in beside.stderr
+
+
+def test_of_several_models_somebody_has_to_choose(tmp_path: Path) -> None:
+    for name in ("small", "large"):
+        folder = tmp_path / "hub" / "hub" / f"models--someone--{name}" / "snapshots" / "1"
+        shutil.copytree(read_checkpoint(TINY).path, folder)
+    command = [sys.executable, "-m", "bushel", "run", "Hello"]
+    told = subprocess.run(
+        command, env=person(tmp_path), stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    line = told_in_a_line(told)
+    assert "someone/small" in line
+    assert "someone/large" in line
+    with Terminal("chat", env=person(tmp_path)) as chat:
+        chat.wait_for(r"1  someone/\w+\n\s+2  someone/\w+\n\s+3  bushel:tiny")
+        chat.wait_for("Which one")
+        chat.say("9")
+        chat.wait_for("Which one")
+        chat.type(CTRL_D)
+        assert chat.end() == 2
 
 
 def test_a_server_ends_when_its_standard_input_does(tmp_path: Path) -> None:

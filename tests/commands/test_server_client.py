@@ -65,9 +65,7 @@ def test_the_newest_comes_first_and_every_address_is_of_this_machine(tmp_path: P
 def test_a_server_that_is_named_has_to_answer(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if named == "variable":
         monkeypatch.setenv("BUSHEL_URL", NOBODY)
-    with pytest.raises(
-        ServerError, match=r"127\.0\.0\.1:9 does not answer: ModelConnection refused"
-    ):
+    with pytest.raises(ServerError, match=r"127\.0\.0\.1:9 does not answer: Connection refused"):
         find_server(NOBODY if named == "argument" else None)
 
 

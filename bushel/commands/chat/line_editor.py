@@ -9,9 +9,15 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import readline
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+try:
+    import readline
+
+    _EDITS = True
+except ImportError:  # a Python that was built without: no history, and no keys but the terminal's
+    _EDITS = False
 
 _MOST = 1000  # lines that are kept
 _QUOTES = '"""'
@@ -33,6 +39,8 @@ class LineEditor:
         self._path = path or history_file()
         self._complete = complete
         self._words: list[str] = []
+        if not _EDITS:
+            return
         readline.set_auto_history(False)
         readline.set_completer_delims(" \t\n")
         readline.set_completer(self._completion)
@@ -59,7 +67,7 @@ class LineEditor:
     def _line(self, prompt: str) -> str:
         line = input(prompt)
         # As in shells: what begins with a space is not kept.
-        if line.strip() and not line.startswith(" "):
+        if _EDITS and line.strip() and not line.startswith(" "):
             for each in line.splitlines():
                 self._keep(each)
         return line

@@ -12,6 +12,7 @@ from bushel.commands.chat.conversation import Exchange, TerminalConversation
 from bushel.commands.chat.line_editor import LineEditor
 from bushel.commands.chat.reply_view import ReplyView
 from bushel.commands.model_connection import ModelConnection, start
+from bushel.commands.own_server import require_model
 from bushel.commands.pictures import data_url, take_pictures
 from bushel.commands.reply_stream import StreamedReply
 from bushel.commands.server_client import ServerError
@@ -114,7 +115,7 @@ class ChatSession:
         self._revive()
         reply = StreamedReply()
         view = ReplyView(reply, self.ink)
-        view.wait("...")
+        view.wait(self._waiting())
         stopped = False
         body = self.conversation.body(self.connection.model, asked)
         try:
@@ -151,6 +152,14 @@ class ChatSession:
             own.close()
             self.connection = start(own.model, self.say)
 
+    def _waiting(self) -> str:
+        """What is shown until the first token comes."""
+        with contextlib.suppress(ServerError):
+            card = self.connection.client.card(self.connection.model) or {}
+            if card.get("state", "ready") != "ready":
+                return f"loading {printable(self.connection.model)} ..."
+        return "..."
+
     def switch(self, model: str) -> None:
         """To a model that is served here, or to one that a server of our own then serves."""
         with contextlib.suppress(ServerError):
@@ -158,8 +167,8 @@ class ChatSession:
                 self.connection.model = model
                 return
         self.say(f"{self.connection.client.url} does not serve {model}: starting it here.")
-        before = self.connection
-        before.close()  # memory for two is not always there
+        require_model(model)
+        self.connection.close()  # memory for two is not always there
         self.connection = start(model, self.say)
 
     def close(self) -> None:
