@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 from PIL import Image
@@ -238,6 +238,28 @@ def _picture_question(width: int, height: int) -> dict[str, object]:
     image = {"type": "image_url", "image_url": {"url": Image.fromarray(colours.astype(np.uint8))}}
     question = {"type": "text", "text": "What is in this picture?"}
     return {"messages": [{"role": "user", "content": [image, question]}]}
+
+
+def as_json(report: Report) -> dict[str, object]:
+    """The report for scripts. JSON has no number that is none: such a difference is null."""
+    results = [
+        {
+            **asdict(result),
+            "difference": result.difference if math.isfinite(result.difference) else None,
+            "ok": report.good(result),
+        }
+        for result in report.results
+    ]
+    return {
+        "ok": report.ok,
+        "model": report.model,
+        "precision": report.precision,
+        "bound": report.bound,
+        "lane": "single" if report.lane_reason else "batch",
+        "lane_reason": report.lane_reason,
+        "results": results,
+        "notes": list(report.notes),
+    }
 
 
 def table(report: Report) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import json
 import os
 import signal
 import threading
@@ -17,7 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bushel.commands import inspect_model, local_models
+from bushel.commands import greeting, inspect_model, local_models, run_prompt
+from bushel.commands.chat import command as chat
+from bushel.commands.completion import command as completion
 from bushel.core import BushelError
 from bushel.core.backend import require_backend
 from bushel.core.load_progress import own_progress
@@ -29,9 +32,28 @@ from bushel.server.command.settings import with_settings
 from bushel.server.observability import logs
 
 _FAILED, _WRONG = 1, 2
+# As somebody needs them who is new here.
+_ORDER = ("chat", "run", "serve", "launch", "list", "pull", "rm", "inspect", "bench", "check")
+
+_CHECK_EXAMPLES = """\
+examples:
+  bushel check mlx-community/Qwen3-4B-Instruct-2507-4bit
+  bushel check ./my-model --dtype bfloat16
+  bushel check bushel:tiny --json | jq .ok
+"""
+
+
+class _Help(argparse.HelpFormatter):
+    """Wraps what is prose, and leaves examples as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)
 
 
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, **settings: Any):
+        super().__init__(**{"formatter_class": _Help, **settings})
+
     def error(self, message: str) -> NoReturn:
         _complain(f"{message} (see {self.prog} --help)")
         raise SystemExit(_WRONG)
@@ -44,18 +66,26 @@ def _complain(message: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="bushel",
-        description="Inference for language and vision models on MLX.",
+        description="Inference for language and vision models on MLX. Without a command: what "
+        "runs, what is here, and what to do next.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"bushel {VERSION}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    parser.add_argument(
+        "--json", dest="greeting_json", action="store_true", help="without a command: as JSON"
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    chat.add(commands)
+    run_prompt.add(commands)
     check = commands.add_parser(
         "check",
         help="compare batched answers with solo answers, on this model and machine",
         description="Runs a model's rows together and each alone, and compares what they say: "
         "mixed lengths, joins and leaves, two chunk sizes, images. Exits with 1 if they differ.",
+        epilog=_CHECK_EXAMPLES,
     )
     _add_model(check)
+    check.add_argument("--json", action="store_true", help="one JSON object")
     check.set_defaults(run=_check)
     examined = doctor.add(commands)
     _add_model(examined, nargs="?")
@@ -64,7 +94,15 @@ def _parser() -> argparse.ArgumentParser:
     local_models.add(commands)
     serving = flags.add(commands)
     serving.set_defaults(run=partial(_serve, serving))
+    completion.add(commands, parser)
+    known = {name: at for at, name in enumerate(_ORDER)}
+    commands._choices_actions.sort(key=lambda action: known.get(action.dest, len(known)))
+    parser.set_defaults(run=partial(_greet, greeting.command_helps(commands)))
     return parser
+
+
+def _greet(helps: dict[str, str], options: argparse.Namespace) -> int:
+    return greeting.greet(VERSION, helps, as_json=options.greeting_json)
 
 
 def _add_model(parser: argparse.ArgumentParser, **more: Any) -> None:
@@ -82,7 +120,7 @@ def _add_model(parser: argparse.ArgumentParser, **more: Any) -> None:
 
 def _check(options: argparse.Namespace) -> int:
     require_backend()
-    from bushel.check import check, table
+    from bushel.check import as_json, check, table
     from bushel.engine import device_memory
     from bushel.models import load
 
@@ -97,7 +135,7 @@ def _check(options: argparse.Namespace) -> int:
     report = check(model, lambda step: line.show(f"{model.name}: {step}"))
     model.close()
     line.show("")
-    print(table(report))
+    print(json.dumps(as_json(report), indent=2) if options.json else table(report))
     return 0 if report.ok else _FAILED
 
 
@@ -117,6 +155,10 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     options, rest = _parser().parse_known_args(arguments)
     if options.command == "serve":
         rest = flags.take_model(options, rest)
+    elif options.command == "run":
+        rest = run_prompt.take_words(options, rest)
+    if options.greeting_json and options.command:
+        rest = ["--json", *rest]  # of the command, behind which it belongs
     if rest:
         _complain(f"unrecognized arguments: {' '.join(rest)} (see bushel {options.command} --help)")
         raise SystemExit(_WRONG)

@@ -12,6 +12,13 @@ from bushel.core.backend import require_backend
 if TYPE_CHECKING:
     from bushel.chat.inspection import Inspection
 
+_EXAMPLES = """\
+examples:
+  bushel inspect mlx-community/Qwen3-4B-Instruct-2507-4bit
+  bushel inspect ./my-model --rows 16 --context 32768
+  bushel inspect bushel:tiny --json | jq .memory
+"""
+
 
 def add(commands: Any) -> argparse.ArgumentParser:
     """Adds it to the sub-commands of a parser, but for what every command takes."""
@@ -21,6 +28,7 @@ def add(commands: Any) -> argparse.ArgumentParser:
         description="Architecture, kinds of layers, context, memory for rows and lengths, how rows "
         "share a batch, the format of tool calls and what the chat template takes. No weight is "
         "read.",
+        epilog=_EXAMPLES,
     )
     parser.add_argument(
         "--context", type=_positive, metavar="TOKENS", help="of each row; default: a few lengths"

@@ -25,6 +25,7 @@ def add(commands: Any) -> None:
         help="models on this machine",
         description="Models that were downloaded from the hub, by Bushel or by others, and that "
         "Bushel can serve. They lie in the hub's cache (HF_HOME says where).",
+        epilog="examples:\n  bushel list\n  bushel list --json | jq -r '.models[].name'\n",
     )
     listed.add_argument("--json", action="store_true", help="one JSON object")
     listed.set_defaults(run=_list)
@@ -33,6 +34,7 @@ def add(commands: Any) -> None:
         help="download a model",
         description="Downloads a model from the hub, or what is missing of it: whole files that "
         "came before are kept. `bushel serve` does the same when it has to.",
+        epilog="examples:\n  bushel pull mlx-community/Qwen3-4B-Instruct-2507-4bit\n",
     )
     pulled.add_argument("model", metavar="MODEL", help="a hub id: owner/name")
     pulled.set_defaults(run=_pull)
@@ -40,6 +42,7 @@ def add(commands: Any) -> None:
         "rm",
         help="delete a downloaded model",
         description="Deletes a model from the hub's cache. A folder of your own is never touched.",
+        epilog="examples:\n  bushel rm mlx-community/Qwen3-4B-Instruct-2507-4bit\n",
     )
     removed.add_argument("model", metavar="MODEL", help="a hub id, as `bushel list` shows it")
     removed.add_argument("--yes", action="store_true", help="do not ask")

@@ -7,17 +7,18 @@ import http.client
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from bushel.core import BushelError
 from bushel.core.running_servers import running_servers
+from bushel.server.options import ServerOptions
 
 URL = "BUSHEL_URL"
 KEY = "BUSHEL_API_KEY"
-USUAL = "http://127.0.0.1:8000"
 _CONNECT = 5.0  # seconds to be let in
+_LOOK = 5.0  # seconds in which a server says that it is there, however busy it is
 
 
 class ServerError(BushelError):
@@ -32,17 +33,23 @@ class ServerClient:
     """One server, and the key it is asked with. Nothing is kept open between two requests.
 
     patience: seconds without a byte after which it counts as gone; None waits for ever. A server
-    sends a sign of life while a prompt is long.
+    sends a sign of life while a prompt is long. connect: seconds to be let in.
     """
 
-    def __init__(self, url: str, key: str | None = None, patience: float | None = 600.0):
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        patience: float | None = 600.0,
+        connect: float = _CONNECT,
+    ):
         parts = urlsplit(url if "//" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BushelError(f"Not the address of a server: {url}. It looks like {USUAL}.")
+            raise BushelError(f"Not the address of a server: {url}. It looks like {usual_url()}.")
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/").removesuffix("/v1")
         self.key = key
         self._parts = urlsplit(self.url)
-        self._patience = patience
+        self._patience, self._connect = patience, connect
 
     def get(self, path: str) -> Any:
         return self._answer("GET", path, None)
@@ -50,7 +57,7 @@ class ServerClient:
     def post(self, path: str, body: object) -> Any:
         return self._answer("POST", path, body)
 
-    def events(self, path: str, body: object) -> Iterator[dict[str, Any]]:
+    def events(self, path: str, body: object) -> Generator[dict[str, Any], None, None]:
         """What it streams in the form of chats. Closing the iterator cancels the request."""
         with self._asked("POST", path, body) as response:
             for line in response:
@@ -70,6 +77,16 @@ class ServerClient:
         cards = self.get("/v1/models")["data"]
         return [card for card in cards if card.get("root", card["id"]) == card["id"]]
 
+    def card(self, model: str) -> dict[str, Any] | None:
+        """Of a name that requests may use, aliases too; None if it serves no such model."""
+        try:
+            card: dict[str, Any] = self.get(f"/v1/models/{quote(model)}")
+        except ServerError as error:
+            if error.status in (404, 422):
+                return None
+            raise
+        return card
+
     def _answer(self, method: str, path: str, body: object | None) -> Any:
         with self._asked(method, path, body) as response:
             return json.loads(response.read() or b"null")
@@ -78,7 +95,7 @@ class ServerClient:
     def _asked(
         self, method: str, path: str, body: object | None
     ) -> Iterator[http.client.HTTPResponse]:
-        connection = self._connection()
+        connection, response = self._connection(), None
         headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
         if body is not None:
             headers["content-type"] = "application/json"
@@ -96,13 +113,16 @@ class ServerClient:
         except json.JSONDecodeError as error:
             raise ServerError(f"{self.url} does not answer as a Bushel server does.") from error
         finally:
+            # It may hold the socket by itself, and whoever looks at an exception holds it.
+            if response is not None:
+                response.close()
             connection.close()
 
     def _connection(self) -> http.client.HTTPConnection:
         host, port = str(self._parts.hostname), self._parts.port
         if self._parts.scheme == "https":
-            return http.client.HTTPSConnection(host, port, timeout=_CONNECT)
-        return http.client.HTTPConnection(host, port, timeout=_CONNECT)
+            return http.client.HTTPSConnection(host, port, timeout=self._connect)
+        return http.client.HTTPConnection(host, port, timeout=self._connect)
 
 
 def find_server(url: str | None = None, key: str | None = None) -> ServerClient | None:
@@ -110,12 +130,12 @@ def find_server(url: str | None = None, key: str | None = None) -> ServerClient 
     answers at the usual address; None if nobody was named and none runs. ServerError if the named
     one does not answer.
     """
-    key = key or os.environ.get(KEY, "").split(",")[0].strip() or None
+    key = key or own_key()
     if named := url or os.environ.get(URL):
         server = ServerClient(named, key)
         _check(server)
         return server
-    for place in (*(record.url for record in running_servers()), USUAL):
+    for place in (*(record.url for record in running_servers()), usual_url()):
         server = ServerClient(place, key)
         with contextlib.suppress(ServerError):
             _check(server)
@@ -123,10 +143,20 @@ def find_server(url: str | None = None, key: str | None = None) -> ServerClient 
     return None
 
 
+def usual_url() -> str:
+    """Where a server is that was started here without saying where."""
+    return f"http://127.0.0.1:{os.environ.get('BUSHEL_PORT') or ServerOptions.port}"
+
+
+def own_key() -> str | None:
+    """The one of the environment; where a server may have several there, the first."""
+    return os.environ.get(KEY, "").split(",")[0].strip() or None
+
+
 def _check(server: ServerClient) -> None:
     """ServerError if it is not one. Loading, busy and locked servers are."""
     try:
-        server.get("/health")
+        ServerClient(server.url, server.key, patience=_LOOK).get("/health")
     except ServerError as error:
         if error.status not in (401, 403, 429, 503):
             raise
@@ -147,4 +177,6 @@ def _message(body: dict[str, Any]) -> str:
 def _reason(error: Exception) -> str:
     if isinstance(error, socket.timeout):
         return "it took too long"
+    if isinstance(error, http.client.IncompleteRead | http.client.RemoteDisconnected):
+        return "it hung up"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -15,6 +15,12 @@ from bushel.core.version import VERSION
 from bushel.doctor.sections import SECTIONS
 
 _LONGEST_SLEEP = 24 * 3600.0
+_EXAMPLES = """\
+examples:
+  bushel doctor --quick
+  bushel doctor mlx-community/Qwen3-4B-Instruct-2507-4bit
+  bushel doctor --section device --json | jq .ok
+"""
 
 
 def add(commands: Any) -> argparse.ArgumentParser:
@@ -25,6 +31,7 @@ def add(commands: Any) -> argparse.ArgumentParser:
         description="Looks at the system, the device, samplers, speed, batches, a server that is "
         "killed and frozen, and the clocks. Each line is ok, slow, wrong or skipped; exits with 1 "
         "if anything is wrong. The report is made to be pasted into an issue.",
+        epilog=_EXAMPLES,
     )
     parser.add_argument(
         "--section",

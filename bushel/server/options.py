@@ -79,6 +79,7 @@ class ServerOptions:
     cache_per_key: bool = False  # requests with other API keys share nothing that was computed
     keepalive_seconds: float = 10.0  # between comments on a silent stream
     timeout: float | None = None  # of a request that names none
+    end_with_stdin: bool = False  # it belongs to the program at the other end, and to no other
     log_json: bool = False
     log_prompts: bool = False
     log_level: str = "info"

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -110,15 +111,18 @@ async def _serve(
     port = sock.getsockname()[1]
     greeting = asyncio.create_task(_greet(services, port))
     adding = asyncio.create_task(serve_downloaded(services))
-    announcement = announced(options.host, port)
+    announcement = None if options.end_with_stdin else announced(options.host, port)
     ending = _Ending(service, options.drain_seconds)
+    if options.end_with_stdin:
+        _watch_stdin(ending)
     listener = _listener(server, sock, room)
     try:
         await asyncio.wait([running, serving, ending.task], return_when=asyncio.FIRST_COMPLETED)
     finally:
         greeting.cancel()
         adding.cancel()
-        announcement.close()
+        if announcement is not None:
+            announcement.close()
         listener.close()
         server.should_exit = True
         await _leave(server, serving)
@@ -171,9 +175,9 @@ class _Ending:
         self.task = asyncio.create_task(self._drain())
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._signal, number)
+            loop.add_signal_handler(number, self.signal, number)
 
-    def _signal(self, number: int) -> None:
+    def signal(self, number: int) -> None:
         interrupted = number == signal.SIGINT
         if self._asked.is_set():
             log.warning("ending at once")
@@ -190,6 +194,22 @@ class _Ending:
             "shutting down: what runs has %g s to finish; once more ends it now", self._seconds
         )
         await self._service.drain(self._seconds)
+
+
+def _watch_stdin(ending: _Ending) -> None:
+    """Its end is a request to end. A thread waits for it: a file or a terminal may be there, which
+    not every event loop can wait for.
+    """
+    loop = asyncio.get_running_loop()
+
+    def watch() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(0, 1 << 16):
+                pass
+        with contextlib.suppress(RuntimeError):  # the loop has ended before
+            loop.call_soon_threadsafe(ending.signal, signal.SIGTERM)
+
+    threading.Thread(target=watch, name="stdin", daemon=True).start()
 
 
 async def _greet(services: Services, port: int) -> None:

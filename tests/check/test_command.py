@@ -1,5 +1,6 @@
 """`bushel check`: equal families pass, a family that is wrong in batches does not."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -55,6 +56,19 @@ def test_an_equal_family_passes(name: str, capsys: Capture) -> None:
     assert set(verdicts(lines).values()) == {"equal"}
     assert largest_batch(lines) == 8
     assert lines[-1] == "Equal to solo; lane: batch."
+
+
+@pytest.mark.parametrize(("kind", "ok"), [(EXACT, True), (MISPLACED, False)])
+def test_json_says_what_the_table_says(
+    kind: str, ok: bool, tmp_path: Path, capsys: Capture
+) -> None:
+    model = family(tmp_path, kind)
+    code, lines = check(capsys, model, "--trust-remote-code")
+    coded, told = check(capsys, model, "--trust-remote-code", "--json")
+    report = json.loads("\n".join(told))
+    assert (code, coded, report["ok"]) == (1 - ok, 1 - ok, ok)
+    words = {each["scenario"]: each["ok"] for each in report["results"]}
+    assert words == {name: verdict == "equal" for name, verdict in verdicts(lines).items()}
 
 
 def test_half_precision_has_a_bound_of_its_own(capsys: Capture) -> None:
@@ -147,7 +161,6 @@ def test_control_a_mistake_of_the_engine_is_noticed(
         (["check", "somewhere", "--dtype", "int3"], "--dtype"),
         (["check", "somewhere", "--frobnicate"], "--frobnicate"),
         (["frobnicate"], "frobnicate"),
-        ([], "COMMAND"),
     ],
 )
 def test_what_cannot_be_asked_is_told_in_one_line(

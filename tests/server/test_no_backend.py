@@ -31,6 +31,7 @@ COMMANDS = (
     ("doctor",),
     ("doctor", "--json", "--section", "device"),
     ("serve", "bushel:tiny"),
+    ("run", "Hello", "--model", "bushel:tiny"),
     ("serve", "bushel:tiny", "--keep-alive", "5"),
 )
 
@@ -44,13 +45,20 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     assert spec.origin is not None
     shutil.copy(spec.origin, folder / "mlx")  # it looks for the library beside itself
     path = os.pathsep.join([str(folder), str(ROOT)])
-    return {**os.environ, "PYTHONPATH": path, "BUSHEL_RUNTIME_DIR": str(folder / "runtime")}
+    own = {"BUSHEL_RUNTIME_DIR": str(folder / "runtime"), "BUSHEL_PORT": str(free_port())}
+    return {**os.environ, "PYTHONPATH": path, **own}
 
 
 def ended(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *arguments]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, cwd="/", timeout=PATIENCE
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd="/",
+        timeout=PATIENCE,
     )
     assert "Traceback" not in done.stdout
     return done
@@ -77,6 +85,15 @@ def test_a_command_says_in_one_line_what_to_install(
     if command[0] != "serve":
         assert done.stderr == f"{line}\n"
         assert not done.stdout
+
+
+def test_bushel_alone_greets_all_the_same_and_says_what_to_install(
+    environment: dict[str, str],
+) -> None:
+    done = ended(environment, "-m", "bushel")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "bushel chat" in done.stdout
+    assert done.stdout.splitlines()[-1] == told_once(done.stdout)
 
 
 @pytest.mark.parametrize("program", IMPORTS)

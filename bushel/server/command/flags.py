@@ -51,6 +51,17 @@ _HOST = re.compile(r"[A-Za-z0-9.:_%\[\]-]+")
 _DOMAIN = re.compile(rf"(?:\*\.)?{_HOST.pattern}")
 _HOSTS = re.compile(rf"\*|{_DOMAIN.pattern}")
 
+_EPILOG = """\
+examples:
+  bushel serve                                        the small model that comes with Bushel
+  bushel serve mlx-community/Qwen3-4B-Instruct-2507-4bit
+  bushel serve small=./a large=./b --keep-alive 10m   two, each loaded when it is asked for
+  bushel serve MODEL --host 0.0.0.0 --api-key-file keys.txt
+
+Flags of vLLM and vllm-mlx are understood: those that mean one of the above as that one,
+those for what Bushel always does with a note, and all others are refused.
+"""
+
 Group = argparse._ArgumentGroup
 
 
@@ -112,13 +123,18 @@ def _size(text: str) -> int:
     return size
 
 
-def _one_of(table: Mapping[str, Any]) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        if text not in table:
-            raise argparse.ArgumentTypeError(f"must be one of {', '.join(table)}, not {text!r}")
-        return table[text]
+class _OneOf:
+    """Of these words the value. choices: what shells complete."""
 
-    return read
+    def __init__(self, table: Mapping[str, Any]):
+        self._table = table
+        self.choices = tuple(table)
+
+    def __call__(self, text: str) -> Any:
+        if text not in self._table:
+            rule = f"must be one of {', '.join(self._table)}"
+            raise argparse.ArgumentTypeError(f"{rule}, not {text!r}")
+        return self._table[text]
 
 
 def _shaped(form: re.Pattern[str], rule: str) -> Callable[[str], str]:
@@ -213,9 +229,9 @@ def _model_flags(group: Group) -> None:
     _flag(group, "--model-alias", "aliases", action="append", type=_alias, metavar="PATTERN=NAME",
           help="requests for a name that matches PATTERN (* for any characters) mean NAME; "
           "may be repeated, the first match wins")
-    _flag(group, "--dtype", "engine.dtype", type=_one_of(_DTYPES), metavar="DTYPE",
+    _flag(group, "--dtype", "engine.dtype", type=_OneOf(_DTYPES), metavar="DTYPE",
           help=f"{names} (default: the checkpoint's; float32 on a CPU)")
-    _flag(group, "--kv-bits", "engine.kv_bits", type=_one_of(_BITS), metavar="{8,4}",
+    _flag(group, "--kv-bits", "engine.kv_bits", type=_OneOf(_BITS), metavar="{8,4}",
           help="keep attention's keys and values in so many bits")
     _flag(group, "--trust-remote-code", "engine.trust_remote_code", action="store_true",
           help="run code that the checkpoint brings")
@@ -259,10 +275,10 @@ def _load_flags(group: Group) -> None:
           type=_whole(1, 1 << 20), metavar="N",
           help=f"tokens of a prompt that run at once (default: {engine.prefill_chunk})")
     _flag(group, "--scheduler-policy", "engine.order", "--scheduling-policy",
-          type=_one_of(_ORDERS), metavar="ORDER",
+          type=_OneOf(_ORDERS), metavar="ORDER",
           help="who is admitted first: by arrival (also: fcfs) or the shortest prompt (also: "
           "sjf)")
-    _flag(group, "--attention", "engine.attention", type=_one_of(_ATTENTION), metavar="HOW",
+    _flag(group, "--attention", "engine.attention", type=_OneOf(_ATTENTION), metavar="HOW",
           help="rows of a batch have pages, or are padded to the longest (default: auto: pages on "
           "a GPU, if they stand a trial there)")
     _flag(group, "--token-gap", "engine.token_gap", type=_real(0), metavar="SECONDS",
@@ -298,7 +314,7 @@ def _cache_flags(group: Group) -> None:
           help="how far apart states of a long prompt are kept where layers cannot go back; 0: "
           f"none but those at the borders of messages (default: {EngineOptions.snapshot_every})")
     _flag(group, "--cache-kv-bits", "engine.cache_kv_bits", "--kv-cache-quantization-bits",
-          type=_one_of(_BITS), metavar="{8,4}",
+          type=_OneOf(_BITS), metavar="{8,4}",
           help="keep it in so many bits: more fits, and replies may differ a little")
     group.add_argument(
         "--kv-cache-quantization", dest="quantized", action="store_true", help=argparse.SUPPRESS
@@ -323,10 +339,14 @@ def _process_flags(group: Group) -> None:
     _flag(group, "--workers", "server.workers", type=_whole(1, 64), metavar="N",
           help="processes that template, tokenize and decode images "
           f"(default: {server.workers})")
+    _flag(group, "--end-with-stdin", "server.end_with_stdin", action="store_true",
+          help="end when standard input is closed, as it is when the program that started this one "
+          "is gone, however that went; `bushel chat` and other commands do not look for such a "
+          "server")
 
 
 def _chat_flags(group: Group) -> None:
-    _flag(group, "--system-messages", "chat_options.hoist", type=_one_of(_SYSTEM),
+    _flag(group, "--system-messages", "chat_options.hoist", type=_OneOf(_SYSTEM),
           metavar="{fold,hoist}",
           help="those in the middle of a conversation: fold them into the turn beside them if the "
           "template takes none there, or hoist all to the top, so that every one changes all "
@@ -360,7 +380,7 @@ def _media_flags(group: Group) -> None:
 
 def _log_flags(group: Group) -> None:
     _flag(group, "--log-level", "server.log_level", "--uvicorn-log-level",
-          type=_one_of({name: name for name in LEVELS}), metavar="LEVEL",
+          type=_OneOf({name: name for name in LEVELS}), metavar="LEVEL",
           help=f"{', '.join(LEVELS)} (default: {ServerOptions.log_level})")
     _flag(group, "--log-json", "server.log_json", action="store_true",
           help="one JSON object per line")
@@ -378,8 +398,7 @@ def add(commands: Any) -> argparse.ArgumentParser:
         usage="bushel serve [MODEL ...] [FLAG ...]",
         help="serve models over HTTP: OpenAI's chat and completions",
         description="Serves models over HTTP, to many clients at once.",
-        epilog="Flags of vLLM and vllm-mlx are understood: those that mean one of the above as "
-        "that one, those for what Bushel always does with a note, and all others are refused.",
+        epilog=_EPILOG,
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )

@@ -1,0 +1,1 @@
+"""`bushel completion`: scripts that let shells complete commands, flags, choices and models."""

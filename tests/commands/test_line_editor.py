@@ -1,0 +1,62 @@
+"""Lines that are typed: several as one message, and what is kept of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bushel.commands.chat import line_editor
+from bushel.commands.chat.line_editor import LineEditor
+
+
+def typing(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    typed: Iterator[str] = iter(lines)
+    monkeypatch.setattr("builtins.input", lambda _: next(typed))
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (("one line",), "one line"),
+        (("one \\", "two\\", "three"), "one \ntwo\nthree"),
+        (("a path ends with \\\\",), "a path ends with \\\\"),
+        (('"""all of it"""',), "all of it"),
+        (('"""', "one", "", '  two"""'), "one\n\n  two"),
+    ],
+)
+@pytest.mark.parametrize("edits", [True, False])
+def test_several_lines_are_one_message(
+    lines: tuple[str, ...],
+    message: str,
+    edits: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(line_editor, "_EDITS", edits)  # also in a Python without readline
+    typing(monkeypatch, *lines)
+    assert LineEditor(lambda _: (), tmp_path / "history").read() == message
+
+
+def test_the_history_is_bounded_and_has_nothing_twice_in_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "deep" / "history"
+    typing(monkeypatch, "one", "one", " hidden", "two", "one")
+    editor = LineEditor(lambda _: (), path)
+    for _ in range(5):
+        editor.read()
+    assert path.read_text().splitlines() == ["one", "two", "one"]
+    path.write_text("".join(f"{number}\n" for number in range(5000)))
+    LineEditor(lambda _: (), path)
+    assert path.read_text().splitlines()[-1] == "4999"
+    assert len(path.read_text().splitlines()) == 1000
+
+
+def test_a_history_that_cannot_be_written_is_no_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    typing(monkeypatch, "one")
+    assert LineEditor(lambda _: (), tmp_path / "file" / "history").read() == "one"
