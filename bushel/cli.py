@@ -11,6 +11,7 @@ import contextlib
 import gc
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -18,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bushel.commands import inspect_model, local_models
+from bushel.commands import inspect_model, launch, local_models
 from bushel.core import BushelError
 from bushel.core.backend import require_backend
 from bushel.core.load_progress import own_progress
@@ -29,6 +30,7 @@ from bushel.server.command.settings import with_settings
 from bushel.server.observability import logs
 
 _FAILED, _WRONG = 1, 2
+_PASSING_ON = (["launch"], ["bench"])  # what stands behind --, to a program that they start
 
 
 class _Parser(argparse.ArgumentParser):
@@ -62,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     examined.set_defaults(run=doctor.doctor)
     _add_model(inspect_model.add(commands))
     local_models.add(commands)
+    launch.add(commands)
     serving = flags.add(commands)
     serving.set_defaults(run=partial(_serve, serving))
     return parser
@@ -114,7 +117,12 @@ def _serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> in
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    options, rest = _parser().parse_known_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    passed_on: list[str] = []
+    if words[:1] in _PASSING_ON and "--" in words:
+        at = words.index("--")
+        words, passed_on = words[:at], words[at + 1 :]
+    options, rest = _parser().parse_known_args(words, argparse.Namespace(passed_on=passed_on))
     if options.command == "serve":
         rest = flags.take_model(options, rest)
     if rest:
@@ -146,8 +154,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None) -> int:
     options = _parsed(arguments)
-    # Its advice about frameworks that Bushel does not use would hide what Bushel says.
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    if options.command != "launch":  # a client's environment is the caller's own
+        # Its advice about frameworks that Bushel does not use would hide what Bushel says.
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
         code = int(options.run(options))
     except BushelError as error:
