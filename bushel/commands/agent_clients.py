@@ -128,7 +128,7 @@ def _codex(to: Endpoint) -> ClientSettings:
 def _opencode(to: Endpoint) -> ClientSettings:
     model: dict[str, Any] = {"name": to.model, "tool_call": True}
     if to.context:
-        model["limit"] = {"context": to.context, "output": to.output}
+        model["limit"] = {"context": to.context, "output": min(8192, to.output)}
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "name": "Bushel",
@@ -194,11 +194,7 @@ AGENT_CLIENTS = {
         "Claude Code", "claude", "npm install -g @anthropic-ai/claude-code", 20_000, _claude
     ),
     "codex": AgentClient("Codex", "codex", "npm install -g @openai/codex", 10_000, _codex),
-    "opencode": AgentClient(
-        "opencode", "opencode", "npm install -g opencode-ai", 8_000, _opencode
-    ),
-    "qwen": AgentClient(
-        "Qwen Code", "qwen", "npm install -g @qwen-code/qwen-code", 20_000, _qwen
-    ),
+    "opencode": AgentClient("opencode", "opencode", "npm install -g opencode-ai", 8_000, _opencode),
+    "qwen": AgentClient("Qwen Code", "qwen", "npm install -g @qwen-code/qwen-code", 20_000, _qwen),
     "aider": AgentClient("aider", "aider", "pipx install aider-chat", 3_000, _aider),
 }

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 from typing import Any
+from urllib.parse import quote
 
 from bushel.commands.agent_clients import (
     AGENT_CLIENTS,
@@ -92,8 +93,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _endpoint(server: ServerClient, wanted: str | None) -> Endpoint:
     try:
-        cards = server.get("/v1/models")["data"]
-        card = _chosen(cards, wanted)
+        card = _named(server, wanted) if wanted else _chosen(server.models())
         context = card.get("max_model_len") or _context_once_loaded(server, card["id"])
     except ServerError as error:
         if error.status != 401:
@@ -102,20 +102,25 @@ def _endpoint(server: ServerClient, wanted: str | None) -> Endpoint:
     return Endpoint(server.url, card["id"], held_folder("launch"), server.key, context)
 
 
-def _chosen(cards: list[dict[str, Any]], wanted: str | None) -> dict[str, Any]:
-    """Of all names if one is wanted, else of models."""
-    models = [card for card in cards if card.get("root", card["id"]) == card["id"]]
-    names = ", ".join(card["id"] for card in models)
-    if wanted:
-        for card in cards:
-            if card["id"] == wanted:
-                return card
-        raise BushelError(f"The server has no model {wanted}. It has: {names}.")
+def _named(server: ServerClient, wanted: str) -> dict[str, Any]:
+    """By any of a model's names: patterns are in no list."""
+    try:
+        card: dict[str, Any] = server.get(f"/v1/models/{quote(wanted)}")
+    except ServerError as error:
+        if error.status != 404:
+            raise
+        names = ", ".join(card["id"] for card in server.models())
+        raise BushelError(f"The server has no model {wanted}. It has: {names}.") from error
+    return {**card, "id": wanted}
+
+
+def _chosen(models: list[dict[str, Any]]) -> dict[str, Any]:
     if not models:
         raise BushelError("The server has no model.")
     if len(models) == 1:
         return models[0]
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+        names = ", ".join(card["id"] for card in models)
         raise BushelError(f"The server has several models: {names}. Choose one with --model.")
     return _asked(models)
 
@@ -156,9 +161,7 @@ def _warn_of_small_context(client: AgentClient, to: Endpoint) -> None:
     )
 
 
-def _become(
-    client: AgentClient, settings: ClientSettings, command: list[str], to: Endpoint
-) -> int:
+def _become(client: AgentClient, settings: ClientSettings, command: list[str], to: Endpoint) -> int:
     program = shutil.which(client.program)
     if program is None:
         raise BushelError(f"{client.title} is not installed: {client.install}")
