@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bushel.commands import inspect_model, launch, local_models
+from bushel.commands.bench import command as bench
 from bushel.core import BushelError
 from bushel.core.backend import require_backend
 from bushel.core.load_progress import own_progress
@@ -65,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_model(inspect_model.add(commands))
     local_models.add(commands)
     launch.add(commands)
+    bench.add(commands)
     serving = flags.add(commands)
     serving.set_defaults(run=partial(_serve, serving))
     return parser

@@ -110,7 +110,7 @@ def find_server(url: str | None = None, key: str | None = None) -> ServerClient 
     answers at the usual address; None if nobody was named and none runs. ServerError if the named
     one does not answer.
     """
-    key = key or os.environ.get(KEY, "").split(",")[0].strip() or None
+    key = key or usual_key()
     if named := url or os.environ.get(URL):
         server = ServerClient(named, key)
         _check(server)
@@ -121,6 +121,11 @@ def find_server(url: str | None = None, key: str | None = None) -> ServerClient 
             _check(server)
             return server
     return None
+
+
+def usual_key() -> str | None:
+    """The first of those that a server of this environment would take."""
+    return os.environ.get(KEY, "").split(",")[0].strip() or None
 
 
 def _check(server: ServerClient) -> None:

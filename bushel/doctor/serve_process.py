@@ -1,4 +1,4 @@
-"""A real `bushel serve` on a free loopback port, which the doctor starts, asks and ends."""
+"""A real `bushel serve` on a free loopback port, which a command starts, asks and ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bushel.core.checkpoint import TINY
 from bushel.doctor.process_tree import descendants, kill, resident
 from bushel.server.api_keys import OPERATOR_VARIABLE, VARIABLE
 
-_FLAGS = ("--drain-seconds", "1", "--workers", "1")
+_FLAGS = ("--drain-seconds", "1")
 _ASK = 60.0  # seconds for one answer
 _TAIL = 400  # characters of the log
 _LOOK = 0.1  # seconds between two looks
@@ -29,23 +29,30 @@ T = TypeVar("T")
 
 
 class ServeProcess:
-    """Its key is known to nobody else, so that nobody else is served."""
+    """Its key is known to nobody else, so that nobody else is served. detached: an interrupt from
+    the terminal does not reach it.
+    """
 
-    def __init__(self, *flags: str) -> None:
-        self._key = secrets.token_hex(16)
+    def __init__(self, *flags: str, model: str = TINY, detached: bool = False) -> None:
+        self.key = secrets.token_hex(16)
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = int(free.getsockname()[1])
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
-        environment = {**os.environ, VARIABLE: self._key}
+        environment = {**os.environ, VARIABLE: self.key}
         environment.pop(OPERATOR_VARIABLE, None)
-        command = [sys.executable, "-m", "bushel", "serve", TINY, "--port", str(self.port)]
+        command = [sys.executable, "-m", "bushel", "serve", model, "--port", str(self.port)]
         self._process = subprocess.Popen(
             [*command, *_FLAGS, *flags],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
+            start_new_session=detached,
         )
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -54,7 +61,7 @@ class ServeProcess:
     def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """The answer's JSON; BushelError with what it says if it is not a good one."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_ASK)
-        headers = {"authorization": f"Bearer {self._key}", "content-type": "application/json"}
+        headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
         try:
             sent = None if body is None else json.dumps(body)
             connection.request(method, path, sent, headers)

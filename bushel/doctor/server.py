@@ -18,7 +18,7 @@ from bushel.doctor.serve_process import ServeProcess
 _READY = 120.0  # seconds, with every sampler's first use
 _AGAIN = 90.0
 # An engine is replaced after so many without progress; a server waits for 30.
-_FLAGS = ("--hang-seconds", "4")
+_FLAGS = ("--hang-seconds", "4", "--workers", "1")
 _FLOOD = 192  # requests at most
 # Memory that may stay: of MLX, which is counted; and of processes, which is not so exact.
 _LEFT_OVER = 16 << 20

@@ -95,7 +95,7 @@ def slept(seconds: float) -> Iterator[Finding]:
         )
         yield Finding("skipped", "sleep", words)
         return
-    server = ServeProcess()
+    server = ServeProcess("--workers", "1")
     try:
         server.ready(120)
         before, pid = server.ask(), server.status()["engine"]["pid"]

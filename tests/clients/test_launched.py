@@ -57,7 +57,8 @@ def test_a_launched_aider_edits_a_file(
     client: Needs, ground: Make, project: Path, secret: str, scripted: Scripted
 ) -> None:
     client("aider")
-    with scripted([Script(edit(secret, "bonjour"))], "--api-key", KEY) as (_, relay):
+    scripts = [Script(edit(secret, "bonjour")), Script("Done.", when=" words that nobody says")]
+    with scripted(scripts, "--api-key", KEY) as (_, relay):
         here = ground(relay, "scripted")
         own = own_settings("aider", here)
         before = own.read_bytes()
