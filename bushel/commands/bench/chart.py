@@ -87,7 +87,8 @@ def _panel(
     for share in (0, 0.25, 0.5, 0.75, 1):
         level = up(share * top)
         yield f'<path d="M{_LEFT} {level:.1f}H{right}" stroke="#ddd"/>'
-        yield f'<text x="{_LEFT - 6}" y="{level + 4:.1f}" text-anchor="end">{share * top:.3g}</text>'
+        place = f'x="{_LEFT - 6}" y="{level + 4:.1f}" text-anchor="end"'
+        yield f"<text {place}>{share * top:.3g}</text>"
     for x in places:
         yield f'<text x="{across(x):.1f}" y="{bottom + 16}" text-anchor="middle">{x:,}</text>'
     middle = (_LEFT + right) / 2

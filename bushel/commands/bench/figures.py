@@ -63,7 +63,7 @@ class CellFigures:
 
     requests: int  # that were answered
     errors: int
-    prompt_tokens: float | None  # of the middle one, as the server counted them
+    counted_prompt: float | None  # tokens of the middle one, as the server counted them
     cached_tokens: int
     requests_per_second: float
     output_per_second: float
@@ -109,7 +109,7 @@ def figures(runs: Sequence[CellRun]) -> CellFigures:
     return CellFigures(
         requests=len(answered),
         errors=len(requests) - len(answered),
-        prompt_tokens=statistics.median(one.prompt_tokens for one in answered)
+        counted_prompt=statistics.median(one.prompt_tokens for one in answered)
         if answered
         else None,
         cached_tokens=sum(one.cached_tokens for one in answered),

@@ -6,13 +6,16 @@ import random
 from collections.abc import Callable
 
 # Short and common, so that most tokenizers have one token for each.
-_WORDS = """
-    time year people way day man thing woman life child world school state family student group
-    country problem hand part place case week company system program question work number night
-    point home water room mother area money story fact month lot right study book eye job word
-    business issue side kind head house service friend father power hour game line end member law
-""".split()
-_FILL = "a"
+_WORDS = (
+    "time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world",
+    "school", "state", "family", "student", "group", "country", "problem", "hand", "part", "place",
+    "case", "week", "company", "system", "program", "question", "work", "number", "night", "point",
+    "home", "water", "room", "mother", "area", "money", "story", "fact", "month", "lot", "right",
+    "study", "book", "eye", "job", "word", "business", "issue", "side", "kind", "head", "house",
+    "service", "friend", "father", "power", "hour", "game", "line", "end", "member", "law",
+)  # fmt: skip
+# Of these, one that adds a token each time: which, depends on the tokenizer.
+_FILLERS = (" a", ".", "1", "!", ",;", "\n", " .", "x")
 _FEW = 8  # tokens that are filled up one by one
 _TRIES = 8  # counts of one prompt at most
 _SAMPLE = 64  # words that show how many tokens one has
@@ -35,6 +38,7 @@ class PromptMaker:
         least, most = count(words[0]), count(" ".join(words))
         self._per_word = max(0.25, (most - least) / (_SAMPLE - 1))
         self._beside = least - self._per_word  # what the template takes
+        self._filler = self._one_token(" ".join(words[:4])) if exact else _FILLERS[0]
         if shared:
             words = self._words(shared)
             self._shared = words[: max(1, round(shared / self._per_word))]
@@ -52,7 +56,15 @@ class PromptMaker:
         return self._random.choices(_WORDS, k=max(1, count))
 
     def _text(self, words: list[str], fill: int) -> str:
-        return " ".join((*self._shared, *words, *[_FILL] * fill))
+        return " ".join((*self._shared, *words)) + self._filler * fill
+
+    def _one_token(self, text: str) -> str:
+        """A piece of text of which each adds one token."""
+        base = self._count(text)
+        for piece in _FILLERS:
+            if all(self._count(text + piece * count) == base + count for count in (1, 2, _FEW)):
+                return piece
+        return _FILLERS[0]
 
     def _measured(self, tokens: int, words: list[str]) -> tuple[int, int]:
         """How many of these words, and how many fillers, come to so many tokens. At least one

@@ -47,7 +47,7 @@ def head() -> str:
 
 def row(cell: Cell, runs: Sequence[CellRun]) -> str:
     found = figures(runs)
-    prompt = cell.prompt_tokens if found.prompt_tokens is None else round(found.prompt_tokens)
+    prompt = cell.prompt_tokens if found.counted_prompt is None else round(found.counted_prompt)
     return _line(
         (
             f"{prompt:,}",
