@@ -262,28 +262,45 @@ def test_a_context_that_is_too_small_is_told_and_a_larger_one_is_not(launched: L
 
 # -- what else tells people how to point clients at a server -------------------------------
 
-PAGE = Path(__file__).parents[2] / "page" / "src" / "connect.tsx"
-# The page's settings stay, so that a person's answer to Claude Code's question does no harm.
+ROOT = Path(__file__).parents[2]
+# The page's own words; Claude Code takes either, but asks about an API key at its first start.
 OTHERWISE = {"ANTHROPIC_API_KEY": "ANTHROPIC_AUTH_TOKEN"}
+
+
+def told_by_launch(client: str, folder: Path) -> str:
+    to = Endpoint("http://127.0.0.1:8000", "NAME", folder, KEY, 32_768)
+    settings = AGENT_CLIENTS[client].settings(to)
+    variables = (*settings.environment, *settings.environment.values(), settings.key_variable or "")
+    return " ".join((*variables, *settings.arguments))
 
 
 @pytest.mark.parametrize("client", ["claude", "codex", "opencode", "qwen"])
 def test_the_page_sets_nothing_that_launch_does_not(client: str, tmp_path: Path) -> None:
     title = {"opencode": "OpenCode"}.get(client, AGENT_CLIENTS[client].title)
-    source = PAGE.read_text().split(f'name: "{title}"')[1].split("\n  },\n")[0]
-    to = Endpoint("http://127.0.0.1:8000", "m", tmp_path, KEY, CONTEXT)
-    settings = AGENT_CLIENTS[client].settings(to)
-    told = " ".join(
-        (
-            *settings.environment,
-            *settings.environment.values(),
-            str(settings.key_variable),
-            *settings.arguments,
-        )
-    )
+    page = (ROOT / "page" / "src" / "connect.tsx").read_text()
+    source = page.split(f'name: "{title}"')[1].split("\n  },\n")[0]
+    told = told_by_launch(client, tmp_path)
     variables = re.findall(r"export ([A-Z_]+)=", source)
     keys = re.findall(r"(?:\b|\\n)([a-z_]+) = ", source) if client == "codex" else []
     fields = re.findall(r"\b(npm|baseURL|apiKey|tool_call|context|output)\b:", source)
     assert variables or keys or fields
     for name in (*variables, *keys, *fields):
         assert OTHERWISE.get(name, name) in told
+
+
+def test_what_the_manual_sets_by_hand_launch_sets_alike(tmp_path: Path) -> None:
+    manual = (ROOT / "docs" / "clients.md").read_text().split("By hand:")[1]
+    shells = {"claude": "# Claude Code", "qwen": "# Qwen Code", "aider": "# aider"}
+    for client, heading in shells.items():
+        told = told_by_launch(client, tmp_path)
+        recipe = manual.split(heading)[1].split("\n\n")[0].split("```")[0]
+        pairs = re.findall(r"([A-Z_]+)=(\S+)", recipe)
+        assert pairs
+        for name, value in pairs:
+            assert name in told
+            assert value in ("any", *told.split())
+    assert all(f"`{name}`" in manual_of_launch() for name in AGENT_CLIENTS if name != "claude")
+
+
+def manual_of_launch() -> str:
+    return (ROOT / "docs" / "clients.md").read_text().split("By hand:")[0]

@@ -79,10 +79,12 @@ class PromptMaker:
                 fill = max(0, fill + missing)
             elif missing < 0:
                 count = self._fitting(count - max(1, -missing / self._per_word), words)
-            elif missing > _FEW and count < len(words):
-                count = self._fitting(count + (missing - _FEW / 2) / self._per_word, words)
             else:
-                fill += missing
+                more = self._fitting(count + (missing - _FEW / 2) / self._per_word, words)
+                if missing <= _FEW or more == count:
+                    fill += missing
+                else:
+                    count = more
         return count, fill
 
     @staticmethod

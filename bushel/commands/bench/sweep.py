@@ -54,7 +54,11 @@ class Sweep:
                 done = number * len(cells) + at
                 words = f"{done + 1} of {plan.rounds * len(cells)}: {cell.concurrency} at once, "
                 words += f"{cell.prompt_tokens:,} tokens of prompt"
-                result = self._cell(cell, number, words)
+                try:
+                    result = self._cell(cell, number, words)
+                except ServerError as error:  # while prompts were made
+                    self.trouble = str(error)
+                    return
                 yield result
                 if result.interrupted:
                     return
