@@ -29,18 +29,18 @@ T = TypeVar("T")
 
 
 class ServeProcess:
-    """Its key is known to nobody else, so that nobody else is served. detached: an interrupt from
-    the terminal does not reach it.
+    """Its key is known to nobody else, so that nobody else is served. model: another than
+    the one that comes with Bushel; detached: an interrupt from the terminal does not reach it.
     """
 
-    def __init__(self, *flags: str, model: str = TINY, detached: bool = False) -> None:
+    def __init__(self, *flags: str, model: str | None = None, detached: bool = False) -> None:
         self.key = secrets.token_hex(16)
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = int(free.getsockname()[1])
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         environment = {**os.environ, VARIABLE: self.key}
         environment.pop(OPERATOR_VARIABLE, None)
-        command = [sys.executable, "-m", "bushel", "serve", model, "--port", str(self.port)]
+        command = [sys.executable, "-m", "bushel", "serve", model or TINY, "--port", str(self.port)]
         self._process = subprocess.Popen(
             [*command, *_FLAGS, *flags],
             env=environment,
