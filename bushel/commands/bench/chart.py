@@ -8,7 +8,7 @@ from html import escape
 from bushel.commands.bench.figures import CellFigures, figures
 from bushel.commands.bench.record import BenchRecord
 
-_PANEL_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 430, 330, 62, 46, 48
+_PANEL_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 430, 342, 62, 46, 60
 _LEGEND = 18  # of each line
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 _BAR = 40  # characters of the longest

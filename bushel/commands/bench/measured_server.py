@@ -69,11 +69,20 @@ def _running(model: str | None, url: str | None, key: str | None) -> MeasuredSer
         if found is None:
             raise BushelError("No server runs here. Name a MODEL to measure, or a --url.")
         client = found
-    names = [card["id"] for card in client.models()]
-    if model is None and len(names) != 1:
-        listed = ", ".join(names) or "none"
+    return _seen(client, model or _only_model(client))
+
+
+def _only_model(client: ServerClient) -> str:
+    try:
+        names = [str(card["id"]) for card in client.models()]
+    except (KeyError, TypeError):  # not what others say, either
+        names = []
+    if not names:
+        raise BushelError(f"{client.url} names no model. Name one: bushel bench NAME --url …")
+    if len(names) > 1:
+        listed = ", ".join(names)
         raise BushelError(f"The server has several models: {listed}. Choose: bench NAME --url …")
-    return _seen(client, model or names[0])
+    return names[0]
 
 
 def _seen(client: ServerClient, model: str) -> MeasuredServer:

@@ -17,6 +17,7 @@ class ChatStandIn:
 
     def __init__(self, refuses: Callable[[int], bool] = lambda _: False):
         self.refuses = refuses
+        self.models: object = {"data": [{"id": "theirs"}]}
         self.bodies: list[dict[str, Any]] = []
         self.streamed = 0
         self.url = ""
@@ -38,7 +39,7 @@ def _handler(server: ChatStandIn) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             known = self.path == "/v1/models"
-            self._answer(200 if known else 404, {"data": [{"id": "theirs"}]} if known else {})
+            self._answer(200 if known else 404, server.models if known else {})
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))

@@ -133,6 +133,24 @@ def test_a_server_that_neither_counts_nor_sends_chunks_is_measured(
     assert len(set(streamed)) == len(streamed)
 
 
+@pytest.mark.parametrize(
+    ("models", "words"),
+    [
+        (None, "names no model"),
+        ({"data": [{"id": "one"}, {"id": "two"}]}, "several models: one, two"),
+    ],
+)
+def test_a_server_that_does_not_name_one_model_needs_a_name(
+    models: object, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with chat_stand_in() as theirs:
+        theirs.models = models
+        assert main(["bench", "--url", theirs.url]) == 2
+        assert words in capsys.readouterr().err
+        assert main(["bench", "mine", "--url", theirs.url, *SMALL]) == 0
+    assert {body["model"] for body in theirs.bodies} == {"mine"}
+
+
 def test_requests_that_are_refused_are_counted_and_the_first_is_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
