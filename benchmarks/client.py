@@ -7,9 +7,10 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from bushel.commands.bench.http_stream import HttpTarget, streamed
+from bushel.commands.bench.http_stream import RequestFailed as Failed
 
-class Failed(Exception):
-    """The server answered with an error, or the stream did not end as it should."""
+__all__ = ["Failed", "chunks", "get", "post", "stream", "text_of"]
 
 
 async def _post(
@@ -26,20 +27,10 @@ async def _post(
     return reader, writer
 
 
-async def chunks(port: int, body: Mapping[str, Any]) -> AsyncIterator[bytes]:
+def chunks(port: int, body: Mapping[str, Any]) -> AsyncIterator[bytes]:
     """The data of every chunk of a streamed chat reply as it arrives, without the final [DONE]."""
-    reader, writer = await _post(port, "/v1/chat/completions", {**body, "stream": True})
-    status, ended = await reader.readline(), False
-    while line := await reader.readline():
-        if line.startswith(b"data: "):
-            ended = line[6:].strip() == b"[DONE]"
-            if not ended:
-                yield line[6:]
-    writer.close()
-    if b" 200 " not in status:
-        raise Failed(status.decode().strip())
-    if not ended:
-        raise Failed("the stream did not end as it should")
+    to = HttpTarget(f"http://127.0.0.1:{port}")
+    return streamed(to, "/v1/chat/completions", {**body, "stream": True})
 
 
 async def stream(port: int, body: Mapping[str, Any]) -> list[bytes]:

@@ -12,13 +12,15 @@ import gc
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bushel.commands import greeting, inspect_model, local_models, run_prompt
+from bushel.commands import greeting, inspect_model, launch, local_models, run_prompt
+from bushel.commands.bench import command as bench
 from bushel.commands.chat import command as chat
 from bushel.commands.completion import command as completion
 from bushel.core import BushelError
@@ -32,6 +34,7 @@ from bushel.server.command.settings import with_settings
 from bushel.server.observability import logs
 
 _FAILED, _WRONG = 1, 2
+_PASSING_ON = (["launch"], ["bench"])  # what stands behind --, to a program that they start
 # As somebody needs them who is new here.
 _ORDER = ("chat", "run", "serve", "launch", "list", "pull", "rm", "inspect", "bench", "check")
 
@@ -92,6 +95,8 @@ def _parser() -> argparse.ArgumentParser:
     examined.set_defaults(run=doctor.doctor)
     _add_model(inspect_model.add(commands))
     local_models.add(commands)
+    launch.add(commands)
+    bench.add(commands)
     serving = flags.add(commands)
     serving.set_defaults(run=partial(_serve, serving))
     completion.add(commands, parser)
@@ -152,7 +157,12 @@ def _serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> in
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    options, rest = _parser().parse_known_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    passed_on: list[str] = []
+    if words[:1] in _PASSING_ON and "--" in words:
+        at = words.index("--")
+        words, passed_on = words[:at], words[at + 1 :]
+    options, rest = _parser().parse_known_args(words, argparse.Namespace(passed_on=passed_on))
     if options.command == "serve":
         rest = flags.take_model(options, rest)
     elif options.command == "run":
@@ -188,8 +198,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None) -> int:
     options = _parsed(arguments)
-    # Its advice about frameworks that Bushel does not use would hide what Bushel says.
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    if options.command != "launch":  # a client's environment is the caller's own
+        # Its advice about frameworks that Bushel does not use would hide what Bushel says.
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
         code = int(options.run(options))
     except BushelError as error:

@@ -31,8 +31,6 @@ PRELUDE = """set -euo pipefail
 curl() { command curl --silent --show-error --fail-with-body "$@"; }
 bushel() { :; }
 """
-# Commands of which a guide may tell before this parser knows them.
-TO_COME = {"chat", "run", "launch", "bench", "completion"}
 
 
 @cache
@@ -73,18 +71,10 @@ def scripts() -> list[tuple[str, str]]:
     ]
 
 
-def known() -> set[str]:
-    """Sub-commands that the parser has."""
-    [actions] = [it for it in cli._parser()._actions if it.dest == "command"]
-    return set(actions.choices or ())
-
-
 def parsed(words: list[str]) -> None:
     """As far as the command goes before it loads or asks anything."""
-    if not words[1:] or words[1] in TO_COME - known():
-        return
     arguments = cli._parsed(words[1:])
-    if words[1] == "serve":
+    if words[1:2] == ["serve"]:
         flags.options(with_settings(arguments, serve_parser(), {}))
 
 

@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from bushel.commands.bench.figures import percentile
+
+__all__ = ["Reply", "Run", "percentile", "spread"]
+
 
 @dataclass
 class Reply:
@@ -51,17 +55,6 @@ class Run:
     @property
     def gaps(self) -> list[float]:
         return [reply.gap for reply in self.replies if reply.times]
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """By linear interpolation; not a number if there are none."""
-    if not values:
-        return float("nan")
-    ordered = sorted(values)
-    place = (len(ordered) - 1) * percent / 100
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:

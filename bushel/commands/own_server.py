@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from bushel.commands.server_client import ServerClient, ServerError
@@ -23,16 +24,17 @@ from bushel.core.hub_folders import cached_models
 from bushel.core.terminal_line import TerminalLine
 from bushel.server.api_keys import OPERATOR_VARIABLE, VARIABLE
 
-_FLAGS = ("--host", "127.0.0.1", "--drain-seconds", "0", "--workers", "1", "--end-with-stdin")
+_FLAGS = ("--host", "127.0.0.1", "--drain-seconds", "0", "--end-with-stdin")
+_FOR_ONE = ("--workers", "1")  # of a server that one person talks to
 _LOOK = 0.1  # seconds between two looks at how it is doing
 _END = 10.0  # seconds that it has to end in order
 _TAIL = 4096  # bytes of its log that may hold its last words
 
 
 class OwnServer:
-    """Of one model. A signal from the terminal does not reach it."""
+    """Of one model, with more flags of `serve`. A signal from the terminal does not reach it."""
 
-    def __init__(self, model: str):
+    def __init__(self, model: str, flags: Sequence[str] = _FOR_ONE):
         self.model = model
         key = secrets.token_hex(16)
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -41,9 +43,9 @@ class OwnServer:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         environment = {**os.environ, VARIABLE: key, "BUSHEL_LOG_JSON": "false"}
         environment.pop(OPERATOR_VARIABLE, None)
-        command = [sys.executable, "-m", "bushel", "serve", model, "--port", str(port), *_FLAGS]
+        command = [sys.executable, "-m", "bushel", "serve", model, "--port", str(port)]
         self._process = subprocess.Popen(
-            command,
+            [*command, *_FLAGS, *flags],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=self._log,

@@ -111,7 +111,7 @@ def test_an_agent_reads_a_file_with_the_tiny_model(
     completed(agent, tiny, run(agent.launch(here, ASK), here), secret)
 
 
-def _edit(old: str, new: str) -> str:
+def edit(old: str, new: str) -> str:
     return f"hello.txt\n```\n<<<<<<< SEARCH\n{old}\n=======\n{new}\n>>>>>>> REPLACE\n```"
 
 
@@ -124,8 +124,8 @@ def test_aider_edits_a_file_until_its_check_passes(
         "grep -q bonjour hello.txt || { echo 'Error: please say bonjour'; exit 1; }\n"
     )
     scripts = [
-        Script(_edit(secret, "bonsoir")),
-        Script(_edit("bonsoir", "bonjour"), when=" please say bonjour"),
+        Script(edit(secret, "bonsoir")),
+        Script(edit("bonsoir", "bonjour"), when=" please say bonjour"),
     ]
     with scripted(scripts) as (_, relay):
         here = ground(relay, "scripted")
