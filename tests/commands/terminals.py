@@ -33,7 +33,7 @@ def person(home: Path, **more: str) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("HF_", "BUSHEL_", "NO_COLOR"))
+        if not name.startswith(("HF_", "BUSHEL_", "NO_COLOR", "COLUMNS", "LINES"))
     }
     own = {
         "HOME": str(home),

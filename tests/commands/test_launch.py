@@ -218,7 +218,7 @@ def test_a_client_that_is_not_installed_is_told_how_to(
 def test_without_a_server_it_says_how_to_start_one(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bushel.commands.server_client.USUAL", "http://127.0.0.1:9")
+    monkeypatch.setenv("BUSHEL_PORT", "9")
     assert main(["launch", "claude"]) == 2
     told = capsys.readouterr().err
     assert told.startswith(

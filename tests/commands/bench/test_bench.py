@@ -228,7 +228,7 @@ def test_an_interrupt_ends_a_server_of_its_own() -> None:
 def test_what_is_wrong_is_told_in_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bushel.commands.server_client.USUAL", "http://127.0.0.1:9")
+    monkeypatch.setenv("BUSHEL_PORT", "9")
     monkeypatch.setenv("BUSHEL_RUNTIME_DIR", str(tmp_path))
     other = tmp_path / "other.json"
     other.write_text("{}")

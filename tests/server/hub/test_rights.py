@@ -11,10 +11,11 @@ from typing import Any, cast
 import pytest
 from starlette.datastructures import Headers
 
+from bushel.core.held_files import VARIABLE
 from bushel.core.options import EngineOptions
 from bushel.server.errors import ApiError
 from bushel.server.hub.routes import DiskRights
-from bushel.server.models.claims import VARIABLE, Claims
+from bushel.server.models.claims import Claims
 from bushel.server.models.lifecycle import ModelLifecycle
 from bushel.server.models.memory_ledger import MemoryLedger
 from bushel.server.options import ModelSpec, ServerOptions
