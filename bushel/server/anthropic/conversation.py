@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from bushel.core.conversation import Conversation, Shape, Thinking, ToolCall, Turn
@@ -14,11 +14,14 @@ from bushel.server.anthropic.blocks_to_parts import (
     text,
     unsupported_block,
 )
+from bushel.server.anthropic.foreign_blocks import carried
 from bushel.server.anthropic.tools import offer
 from bushel.server.api.errors import InvalidField
 from bushel.server.api.opaque_thoughts import unseal
 
 MOST_MESSAGES = 16384
+# Makes parts of a block at a place; of earlier turns also of what this server cannot do.
+BlockReader = Callable[[str, str, Mapping[str, Any]], list[Part]]
 
 
 def conversation_of(body: Mapping[str, Any]) -> Conversation:
@@ -71,7 +74,7 @@ def _turns(where: str, message: Any, *, passed: bool) -> list[Turn]:
         system = _system(here, content)
         return [] if system is None else [system]
     if role == "user":
-        return _of_user(here, content)
+        return _of_user(here, content, carried if passed else parts_of)
     if role == "assistant":
         return [_of_assistant(here, content)]
     raise InvalidField(f"{where}.role", "must be user, assistant or system")
@@ -88,28 +91,28 @@ def _system(where: str, content: Any) -> Turn | None:
     return {"role": "system", "content": content} if content else None
 
 
-def _of_user(where: str, content: Any) -> list[Turn]:
+def _of_user(where: str, content: Any, read: BlockReader) -> list[Turn]:
     """Results come first, where the calls they answer are."""
     results: list[Turn] = []
     parts: list[Part] = []
     for here, kind, block in blocks_of(where, content):
         if kind == "tool_result":
-            results.append(_result(here, block))
+            results.append(_result(here, block, read))
         else:
-            parts += parts_of(here, kind, block)
+            parts += read(here, kind, block)
     if not results and not parts:
         raise InvalidField(where, "must not be empty")
     return [*results, {"role": "user", "content": joined(parts)}] if parts else results
 
 
-def _result(where: str, block: Mapping[str, Any]) -> Turn:
+def _result(where: str, block: Mapping[str, Any], read: BlockReader) -> Turn:
     content = block.get("content")
     parts: list[Part] = []
     for here, kind, inner in blocks_of(f"{where}.content", "" if content is None else content):
         if kind == "tool_reference":
             parts.append({"type": kind, "name": text(here, inner, "tool_name")})
         else:
-            parts += parts_of(here, kind, inner)
+            parts += read(here, kind, inner)
     result = joined(parts)
     if not result and block.get("is_error") is True:
         result = "Error"  # the only thing that is known
@@ -131,7 +134,7 @@ def _of_assistant(where: str, content: Any) -> Turn:
         elif kind == "tool_use":
             calls.append(_call(here, block))
         else:
-            parts += parts_of(here, kind, block)
+            parts += carried(here, kind, block)
     turn: Turn = {"role": "assistant", "content": joined(parts)}
     if thought := "\n".join(passage for passage in thoughts if passage):
         turn["reasoning_content"] = thought
