@@ -35,6 +35,7 @@ SERVER_ROOMS = (
     "api_keys",
     "app",
     "admin",
+    "tokenization",
     "model_control",
     "hub",
     "page",

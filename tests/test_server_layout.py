@@ -12,7 +12,7 @@ SERVER = ROOT / "server"
 SHARED = "api"
 APIS = ("openai", "anthropic", "responses")
 # Who puts the APIs together; everyone else in the front works for all of them alike.
-OVER_THEM = {"admin", "app", "error_response", "model_control"}
+OVER_THEM = {"admin", "app", "error_response", "model_control", "tokenization"}
 MODULES = sorted(SERVER.rglob("*.py"))
 
 

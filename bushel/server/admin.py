@@ -1,4 +1,4 @@
-"""What is not an API of someone else's: health, metrics, status, cache, log, cancelling, tokens."""
+"""What is not an API of someone else's: health, metrics, status, cache, log, cancelling."""
 
 from __future__ import annotations
 
@@ -8,24 +8,14 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from bushel.core.version import VERSION
-from bushel.core.wire import Decode, Encode, Made, Prepare
-from bushel.core.wire import DecodedText as Decoded
-from bushel.server.api.fields import Flag, Prose, TokenId
 from bushel.server.api.openapi import documented
-from bushel.server.api.shared_fields import MODEL, GenerationPrompt, TemplateVariables
-from bushel.server.api.unread_fields import note_unread
-from bushel.server.callers import ApiKeys, owner_of
-from bushel.server.counting import CountJob
+from bushel.server.callers import ApiKeys
 from bushel.server.errors import ApiError, unavailable
-from bushel.server.http.disconnect import Awaited
 from bushel.server.http.request_body import JsonRoute
 from bushel.server.observability import logs
-from bushel.server.openai.chat.messages import Messages
 
 if TYPE_CHECKING:
     from bushel.server.service.services import Services
-
-_MOST_IDS = 1 << 19  # checking them keeps the event loop for 0.1 s
 
 RequestId = Annotated[
     str,
@@ -95,51 +85,6 @@ class Cancelled(BaseModel):
     cancelled: bool = Field(description="Always true; others are a 404.")
 
 
-_ONE_OF: dict[str, Any] = {
-    "oneOf": [
-        {"properties": {one: {"type": kind}, other: {"type": "null"}}, "required": [one]}
-        for one, kind, other in (("prompt", "string", "messages"), ("messages", "array", "prompt"))
-    ]
-}
-
-
-class TokenizeRequest(BaseModel):
-    """A text, or a conversation as a chat request has it."""
-
-    model_config = ConfigDict(extra="allow", json_schema_extra=_ONE_OF)
-
-    model: Annotated[Prose | None, MODEL] = None
-    prompt: Prose | None = Field(None, description="A text; either this or `messages`.")
-    add_special_tokens: Flag | None = Field(
-        None,
-        description="Whether the text begins and ends as the tokenizer has it (default: true).",
-    )
-    messages: Messages | None = Field(
-        None, description="A conversation, as a chat request has it; either this or `prompt`."
-    )
-    add_generation_prompt: GenerationPrompt = None
-    chat_template_kwargs: TemplateVariables = None
-
-
-class Tokens(BaseModel):
-    count: int = Field(description="How many there are.")
-    max_model_len: int | None = Field(description="Tokens that the model's context has room for.")
-    tokens: list[int] = Field(description="Their ids.")
-
-
-class DetokenizeRequest(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
-    model: Annotated[Prose | None, MODEL] = None
-    tokens: Annotated[list[TokenId], Field(max_length=_MOST_IDS, fail_fast=True)] = Field(
-        description="Token ids of the model's vocabulary."
-    )
-
-
-class DetokenizedText(BaseModel):
-    prompt: str = Field(description="Their text.")
-
-
 def admin_routes(services: Services) -> APIRouter:
     routes = APIRouter(route_class=JsonRoute)
     keys = ApiKeys(services.options)
@@ -198,7 +143,6 @@ def admin_routes(services: Services) -> APIRouter:
         return LogTail(last=lines[-1].number if lines else after, lines=lines)
 
     _add_cache_routes(routes, services, keys)
-    _add_token_routes(routes, services)
     return routes
 
 
@@ -213,61 +157,3 @@ def _add_cache_routes(routes: APIRouter, services: Services, keys: ApiKeys) -> N
     async def clear_cache(request: Request, model: ModelQuery = None) -> Cache:
         keys.caller(request.headers).require_operator("Clearing the cache")
         return Cache(**await services.of(model).clear_cache())
-
-
-def _add_token_routes(routes: APIRouter, services: Services) -> None:
-    errors = documented(body=True, work=True)
-
-    @routes.post(
-        "/tokenize",
-        response_model=Tokens,
-        responses=errors,
-        summary="A text's or a conversation's tokens",
-    )
-    async def tokenize(body: TokenizeRequest, request: Request) -> Response:
-        note_unread(body)
-        service = services.of(body.model)
-        model = service.names.resolve(body.model)
-        name = request.scope["state"]["request_id"]
-        job = CountJob(
-            _to_encode(body, name), "tokenize", model, owner_of(service.options, request.headers)
-        )
-
-        async def work() -> Tokens:
-            made = await service.count(job)
-            assert isinstance(made, Made)
-            context = service.model_info.context if service.model_info else None
-            return Tokens(count=len(made.ids), max_model_len=context, tokens=list(made.ids))
-
-        return Awaited(work)
-
-    @routes.post(
-        "/detokenize",
-        response_model=DetokenizedText,
-        responses=errors,
-        summary="The text of tokens",
-    )
-    async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
-        note_unread(body)
-        service = services.of(body.model)
-        model = service.names.resolve(body.model)
-        message = Decode(request.scope["state"]["request_id"], tuple(body.tokens))
-        job = CountJob(message, "detokenize", model, owner_of(service.options, request.headers))
-
-        async def work() -> DetokenizedText:
-            made = await service.count(job)
-            assert isinstance(made, Decoded)
-            return DetokenizedText(prompt=made.text)
-
-        return Awaited(work)
-
-
-def _to_encode(body: TokenizeRequest, name: str) -> Encode | Prepare:
-    if (body.prompt is None) == (body.messages is None):
-        raise ApiError(400, "Send either prompt or messages.", param="prompt")
-    if body.prompt is not None:
-        return Encode(name, body.prompt, body.add_special_tokens is not False)
-    options = dict(body.chat_template_kwargs or {})
-    if body.add_generation_prompt is not None:
-        options["add_generation_prompt"] = body.add_generation_prompt
-    return Prepare(name, {"messages": body.messages, "chat_template_kwargs": options})

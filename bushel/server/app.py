@@ -29,6 +29,7 @@ from bushel.server.openai.models import model_routes
 from bushel.server.openai.scores.routes import score_routes
 from bushel.server.page.routes import page_routes
 from bushel.server.responses.routes import response_routes
+from bushel.server.tokenization import tokenization_routes
 
 if TYPE_CHECKING:
     from bushel.server.service.services import Services
@@ -49,9 +50,19 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.limits = services.options.limits
     app.state.bodies = Bodies(services.options.limits)
-    for routes in (chat_routes, completion_routes, message_routes, model_routes, admin_routes):
-        app.include_router(routes(services))
-    for routes in (response_routes, embedding_routes, score_routes, control_routes, hub_routes):
+    for routes in (
+        chat_routes,
+        completion_routes,
+        message_routes,
+        model_routes,
+        admin_routes,
+        tokenization_routes,
+        response_routes,
+        embedding_routes,
+        score_routes,
+        control_routes,
+        hub_routes,
+    ):
         app.include_router(routes(services))
     app.include_router(page_routes())
     app.add_exception_handler(ApiError, _api_error)

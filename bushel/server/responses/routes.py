@@ -12,19 +12,23 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
+from bushel.core.wire import Made, Prepare
 from bushel.server.api.errors import InvalidField, unsupported
 from bushel.server.api.openapi import documented, streamed
 from bushel.server.api.request import generation_job
 from bushel.server.api.response import ApiResponse
 from bushel.server.api.unread_fields import note_ignored, note_unread
-from bushel.server.callers import ApiKeys, covered_key
+from bushel.server.callers import ApiKeys, covered_key, owner_of
+from bushel.server.counting import CountJob
 from bushel.server.errors import ApiError
+from bushel.server.http.disconnect import Awaited
 from bushel.server.http.request_body import JsonRoute, aside, make_conversation
-from bushel.server.responses.conversation import parse_request
+from bushel.server.responses.conversation import ResponseConversation, parse_request
 from bushel.server.responses.envelope import Envelope, failed_stream, fields_of, refused
 from bushel.server.responses.items import Item, references, shown
 from bushel.server.responses.schema import (
     Deleted,
+    InputTokens,
     ItemList,
     ResponseObject,
     ResponsesRequest,
@@ -78,6 +82,15 @@ def response_routes(services: Services) -> APIRouter:
     async def create(body: ResponsesRequest, request: Request) -> Response:
         return await _create(services, store, body, request)
 
+    @routes.post(
+        "/v1/responses/input_tokens",
+        response_model=InputTokens,
+        responses=errors,
+        summary="How many tokens a response's input has",
+    )
+    async def count(body: ResponsesRequest, request: Request) -> Response:
+        return await _count(services, store, body, request)
+
     @routes.get("/v1/responses", include_in_schema=False)
     async def probe(request: Request) -> Response:
         """Codex tries a WebSocket first; this status, and no other, makes it go on at once."""
@@ -95,27 +108,10 @@ def response_routes(services: Services) -> APIRouter:
 async def _create(
     services: Services, store: Store, body: ResponsesRequest, request: Request
 ) -> Response:
-    note_unread(body)
-    if body.truncation == "auto":
-        note_ignored("truncation: auto", "conversations that are too long are refused")
-    service = services.of(body.model)
-    model = service.names.resolve(body.model)
+    service, model = _found(services, body)
     holder, own_salt = covered_key(request.headers), body.cache_salt or ""
     earlier = _earlier(store, holder, own_salt, body.previous_response_id)
-    before = await _aside(
-        lambda: [encoded_item.item() for encoded_item in earlier],
-        sum(len(encoded_item.json) for encoded_item in earlier),
-    )
-    # The store belongs to the event loop; what is made of its items does not.
-    looked_up = [store.find(holder, own_salt, name) for name in references(body.input)]
-    referenced = [item for item in looked_up if item is not None]
-    _check_size(service, [*earlier, *referenced])
-    by_id = {item.id: item for item in referenced}
-
-    def find(name: str) -> Item | None:
-        return by_id[name].item() if name in by_id else None
-
-    parsed = await aside(request, lambda: parse_request(body.as_dict(), before, find))
+    parsed = await _parsed(service, store, body, request, earlier)
     own = await aside(request, lambda: encoded(parsed.items if body.kept else ()))
     asked = await aside(request, lambda: fields_of(body, model))
     conversation = await make_conversation(request, lambda: parsed.conversation)
@@ -143,6 +139,61 @@ async def _create(
         failed=lambda error: failed_stream(envelope(), error),
         refused=lambda error: refused(envelope(), error),
     )
+
+
+async def _count(
+    services: Services, store: Store, body: ResponsesRequest, request: Request
+) -> Response:
+    """Of what the same body would be answered by."""
+    service, model = _found(services, body)
+    holder, own_salt = covered_key(request.headers), body.cache_salt or ""
+    earlier = _earlier(store, holder, own_salt, body.previous_response_id)
+    parsed = await _parsed(service, store, body, request, earlier)
+    conversation = await make_conversation(request, lambda: parsed.conversation)
+    message = Prepare(request.scope["state"]["request_id"], dict(conversation))
+    owner = owner_of(service.options, request.headers)
+    job = CountJob(message, "input_tokens", model, owner)
+
+    async def work() -> InputTokens:
+        made = await service.count(job)
+        assert isinstance(made, Made)
+        return InputTokens(input_tokens=len(made.ids))
+
+    return Awaited(work)
+
+
+def _found(services: Services, body: ResponsesRequest) -> tuple[Service, str]:
+    """Who serves the model, and the model's name."""
+    note_unread(body)
+    if body.truncation == "auto":
+        note_ignored("truncation: auto", "conversations that are too long are refused")
+    service = services.of(body.model)
+    return service, service.names.resolve(body.model)
+
+
+async def _parsed(
+    service: Service,
+    store: Store,
+    body: ResponsesRequest,
+    request: Request,
+    earlier: tuple[EncodedItem, ...],
+) -> ResponseConversation:
+    """With what it refers to."""
+    holder, own_salt = covered_key(request.headers), body.cache_salt or ""
+    before = await _aside(
+        lambda: [encoded_item.item() for encoded_item in earlier],
+        sum(len(encoded_item.json) for encoded_item in earlier),
+    )
+    # The store belongs to the event loop; what is made of its items does not.
+    looked_up = [store.find(holder, own_salt, name) for name in references(body.input)]
+    referenced = [item for item in looked_up if item is not None]
+    _check_size(service, [*earlier, *referenced])
+    by_id = {item.id: item for item in referenced}
+
+    def find(name: str) -> Item | None:
+        return by_id[name].item() if name in by_id else None
+
+    return await aside(request, lambda: parse_request(body.as_dict(), before, find))
 
 
 async def _aside(work: Callable[[], T], size: int) -> T:

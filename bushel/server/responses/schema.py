@@ -274,3 +274,8 @@ class ItemList(BaseModel):
     first_id: Annotated[str | None, FIRST_ID]
     last_id: Annotated[str | None, LAST_ID]
     has_more: bool = Field(description="Whether there are more after these.")
+
+
+class InputTokens(BaseModel):
+    object: Annotated[Literal["response.input_tokens"], KIND_OF_OBJECT] = "response.input_tokens"
+    input_tokens: PromptTokens
