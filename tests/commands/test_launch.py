@@ -99,8 +99,13 @@ def everything(seen: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_client_is_told_address_key_model_and_context(
-    client: str, server: Server, launched: Launched, tmp_path: Path
+    client: str,
+    server: Server,
+    launched: Launched,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv("TRANSFORMERS_VERBOSITY", raising=False)
     done, seen = launched(client, "--url", server.url, "--api-key", KEY, "--", "-x", "a word")
     assert (done.returncode, done.stdout) == (0, "the client speaks\n"), done.stderr
     assert seen["arguments"][-2:] == ["-x", "a word"]

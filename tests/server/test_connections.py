@@ -326,7 +326,7 @@ def test_a_large_body_behind_a_small_header_is_no_header() -> None:
             for _ in range(3):
                 writer.write(request_bytes(CHAT, body))
                 statuses.append((await reader.readuntil(b"\r\n")).split()[1])
-                await reader.readuntil(b'"cached_tokens":0}}}')
+                await reader.readuntil(b'"reasoning_tokens":0}}}')
             return statuses
 
     assert run(work()) == [b"200"] * 3

@@ -12,9 +12,10 @@ from typing import Any
 
 from bushel.commands.bench.figures import Cell, CellRun, RequestTimes, figures
 from bushel.core import BushelError
+from bushel.core.version import VERSION
 
 FORMAT = 1
-_PACKAGES = ("bushel", "mlx", "mlx-lm", "mlx-vlm")
+_LIBRARIES = ("mlx", "mlx-lm", "mlx-vlm")
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,10 @@ def about(
         "model": model,
         "server": dict(server),
         "machine": next(machine()).words,
-        "versions": {name: found for name in _PACKAGES if (found := _version(name))},
+        "versions": {
+            "bushel": VERSION,
+            **{name: found for name in _LIBRARIES if (found := _version(name))},
+        },
         "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "settings": settings,
     }
