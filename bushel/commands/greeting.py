@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bushel.commands.server_client import ServerClient, ServerError, own_key, usual_url
-from bushel.commands.terminal_text import Ink, printable
+from bushel.commands.terminal.terminal_text import Ink, printable
 from bushel.core import BackendError, BushelError
 from bushel.core.backend import require_backend
 from bushel.core.checkpoint import TINY

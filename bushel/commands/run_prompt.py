@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from bushel.commands import sampling_flags
-from bushel.commands.markdown_stream import MarkdownStream
 from bushel.commands.model_connection import ModelConnection, connect
 from bushel.commands.pictures import data_url, path_of
 from bushel.commands.reply_stream import StreamedReply
 from bushel.commands.server_client import ServerError
-from bushel.commands.terminal_text import Ink, one_line
+from bushel.commands.terminal.markdown_stream import MarkdownStream
+from bushel.commands.terminal.terminal_text import Ink, one_line
 from bushel.core import BushelError
 from bushel.core.terminal_line import TerminalLine, is_terminal
 

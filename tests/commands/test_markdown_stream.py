@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from bushel.commands.markdown_stream import MarkdownStream
-from bushel.commands.terminal_text import Ink, clipped, printable, width
+from bushel.commands.terminal.markdown_stream import MarkdownStream
+from bushel.commands.terminal.terminal_text import Ink, clipped, printable, width
 
 CODES = re.compile(r"\x1b\[[0-9;]*m")
 TEXT = """\

@@ -70,7 +70,7 @@ def _chat(options: argparse.Namespace) -> int:
     from bushel.commands.chat.slash_commands import completions, take
     from bushel.commands.model_connection import connect
     from bushel.commands.pictures import path_of
-    from bushel.commands.terminal_text import Ink, one_line
+    from bushel.commands.terminal.terminal_text import Ink, one_line
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")

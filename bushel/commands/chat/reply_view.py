@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 import sys
 
-from bushel.commands.markdown_stream import MarkdownStream
 from bushel.commands.reply_stream import PartKind, StreamedReply
-from bushel.commands.terminal_text import Ink, clipped, one_line, printable, width
+from bushel.commands.terminal.markdown_stream import MarkdownStream
+from bushel.commands.terminal.terminal_text import Ink, clipped, one_line, printable, width
 from bushel.core.terminal_line import CLEAR
 
 _TAIL = 400  # characters of thoughts that may fit into a line

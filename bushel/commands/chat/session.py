@@ -16,7 +16,7 @@ from bushel.commands.own_server import require_model
 from bushel.commands.pictures import data_url, take_pictures
 from bushel.commands.reply_stream import StreamedReply
 from bushel.commands.server_client import ServerError
-from bushel.commands.terminal_text import Ink, one_line, printable
+from bushel.commands.terminal.terminal_text import Ink, one_line, printable
 from bushel.core import BushelError
 
 

@@ -11,7 +11,7 @@ from bushel.commands.chat.session import ChatSession, Leave
 from bushel.commands.pictures import path_of
 from bushel.commands.sampling_flags import SETTINGS, read_setting
 from bushel.commands.server_client import ServerError
-from bushel.commands.terminal_text import printable
+from bushel.commands.terminal.terminal_text import printable
 from bushel.core import BushelError
 from bushel.core.hub_folders import cached_models
 from bushel.core.spelling import did_you_mean

@@ -48,7 +48,7 @@ def _completion(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
 def _models() -> list[str]:
     """What is served or on this machine, each once."""
     from bushel.commands.greeting import seen_servers
-    from bushel.commands.terminal_text import one_line
+    from bushel.commands.terminal.terminal_text import one_line
     from bushel.core.checkpoint import TINY
     from bushel.core.hub_folders import cached_models
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bushel.commands.terminal_text import BOLD, CYAN, ITALIC, STRUCK
+from bushel.commands.terminal.terminal_text import BOLD, CYAN, ITALIC, STRUCK
 
 _DOUBLE = {"**": BOLD, "__": BOLD, "~~": STRUCK}
 _SINGLE = {"*": ITALIC, "_": ITALIC}

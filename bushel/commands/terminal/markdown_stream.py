@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from bushel.commands.inline_markdown import InlineMarkdown, cut_of
-from bushel.commands.markdown_table import table_lines
-from bushel.commands.terminal_text import BOLD, CYAN, DIM, Ink, printable, width
+from bushel.commands.terminal.inline_markdown import InlineMarkdown, cut_of
+from bushel.commands.terminal.markdown_table import table_lines
+from bushel.commands.terminal.terminal_text import BOLD, CYAN, DIM, Ink, printable, width
 
 # What may still become a heading, a list, a quote, a rule, a fence or a table.
 _UNDECIDED = re.compile(r"[ \t]*(?:#{1,6}|[-*+]|(?:\*|-|_){2,}|\d{1,3}[.)]?|>|`{1,2}|~{1,2})?[ ]?")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bushel.commands.inline_markdown import InlineMarkdown
-from bushel.commands.terminal_text import BOLD, Ink, width
+from bushel.commands.terminal.inline_markdown import InlineMarkdown
+from bushel.commands.terminal.terminal_text import BOLD, Ink, width
 
 _BAR = re.compile(r"(?<!\\)\|")
 _SEPARATOR = re.compile(r"[ ]*:?-+:?[ ]*")

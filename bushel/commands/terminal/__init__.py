@@ -1,0 +1,1 @@
+"""What a model writes, as a terminal shows it."""
