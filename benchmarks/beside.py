@@ -56,11 +56,12 @@ async def _chat(port: int, at: int, end: float, seen: Phase) -> None:
             "messages": [{"role": "user", "content": question}],
             "max_tokens": 96,
             "temperature": 0,
+            "logprobs": True,  # so that a token whose text is held back has a chunk, too
         }
         last, largest = 0.0, 0.0
         async for chunk in chunks(port, body):
-            if b'"content":"' not in chunk:
-                continue  # who speaks is told when the prompt begins
+            if b'"logprobs":{' not in chunk:
+                continue  # no token
             now = time.monotonic()
             largest = max(largest, now - last if last else 0.0)
             last, seen.tokens = now, seen.tokens + 1

@@ -61,9 +61,12 @@ class PromptRunner:
             for chunk, _ in work if len(work) > 1 else ():
                 passes = self._run_pass([chunk], passes, now, catch_up)
             return passes
+        width = max(
+            (job.done - done for (_, job), done in zip(work, before, strict=True)), default=0
+        )
         for at, ((chunk, job), done) in enumerate(zip(work, before, strict=True)):
             self._queue.ran(job, now)
-            passes = passes.with_chunk(job.done - done, done, packed=at > 0)
+            passes = passes.with_chunk(width, done, packed=at > 0)  # each is padded to the longest
             if job.remaining <= 0:
                 self._finish(chunk.job, job, now)
         return passes

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from bushel.core.footprint import Memory
 
 
-# Of the gap that streams were promised, what is planned with: costs are not known exactly.
-_PLANNED = 0.8
+# Of the gap that streams were promised, what is planned with: costs are not known exactly, and the
+# first ones that were measured hardly at all.
+_PLANNED, _UNSURE = 0.8, 0.5
 # Seconds of prompts for each second of decoding, while both want the device. Twice as many would
 # gain a twentieth of its time for prompts, and make streams beside them half as fast.
 DECODE_WORTH = 10.0
@@ -108,7 +109,8 @@ def _seconds_for_prompts(running: int, costs: Costs, policy: Policy) -> float:
     """Seconds that prompts may take between two decode steps; if nobody decodes, in a step."""
     if not running:
         return policy.start_wait / 2
-    longest = _PLANNED * policy.token_gap - costs.decode_step
+    planned = _PLANNED if costs.sure else _UNSURE
+    longest = planned * policy.token_gap - costs.decode_step
     if not policy.decode_waits or not costs.decode_step:
         return longest
     return min(longest, DECODE_WORTH * costs.decode_step)
@@ -141,8 +143,13 @@ def _chunks(
         budget = min(budget, max(_UNMEASURED, policy.least_chunk))
     shared = _Pass(policy, memory, costs)
     for job in jobs:
-        packed = shared.has_room_for(job)
-        own = seconds + (costs.prefill_pass if packed else 0.0)
+        padding = shared.padding_for(job) * costs.per_token(0, job.done)
+        with_others = seconds + costs.prefill_pass - padding
+        # Only whole: what is left of it would come later, in a pass of its own.
+        packed = shared.has_room_for(job) and job.remaining <= min(
+            budget, _affordable(with_others, costs, budget, job.done)
+        )
+        own = with_others if packed else seconds
         tokens = min(job.remaining, budget, _affordable(own, costs, budget, job.done))
         if tokens < job.remaining:
             tokens = _even(tokens)
@@ -164,7 +171,7 @@ def _chunks(
         chunks.append(chunk)
         shared.take(chunk, job)
         budget -= tokens
-        seconds -= _seconds(chunk, job.done, costs)
+        seconds -= _seconds(chunk, job.done, costs) + (padding if chunk.packed else 0.0)
     return tuple(chunks)
 
 
@@ -189,11 +196,15 @@ class _Pass:
         padding = tokens - self._tokens - job.remaining
         if self._policy.whole and tokens > _SMALL and padding > _PADDING * tokens:
             return False
-        more = tokens - self._rows * self._width - job.remaining
-        if not self._policy.whole and more > self._worth:
+        if not self._policy.whole and self.padding_for(job) > self._worth:
             return False
         context = max(self._context, job.done + job.remaining)
         return self._memory is None or self._memory.chunk(tokens, 1, context) == tokens
+
+    def padding_for(self, job: PendingPrompt) -> int:
+        """Tokens that are computed for nothing, if it comes in."""
+        tokens = (self._rows + 1) * max(self._width, job.remaining)
+        return tokens - self._rows * self._width - job.remaining
 
     def take(self, chunk: Chunk, job: PendingPrompt) -> None:
         if not chunk.packed:

@@ -9,6 +9,7 @@ from bushel.engine.plan import Costs
 
 _WEIGHT = 0.3  # of the newest decode step
 _MEMORY = 0.9  # of a step of prompts, with every later one
+_SURE = 8  # steps of prompts after which costs are known
 
 
 class Passes(NamedTuple):
@@ -45,7 +46,9 @@ class Stopwatch:
 
     def costs(self, rows: int) -> Costs:
         """With a decode step of so many rows."""
-        return Costs(self._decode_step(rows), *self._prompts.seconds)
+        return Costs(
+            self._decode_step(rows), *self._prompts.seconds, sure=self._prompts.steps >= _SURE
+        )
 
     def step(self, seconds: float, *, rows: int, passes: Passes = _NONE) -> None:
         """`rows` that decode and `passes` of prompts: the work that this step started."""
@@ -94,8 +97,10 @@ class _Fit:
         self._products = [[0.0] * 3 for _ in range(3)]
         self._sums = [0.0] * 3
         self.seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)  # b, a, c
+        self.steps = 0
 
     def add(self, passes: Passes, seconds: float) -> None:
+        self.steps += 1
         for one in range(3):
             self._sums[one] = _MEMORY * self._sums[one] + passes[one] * seconds
             for two in range(3):

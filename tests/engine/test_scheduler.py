@@ -413,6 +413,31 @@ def test_short_texts_share_few_passes() -> None:
     assert len(encoded([5, 300] * 32)) <= 4
 
 
+@given(
+    lengths=st.lists(st.integers(1, 400), min_size=1, max_size=24),
+    each=st.floats(1e-4, 2e-3),
+    start=st.floats(0.0, 0.1),
+)
+def test_the_padding_of_a_shared_pass_is_part_of_what_it_takes(
+    lengths: list[int], each: float, start: float
+) -> None:
+    """Streams wait for it as for anything else. B61."""
+    prompts = tuple(
+        PendingPrompt(at, length, NOW, at, group=str(at)) for at, length in enumerate(lengths)
+    )
+    costs = Costs(0.02, each, start)
+    policy = Policy(max_batch=64, pack=512)
+    chunks = schedule(State(NOW, rows(4, 100), (), prompts, (), costs), policy).chunks
+    taken, width, count = 0.0, 0, 0
+    for at, chunk in enumerate(chunks):
+        if not chunk.packed:
+            width = count = 0
+            taken += start
+        before, width, count = width * count, max(width, chunk.tokens), count + 1
+        taken += (width * count - before) * each
+        assert at == 0 or taken <= 0.8 * policy.token_gap - costs.decode_step + 1e-9
+
+
 def test_a_request_of_many_prompts_lets_others_pass_between_them() -> None:
     """Sixty texts to embed, and then somebody asks something: it waits for one of them. B61."""
     texts = tuple(PendingPrompt(at, 400, NOW, at, group="texts") for at in range(60))
