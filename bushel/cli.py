@@ -11,6 +11,7 @@ import contextlib
 import gc
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -26,6 +27,7 @@ from bushel.commands.completion import command as completion
 from bushel.core import BushelError
 from bushel.core.backend import require_backend
 from bushel.core.load_progress import own_progress
+from bushel.core.spelling import did_you_mean
 from bushel.core.terminal_line import TerminalLine
 from bushel.core.version import VERSION
 from bushel.doctor import command as doctor
@@ -34,6 +36,7 @@ from bushel.server.command.settings import with_settings
 from bushel.server.observability import logs
 
 _FAILED, _WRONG = 1, 2
+_CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
 _PASSING_ON = (["launch"], ["bench"])  # what stands behind --, to a program that they start
 # As somebody needs them who is new here.
 _ORDER = ("chat", "run", "serve", "launch", "list", "pull", "rm", "inspect", "bench", "check")
@@ -58,6 +61,12 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(**{"formatter_class": _Help, **settings})
 
     def error(self, message: str) -> NoReturn:
+        wrong = _CHOICE.search(message)
+        if wrong is not None:
+            known = re.findall(r"[\w-]+", wrong[2])
+            flag = message[: wrong.start()] if "--" in message[: wrong.start()] else ""
+            message = f"{flag}{wrong[1]!r} is not known{did_you_mean(wrong[1], known)}".rstrip(".")
+            message += "" if message.endswith("?") else f": one of {', '.join(known)}"
         _complain(f"{message} (see {self.prog} --help)")
         raise SystemExit(_WRONG)
 

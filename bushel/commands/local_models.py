@@ -94,8 +94,9 @@ def _pull(options: argparse.Namespace) -> int:
 
 
 def _remove(options: argparse.Namespace) -> int:
-    from bushel.core.hub import on_disk, remove
+    from bushel.core.hub import model_folder, on_disk, remove
 
+    model_folder(options.model)  # nobody is asked about what is not there
     if not options.yes:
         sizes = {model.name: model.size for model in on_disk()}
         if not sys.stdin.isatty():

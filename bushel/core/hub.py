@@ -171,7 +171,7 @@ def remove(model: str, loaded: Iterable[str] = ()) -> int:
     """Bytes that are free again. loaded: models that run, by their ids or paths. HubError if it is
     not in the hub's cache, runs, or cannot be deleted.
     """
-    folder = _folder_of(model)
+    folder = model_folder(model)
     inside = folder.resolve()
     if any(name == model or Path(name).resolve().is_relative_to(inside) for name in loaded):
         raise HubError("in_use", f"{model} is loaded; unload it first.")
@@ -183,7 +183,7 @@ def remove(model: str, loaded: Iterable[str] = ()) -> int:
     return size
 
 
-def _folder_of(model: str) -> Path:
+def model_folder(model: str) -> Path:
     """Of a model in the cache: a real folder, directly inside."""
     name = _PREFIX + model.replace("/", "--")
     cache = cache_folder()

@@ -35,6 +35,7 @@ def take(session: ChatSession, message: str) -> None:
             session.ask(message)
         return
     name, argument = match[1].lower(), (match[2] or "").strip()
+    name = _ALIASES.get(name, name)
     if name not in COMMANDS:
         raise BushelError(f"/{name} is no command{did_you_mean(name, COMMANDS)} /help lists them.")
     COMMANDS[name].run(session, argument)
@@ -216,3 +217,5 @@ COMMANDS = {
     "stats": SlashCommand("/stats", "speed, context, and what was cached", _stats),
     "exit": SlashCommand("/exit", "leave", _exit),
 }
+# As other chats have them.
+_ALIASES = {"quit": "exit", "bye": "exit", "q": "exit", "?": "help"}

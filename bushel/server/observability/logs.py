@@ -419,7 +419,7 @@ def banner(
 def _listening_line(options: ServerOptions, port: int | None) -> str:
     where = address(options.host, options.port if port is None else port)
     key = "; an API key is needed" if options.keys else ""
-    return f"Listening on {where} (Anthropic clients), {where}/v1 (OpenAI clients){key}"
+    return f"Listening on {where} (browsers, Anthropic clients), {where}/v1 (OpenAI clients){key}"
 
 
 def models_banner(
