@@ -568,13 +568,15 @@ def test_models_are_listed_and_found_with_slashes_in_their_names() -> None:
 def test_tokens_are_counted_and_read_back() -> None:
     service = Service()
     found = ask(service, "POST", "/tokenize", json={"prompt": "ab", "add_special_tokens": False})
-    assert found.json() == {"count": 2, "max_model_len": 4096, "tokens": [97, 98]}
+    told = {"count": 2, "max_model_len": 4096, "tokens": [97, 98], "token_strs": None}
+    assert found.json() == told
     ask(service, "POST", "/tokenize", json={"messages": [GOOD], "add_generation_prompt": False})
     assert service.asked == [
         {"prompt": "ab", "add_special_tokens": False},
         {"messages": [GOOD], "chat_template_kwargs": {"add_generation_prompt": False}},
     ]
-    assert ask(service, "POST", "/detokenize", json={"tokens": [97, 98]}).json() == {"prompt": "ab"}
+    text = ask(service, "POST", "/detokenize", json={"tokens": [97, 98]}).json()
+    assert text == {"prompt": "ab", "content": "ab"}
     assert error(ask(service, "POST", "/tokenize", json={}))["param"] == "prompt"
     assert (
         error(ask(service, "POST", "/detokenize", json={"tokens": ["a"]}))["param"] == "tokens[0]"
