@@ -23,16 +23,20 @@ log = logging.getLogger(__name__)
 _SHOW_EVERY = 0.1  # seconds
 
 
-class DownloadBar(tqdm):  # type: ignore[misc,type-arg,unused-ignore]
-    """In place of the library's bars: draws none, and of those that count bytes tells how many."""
-
-    line: ClassVar[TerminalLine | None] = None  # what is shown on it is of one download
-    told: ClassVar[float] = 0.0
+class _UndrawnBar(tqdm):  # type: ignore[misc,type-arg,unused-ignore]
+    """In place of the library's bars, of which some count bytes and some files."""
 
     def __init__(self, *arguments: Any, **settings: Any):
         settings.pop("name", None)
         self._counts_bytes = settings.get("unit") == "B"
         super().__init__(*arguments, **{**settings, "disable": True})
+
+
+class DownloadBar(_UndrawnBar):
+    """Of those that count bytes, shows how many."""
+
+    line: ClassVar[TerminalLine | None] = None  # what is shown on it is of one download
+    told: ClassVar[float] = 0.0
 
     def update(self, n: float | None = 1) -> None:
         self.n += n or 0
@@ -60,19 +64,12 @@ class DownloadBar(tqdm):  # type: ignore[misc,type-arg,unused-ignore]
             log.info("%s", text)
 
 
-class CountingBar(tqdm):  # type: ignore[misc,type-arg,unused-ignore]
-    """In place of the library's bars: draws none, and tells one listener how many bytes came and
-    how many files are there.
-    """
+class CountingBar(_UndrawnBar):
+    """Tells one listener how many bytes came and how many files are there."""
 
     _listener: ClassVar[Callable[[int, int], None] | None] = None
     _bytes: ClassVar[int] = 0
     _files: ClassVar[int] = 0
-
-    def __init__(self, *arguments: Any, **settings: Any):
-        settings.pop("name", None)
-        self._counts_bytes = settings.get("unit") == "B"
-        super().__init__(*arguments, **{**settings, "disable": True})
 
     def update(self, n: float | None = 1) -> None:
         self.n += n or 0

@@ -27,6 +27,7 @@ from bushel.server.openai.chat.messages import Messages
 from bushel.server.openai.chat.schema import ChatRequest
 
 if TYPE_CHECKING:
+    from bushel.server.service.service import Service
     from bushel.server.service.services import Services
 
 _MOST_IDS = 1 << 19  # checking them keeps the event loop for 0.1 s
@@ -106,10 +107,7 @@ def tokenization_routes(services: Services) -> APIRouter:
     async def tokenize(body: TokenizeRequest, request: Request) -> Response:
         note_unread(body)
         service = services.of(body.model)
-        model = service.names.resolve(body.model)
-        message = await _to_encode(body, request)
-        owner = owner_of(service.options, request.headers)
-        job = CountJob(message, "tokenize", model, owner)
+        job = _job(service, body, request, await _to_encode(body, request), "tokenize")
 
         async def work() -> Tokens:
             made = await service.count(job)
@@ -133,9 +131,8 @@ def tokenization_routes(services: Services) -> APIRouter:
     async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
         note_unread(body)
         service = services.of(body.model)
-        model = service.names.resolve(body.model)
         message = Decode(request.scope["state"]["request_id"], tuple(body.tokens))
-        job = CountJob(message, "detokenize", model, owner_of(service.options, request.headers))
+        job = _job(service, body, request, message, "detokenize")
 
         async def work() -> DetokenizedText:
             made = await service.count(job)
@@ -145,6 +142,17 @@ def tokenization_routes(services: Services) -> APIRouter:
         return Awaited(work)
 
     return routes
+
+
+def _job(
+    service: Service,
+    body: TokenizeRequest | DetokenizeRequest,
+    request: Request,
+    message: Prepare | Encode | Decode,
+    api: str,
+) -> CountJob:
+    owner = owner_of(service.options, request.headers)
+    return CountJob(message, api, service.names.resolve(body.model), owner)
 
 
 async def _to_encode(body: TokenizeRequest, request: Request) -> Encode | Prepare:
