@@ -140,7 +140,6 @@ def test_a_reader_that_has_seen_enough_is_no_fault(shell: Shell) -> None:
         env=shell.env,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        text=True,
     )
-    assert len(told.stdout) <= 5
-    assert "Traceback" not in told.stderr
+    assert len(told.stdout) <= 5  # which may end inside a character
+    assert b"Traceback" not in told.stderr

@@ -40,7 +40,7 @@ def server() -> Iterator[Server]:
 
 def worker_of(server: Server) -> int:
     def command(pid: int) -> str:
-        shown = ["ps", "-o", "command=", "-p", str(pid)]
+        shown = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
         return subprocess.run(shown, capture_output=True, text=True).stdout
 
     [found] = [

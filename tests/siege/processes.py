@@ -22,7 +22,10 @@ class Held:
 def children(front: int) -> dict[int, Role]:
     """Of those that still run; a child between fork and exec has no role yet and is left out."""
     found = subprocess.run(
-        ["ps", "-A", "-o", "pid=,ppid=,stat=,args="], capture_output=True, text=True, check=True
+        ["ps", "-ww", "-A", "-o", "pid=,ppid=,stat=,args="],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     roles: dict[int, Role] = {}
     for line in found.stdout.splitlines():
