@@ -50,7 +50,7 @@ class Costs(NamedTuple):
     prefill_token: float = 0.0
     prefill_pass: float = 0.0  # of a forward pass, beside its tokens
     prefill_reach: float = 0.0  # of a token, for each token before it
-    sure: bool = True  # enough was measured
+    late: float = 0.0  # by how much a step of late took longer than was foreseen, at most
 
     def per_token(self, tokens: int, done: int) -> float:
         """Of so many tokens after those that are done."""

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from bushel.core.footprint import Memory
 
 
-# Of the gap that streams were promised, what is planned with: costs are not known exactly, and the
-# first ones that were measured hardly at all.
-_PLANNED, _UNSURE = 0.8, 0.5
+# Of the gap that streams were promised, what is left for surprises, as steps were late before: at
+# the least, and at the most.
+_SPARE = (0.35, 0.5)
 # Seconds of prompts for each second of decoding, while both want the device. Twice as many would
 # gain a twentieth of its time for prompts, and make streams beside them half as fast.
 DECODE_WORTH = 10.0
@@ -109,8 +109,8 @@ def _seconds_for_prompts(running: int, costs: Costs, policy: Policy) -> float:
     """Seconds that prompts may take between two decode steps; if nobody decodes, in a step."""
     if not running:
         return policy.start_wait / 2
-    planned = _PLANNED if costs.sure else _UNSURE
-    longest = planned * policy.token_gap - costs.decode_step
+    least, most = (part * policy.token_gap for part in _SPARE)
+    longest = policy.token_gap - min(max(least, costs.late), most) - costs.decode_step
     if not policy.decode_waits or not costs.decode_step:
         return longest
     return min(longest, DECODE_WORTH * costs.decode_step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import mul
 from typing import NamedTuple
 
 from bushel.engine.plan import Costs
@@ -10,6 +11,14 @@ from bushel.engine.plan import Costs
 _WEIGHT = 0.3  # of the newest decode step
 _MEMORY = 0.9  # of a step of prompts, with every later one
 _SURE = 8  # steps of prompts after which costs are known
+_FORGIVEN = 0.99  # of how late a step was, what is left after the next one
+# A pass reads the weights, and so does a decode step: before anything tells it apart from its
+# tokens, a pass takes so much of one.
+_PASS = 0.5
+# Beside what was measured, so much speaks for what is expected (see `_Fit`). Steps look alike, and
+# noise would call passes free and tokens dear, until a step comes that looks otherwise.
+_FOR_PASS, _FOR_REACH = 0.2, 0.003
+_SHALLOW = 4096  # tokens before a token; where they are fewer, nothing is learnt about their cost
 
 
 class Passes(NamedTuple):
@@ -42,13 +51,13 @@ class Stopwatch:
         self._behind = behind
         self._decode: dict[int, float] = {}  # seconds of a step, by `_size` of its rows
         self._prompts = _Fit()
+        self._late = 0.0
         self._work: tuple[int, Passes] = (0, _NONE)
 
     def costs(self, rows: int) -> Costs:
         """With a decode step of so many rows."""
-        return Costs(
-            self._decode_step(rows), *self._prompts.seconds, sure=self._prompts.steps >= _SURE
-        )
+        late = self._late if self._prompts.steps >= _SURE else float("inf")
+        return Costs(self._decode_step(rows), *self._prompts.seconds, late=late)
 
     def step(self, seconds: float, *, rows: int, passes: Passes = _NONE) -> None:
         """`rows` that decode and `passes` of prompts: the work that this step started."""
@@ -71,7 +80,10 @@ class Stopwatch:
                     # A step shorter than a decode was thought to be corrects that thought.
                     decode_step = self._decode[size] = min(decode_step, seconds)
                 seconds -= min(decode_step, seconds)
-            self._prompts.add(passes, seconds)
+            foreseen = passes.seconds(self.costs(rows))
+            # Twice as long at the most: what stands still for a while says nothing about costs.
+            self._late = max(_FORGIVEN * self._late, min(seconds - foreseen, foreseen))
+            self._prompts.add(passes, seconds, _PASS * self._decode_step(1))
         elif rows:
             before = self._decode.get(size)
             blended = seconds if before is None else (1 - _WEIGHT) * before + _WEIGHT * seconds
@@ -88,10 +100,12 @@ class _Fit:
 
     Many short prompts cost more than one as long as all of them: each is a pass through the
     weights, and its processor's work. A token far into a long prompt costs more than its first.
+    What measurements do not tell apart is put down to tokens, but for what a pass is expected to
+    take (ridge regression towards that).
     """
 
-    # What can be told apart; if nothing can, it is tokens that cost.
-    _SOME = ((0, 1, 2), (1, 2), (0, 1), (1,), (0,))
+    # What may differ from what is expected; the last does not, and is never below zero.
+    _SOME = ((0, 1, 2), (1, 2), (0, 1), (1,))
 
     def __init__(self) -> None:
         self._products = [[0.0] * 3 for _ in range(3)]
@@ -99,43 +113,51 @@ class _Fit:
         self.seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)  # b, a, c
         self.steps = 0
 
-    def add(self, passes: Passes, seconds: float) -> None:
+    def add(self, passes: Passes, seconds: float, a_pass: float) -> None:
+        """`a_pass`: what one is thought to take, as long as measurements do not tell."""
         self.steps += 1
         for one in range(3):
             self._sums[one] = _MEMORY * self._sums[one] + passes[one] * seconds
             for two in range(3):
                 before = _MEMORY * self._products[one][two]
                 self._products[one][two] = before + passes[one] * passes[two]
-        solutions = (self._solve(some) for some in self._SOME)
-        a, b, c = next((each for each in solutions if each is not None), (0.0, 0.0, 0.0))
+        expected = self._expected(a_pass)
+        solutions = (self._solve(some, expected) for some in self._SOME)
+        a, b, c = next(each for each in solutions if min(each) >= 0)
         self.seconds = (b, a, c)
 
-    def _solve(self, some: Sequence[int]) -> tuple[float, ...] | None:
-        """Seconds of each, if these alone cost something; None: below zero, or not to be told."""
+    def _expected(self, a_pass: float) -> tuple[float, float, float]:
+        """Passes take so long, or less if that is more than was measured, and tokens the rest."""
+        passes, tokens, _ = self._products[1]
+        a_pass = min(a_pass, self._sums[1] / passes) if passes else 0.0
+        return a_pass, max(0.0, self._sums[1] - passes * a_pass) / tokens, 0.0
+
+    def _ridge(self) -> tuple[float, float, float]:
+        """How much speaks against another cost than is expected."""
+        _, tokens, reach = (self._products[at][at] for at in range(3))
+        return _FOR_PASS, 0.0, _FOR_REACH * (1 + _SHALLOW**2 * tokens / reach if reach else 1)
+
+    def _solve(self, some: Sequence[int], expected: Sequence[float]) -> list[float]:
+        """Seconds of each, if only these differ from what is expected."""
+        some = [at for at in some if self._products[at][at]]
         # Scaled, so that what is nearly nothing is nearly nothing of one.
         scale = [self._products[at][at] ** 0.5 for at in some]
-        if not all(scale):
-            return None
-        rows = [
-            [self._products[one][two] / (scale[m] * scale[n]) for n, two in enumerate(some)]
-            + [self._sums[one] / scale[m]]
-            for m, one in enumerate(some)
-        ]
-        found = _eliminate(rows)
-        if found is None:
-            return None
-        each = [0.0] * 3
-        for at, value, size in zip(some, found, scale, strict=True):
-            each[at] = value / size
-        return tuple(each) if min(each) >= 0 else None
+        rows = []
+        for m, one in enumerate(some):
+            found = sum(map(mul, self._products[one], expected))
+            row = [self._products[one][two] / (scale[m] * scale[n]) for n, two in enumerate(some)]
+            row[m] += self._ridge()[one]
+            rows.append([*row, (self._sums[one] - found) / scale[m]])
+        each = list(expected)
+        for at, value, size in zip(some, _eliminate(rows), scale, strict=True):
+            each[at] += value / size
+        return each
 
 
-def _eliminate(rows: list[list[float]]) -> list[float] | None:
-    """Solve a small symmetric system, its right side last; None if it is nearly singular."""
+def _eliminate(rows: list[list[float]]) -> list[float]:
+    """Solve a small symmetric and definite system, its right side last."""
     count = len(rows)
     for at in range(count):
-        if rows[at][at] < 1e-6:
-            return None
         rows[at] = [value / rows[at][at] for value in rows[at]]
         for other in range(count):
             if other != at:
