@@ -56,12 +56,12 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found.as_json(options.rows, options.context), indent=2))
     else:
+        print(f"{options.model}  ({found.path})")
         print("\n".join(_lines(found, found.rows(options.rows), found.lengths(options.context))))
     return 0
 
 
 def _lines(found: Inspection, rows: tuple[int, ...], lengths: tuple[int, ...]) -> Iterator[str]:
-    yield f"{found.name}  ({found.path})"
     for name, value in _facts(found):
         yield f"  {name:13} {value}"
     if found.task != "generate":

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from bushel.core import BushelError
-from bushel.core.checkpoint import TINY
+from bushel.core.checkpoint import TINY, weight_bytes
+from bushel.core.load_progress import size_words
 
 if TYPE_CHECKING:
     from bushel.core.hub import LocalModel
@@ -65,11 +66,12 @@ def _table(found: list[LocalModel]) -> Iterator[str]:
     names = [TINY, *(model.name for model in found)]
     width = max(map(len, names))
     yield f"{'model':{width}}      size   context  kind"
-    yield f"{TINY:{width}}         -    65,536  qwen3_5, sees; comes with Bushel"
+    tiny = size_words(weight_bytes(TINY))
+    yield f"{TINY:{width}}  {tiny:>8}    65,536  qwen3_5, sees; comes with Bushel"
     for model in found:
         context = f"{model.context:,}" if model.context else "?"
         kind = f"{model.model_type}{', sees' if model.sees else ''}"
-        size = f"{model.size / 1e9:.2f} GB"
+        size = size_words(model.size)
         yield f"{model.name:{width}}  {size:>8} {context:>9}  {kind}; used {_ago(model.used)}"
     if not found:
         yield "Nothing else yet: `bushel pull OWNER/NAME` downloads a model from the hub."
@@ -87,7 +89,7 @@ def _pull(options: argparse.Namespace) -> int:
     wanted = to_download(options.model)
     wanted.require_room()
     if wanted.files:
-        print(f"{options.model}: {wanted.files} files, {wanted.size / 1e9:.2f} GB", flush=True)
+        print(f"{options.model}: {wanted.files} files, {size_words(wanted.size)}", flush=True)
     path = fetch(options.model)
     print(f"{options.model} is here: {path}")
     return 0
@@ -101,10 +103,10 @@ def _remove(options: argparse.Namespace) -> int:
         sizes = {model.name: model.size for model in on_disk()}
         if not sys.stdin.isatty():
             raise BushelError("rm asks before it deletes: say --yes where nobody can answer.")
-        size = f" ({sizes[options.model] / 1e9:.2f} GB)" if options.model in sizes else ""
+        size = f" ({size_words(sizes[options.model])})" if options.model in sizes else ""
         if input(f"Delete {options.model}{size}? [y/N] ").strip().lower() not in ("y", "yes"):
             print("Nothing was deleted.")
             return 1
     freed = remove(options.model)
-    print(f"{options.model} is gone: {freed / 1e9:.2f} GB are free again.")
+    print(f"{options.model} is gone: {size_words(freed)} are free again.")
     return 0

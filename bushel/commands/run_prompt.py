@@ -14,7 +14,7 @@ from typing import Any
 
 from bushel.commands import sampling_flags
 from bushel.commands.model_connection import ModelConnection, connect
-from bushel.commands.pictures import data_url, path_of
+from bushel.commands.pictures import data_url, path_of, take_pictures
 from bushel.commands.reply_stream import StreamedReply
 from bushel.commands.server_client import ServerError
 from bushel.commands.terminal.markdown_stream import MarkdownStream
@@ -39,7 +39,8 @@ def add(commands: Any) -> None:
         "run",
         help="one answer on standard output, for scripts and pipes",
         description="Asks a model once and writes its answer. What is piped in stands below the "
-        "prompt. A server that runs answers, or one that is started for it and ends with it.",
+        "prompt, and the path of a picture in the prompt sends the picture. A server that runs "
+        "answers, or one that is started for it and ends with it.",
         epilog=_EXAMPLES,
     )
     parser.add_argument("prompt", metavar="PROMPT", nargs="*", help="what to ask; words are joined")
@@ -65,7 +66,11 @@ def take_words(options: argparse.Namespace, rest: Sequence[str]) -> list[str]:
 
 def run(options: argparse.Namespace) -> int:
     """Returns the exit code; BushelError if it cannot be asked."""
-    return answer_once(options, _prompt(options.prompt), options.model)
+    prompt, pictures = take_pictures(" ".join(options.prompt))
+    for path in pictures:
+        _tell(f"{path} goes with your question.")
+    options.image = [*options.image, *map(str, pictures)]
+    return answer_once(options, _with_what_is_piped(prompt), options.model)
 
 
 def answer_once(options: argparse.Namespace, prompt: str, model: str | None) -> int:
@@ -86,8 +91,8 @@ def answer_once(options: argparse.Namespace, prompt: str, model: str | None) -> 
         return 1
 
 
-def _prompt(words: Sequence[str]) -> str:
-    parts = [" ".join(words).strip(), "" if is_terminal(sys.stdin) else piped_text()]
+def _with_what_is_piped(prompt: str) -> str:
+    parts = [prompt.strip(), "" if is_terminal(sys.stdin) else piped_text()]
     prompt = "\n\n".join(part for part in parts if part)
     if not prompt:
         raise BushelError('There is nothing to ask: bushel run "Why is the sky blue?"')

@@ -66,6 +66,9 @@ def test_a_picture_is_seen(shell: Shell, tmp_path: Path) -> None:
     see("circle", "red").save(tmp_path / "one.png")
     told = shell("What shape is this?", "--image", "one.png", "--temperature", "0")
     assert "circle" in told.stdout
+    named = shell("What shape is this? one.png", "--temperature", "0")
+    assert named.stdout == told.stdout
+    assert "one.png goes with your question" in named.stderr
 
 
 def test_json_is_one_object_of_a_known_form(shell: Shell) -> None:

@@ -40,12 +40,13 @@ def linked(html: str) -> set[str]:
 # -- to whom ------------------------------------------------------------------------------------
 
 
-def test_a_browser_gets_the_page_and_other_clients_what_they_always_got() -> None:
+def test_a_browser_gets_the_page_and_other_clients_are_told_who_is_there() -> None:
     page = get("/")
     assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
     for accept in ("*/*", "application/json"):
         reply = ask(Service(), "GET", "/", headers={"accept": accept})
-        assert (reply.json(), reply.headers["content-type"]) == ({}, "application/json")
+        assert reply.headers["content-type"] == "application/json"
+        assert "Bushel is running" in reply.json()["message"]
     assert "accept" in page.headers["vary"]
 
 

@@ -75,7 +75,7 @@ def add(commands: Any) -> None:
         "--requests",
         type=_positive,
         metavar="N",
-        help="of each cell (default: four for each at once)",
+        help="requests of each cell of the table (default: four for each at once)",
     )
     sweep.add_argument(
         "--rounds", type=_positive, default=1, metavar="N", help="of the whole (default: 1)"

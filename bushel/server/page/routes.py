@@ -77,6 +77,9 @@ class PageFile:
         return Response(self.plain, headers={**sent, "content-type": self.type})
 
 
+_HERE = b'{"message":"Bushel is running. A browser shows its page here, and /docs its API."}\n'
+
+
 def page_routes() -> APIRouter:
     routes = APIRouter(include_in_schema=False)
     files = {path.name: PageFile.read(path) for path in sorted(BUILT.iterdir())}
@@ -87,7 +90,7 @@ def page_routes() -> APIRouter:
         if wants_html(request.headers):
             return index.answer(request.headers, "accept, accept-encoding")
         # Some clients ask at their start whether anyone is there.
-        return Response(b"{}", media_type="application/json", headers={"vary": "accept"})
+        return Response(_HERE, media_type="application/json", headers={"vary": "accept"})
 
     @routes.api_route("/docs", methods=["GET", "HEAD"])
     async def docs(request: Request) -> Response:
