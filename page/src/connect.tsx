@@ -26,7 +26,7 @@ const CLIENTS: Client[] = [
     kind: "Agents and editors",
     where: "In a shell",
     text: (to) =>
-      `export ANTHROPIC_BASE_URL=${to.base}\nexport ANTHROPIC_API_KEY=${to.key}\n` +
+      `export ANTHROPIC_BASE_URL=${to.base}\nexport ANTHROPIC_AUTH_TOKEN=${to.key}\n` +
       `export CLAUDE_CODE_MAX_CONTEXT_TOKENS=${to.context}\nclaude --model '${to.model}'\n`,
     note: "Without the line on the context it takes an unknown model for one of a million tokens.",
   },
