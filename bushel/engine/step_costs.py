@@ -104,8 +104,8 @@ class _Fit:
     take (ridge regression towards that).
     """
 
-    # What may differ from what is expected; the last does not, and is never below zero.
-    _SOME = ((0, 1, 2), (1, 2), (0, 1), (1,))
+    # What may differ from what is expected, if none of it is below zero then.
+    _SOME = ((0, 1, 2), (1, 2), (0, 1))
 
     def __init__(self) -> None:
         self._products = [[0.0] * 3 for _ in range(3)]
@@ -123,7 +123,7 @@ class _Fit:
                 self._products[one][two] = before + passes[one] * passes[two]
         expected = self._expected(a_pass)
         solutions = (self._solve(some, expected) for some in self._SOME)
-        a, b, c = next(each for each in solutions if min(each) >= 0)
+        a, b, c = next((each for each in solutions if min(each) >= 0), expected)
         self.seconds = (b, a, c)
 
     def _expected(self, a_pass: float) -> tuple[float, float, float]:
@@ -137,7 +137,7 @@ class _Fit:
         _, tokens, reach = (self._products[at][at] for at in range(3))
         return _FOR_PASS, 0.0, _FOR_REACH * (1 + _SHALLOW**2 * tokens / reach if reach else 1)
 
-    def _solve(self, some: Sequence[int], expected: Sequence[float]) -> list[float]:
+    def _solve(self, some: Sequence[int], expected: Sequence[float]) -> Sequence[float]:
         """Seconds of each, if only these differ from what is expected."""
         some = [at for at in some if self._products[at][at]]
         # Scaled, so that what is nearly nothing is nearly nothing of one.

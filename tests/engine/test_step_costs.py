@@ -1,8 +1,12 @@
 """What a step costs, as far as the scheduler is told (B61)."""
 
+import math
 import random
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bushel.engine.plan import Costs, PendingPrompt, Policy, Row, State
 from bushel.engine.scheduler import schedule
@@ -145,8 +149,17 @@ def test_streams_are_given_more_room_after_a_late_step() -> None:
     assert spared == [1536, 1536, 1408, 1152, 1152]
 
 
-def test_no_cost_is_ever_negative() -> None:
-    watch = Stopwatch(behind=False)
-    for chunks, tokens, seconds in ((1, 10, 1.0), (1, 500, 0.1), (4, 40, 0.1), (1, 500, 2.0)):
-        watch.step(seconds, rows=0, passes=Passes(chunks, tokens))
-        assert min(watch.costs(1).prefill_token, watch.costs(1).prefill_pass) >= 0
+TIMES = st.floats(0, 1e4) | st.sampled_from([0.0, 5e-324, 1e-300, 1e-9])
+CHUNKS = st.lists(st.tuples(st.integers(1, 8192), st.integers(0, 1 << 20)), max_size=5)
+
+
+@given(st.lists(st.tuples(TIMES, st.integers(0, 64), CHUNKS), max_size=30), st.booleans())
+def test_no_cost_is_ever_negative(steps: list[Any], behind: bool) -> None:
+    watch = Stopwatch(behind=behind)
+    for seconds, rows, chunks in steps:
+        passes = Passes()
+        for tokens, done in chunks:
+            passes = passes.with_chunk(tokens, done)
+        watch.step(seconds, rows=rows, passes=passes)
+        assert min(watch.costs(rows)) >= 0
+        assert all(map(math.isfinite, watch.costs(rows)[:-1]))
