@@ -29,6 +29,7 @@ _KINDS = {
     "kv": "attention",
     "quantized": "attention",
     "window": "sliding window",
+    "chunked": "chunked attention",
     "recurrent": "recurrent",
     "fixed": "fixed",
     "opaque": "of its own kind",

@@ -1,4 +1,4 @@
-"""Fresh state of text models, changed where the library's own would not survive a batch.
+"""Models and their fresh state, changed where the library's own would not survive a batch.
 
 A change never alters what one row alone computes.
 """
@@ -12,6 +12,14 @@ import mlx.core as mx
 
 from bushel.models.known_families import family_of
 from bushel.models.model import State
+
+
+def mend(network: Any) -> None:
+    """Let a loaded network run batches that its library's code would get wrong."""
+    if family_of(network) == "llama4":
+        from bushel.models import llama4_batch
+
+        llama4_batch.install(network.language_model.model)
 
 
 def batchable(network: Any, state: State) -> State:

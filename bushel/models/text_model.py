@@ -10,7 +10,7 @@ import mlx.core as mx
 from bushel.core import Prepared
 from bushel.core.checkpoint import Checkpoint
 from bushel.models.known_families import single_because
-from bushel.models.library_fixes import batchable
+from bushel.models.library_fixes import batchable, mend
 from bushel.models.model import Features, Model, Prompt, State
 from bushel.models.pooling import pooling_of
 from bushel.models.preparer import Preparer
@@ -20,6 +20,7 @@ from bushel.text.tokenizer import Tokenizer
 class TextModel(Model):
     def __init__(self, checkpoint: Checkpoint, network: Any, tokenizer: Tokenizer):
         self.heads, self.head_dim = checkpoint.heads, checkpoint.head_dim
+        mend(network)
         self.network = network
         self.single = single_because(network)
         self.pooling = pooling_of(checkpoint.pooling)

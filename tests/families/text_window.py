@@ -109,7 +109,6 @@ WINDOWED: tuple[Family, ...] = (
     wrapped(
         "llama4",
         "chunked kv",
-        single=True,
         model_type="llama4_text",
         num_hidden_layers=8,
         attention_bias=False,

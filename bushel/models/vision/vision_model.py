@@ -17,6 +17,7 @@ import numpy as np
 from bushel.core import Prepared, RequestError
 from bushel.core.checkpoint import Checkpoint
 from bushel.models.known_families import single_because
+from bushel.models.library_fixes import mend
 from bushel.models.model import Features, Model, Prompt, State
 from bushel.models.pooling import pooling_of
 from bushel.models.preparer import VisionPreparer
@@ -45,6 +46,7 @@ _POSITIONS = ("position_ids", "rope_deltas")
 class VisionModel(Model):
     def __init__(self, checkpoint: Checkpoint, network: Any, processor: Any, tokenizer: Tokenizer):
         self.heads, self.head_dim = checkpoint.heads, checkpoint.head_dim
+        mend(network)
         self.network = network
         self.single = single_because(network)
         self.pooling = pooling_of(checkpoint.pooling)

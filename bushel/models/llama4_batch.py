@@ -1,0 +1,77 @@
+"""Llama 4 for rows at positions of their own: its chunked attention, and its scaled queries.
+
+The libraries' code takes one position for all rows, in the mask of chunked layers and in the scale
+of queries in the others. What is here runs batches alone: one row goes through the library's code.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import Any
+
+import mlx.core as mx
+
+_BATCH = "BatchChunkedKVCache"  # of `cache.chunked`, which stands above models
+
+
+def install(body: Any) -> None:
+    """body: what embeds tokens and runs the layers, of either library."""
+    body.__class__ = _with_batches(body.__class__)
+    for layer in body.layers:
+        attention = layer.self_attn
+        if attention.attn_temperature_tuning and not attention.use_rope:
+            attention.__class__ = _with_scales_by_row(attention.__class__)
+
+
+@cache
+def _with_batches(library: Any) -> Any:
+    module = sys.modules[library.__module__]
+
+    class Body(library):
+        def __call__(self, input_ids: Any = None, *args: Any, **kwargs: Any) -> mx.array:
+            states = (args[0] if args else kwargs.get("cache")) or []
+            chunked = [state for state in states if type(state).__name__ == _BATCH]
+            if not chunked:
+                return super().__call__(input_ids, *args, **kwargs)
+            given = kwargs.get("input_embeds")
+            h = self.embed_tokens(input_ids) if given is None else given
+            for state in chunked:
+                state.maybe_trim_front()
+            near = chunked[0].make_mask(h.shape[1])
+            whole = next((state for state in states if state not in chunked), None)
+            far = module.create_attention_mask(h, whole)
+            for layer, state in zip(self.layers, states, strict=True):
+                h = layer(h, near if state in chunked else far, cache=state)
+            return self.norm(h)
+
+    return Body
+
+
+@cache
+def _with_scales_by_row(library: Any) -> Any:
+    module = sys.modules[library.__module__]
+
+    class Attention(library):
+        def __call__(self, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
+            offset = getattr(cache, "offset", None)
+            if not isinstance(offset, mx.array):
+                return super().__call__(x, mask, cache)
+            rows, tokens, _ = x.shape
+            places = offset[:, None] + mx.arange(1, tokens + 1)
+            scales = mx.log(mx.floor(places / self.floor_scale) + 1.0) * self.attn_scale + 1.0
+            queries = self._by_head(self.q_proj(x), self.n_heads)
+            queries = (queries * scales[:, None, :, None]).astype(queries.dtype)
+            keys = self._by_head(self.k_proj(x), self.n_kv_heads)
+            values = self._by_head(self.v_proj(x), self.n_kv_heads)
+            keys, values = cache.update_and_fetch(keys, values)
+            # Looked up here: what reads pages replaces it.
+            output = module.scaled_dot_product_attention(
+                queries, keys, values, cache, scale=self.scale, mask=mask
+            )
+            return self.o_proj(output.transpose(0, 2, 1, 3).reshape(rows, tokens, -1))
+
+        def _by_head(self, x: mx.array, heads: int) -> mx.array:
+            return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+
+    return Attention
