@@ -11,10 +11,8 @@ from typing import Any
 
 # By the library's module, which several model types may share.
 _FAMILIES = {
-    "afm7": "its last layers place every row where the longest one is",
     "cohere_compass": "its attention reads the window of a padded row out of order",
     "deepseek_v41": "its compressed state has no batch form",
-    "gpt_bigcode": "it takes one position for all rows of a batch",
     "hunyuan_vl": "it takes one position for all rows of a batch",
     "minimax_m3_vl": "its sparse attention cuts blocks that padding would shift",
     "mllama": "it takes one position for all rows of a batch, and one set of pictures",
@@ -36,12 +34,12 @@ _CUT = {
 # Families that are as exact in a batch as alone, by library and module: the tests have a
 # checkpoint of each. One that is not here is tried at load (`engine.batching_check`).
 _TEXT = """
-    Klear afmoe apertus baichuan_m1 bailing_hybrid bailing_moe bailing_moe_linear cohere cohere2
-    dbrx deepseek deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 ernie4_5_moe exaone exaone4
-    exaone_moe falcon_h1 gear gemma gemma2 gemma3 gemma3_text gemma3n gemma4 gemma4_text glm glm4
-    glm4_moe glm4_moe_lite glm_moe_dsa gpt2 gpt_neox gpt_oss gptj granite granitemoe
-    granitemoehybrid helium hunyuan hunyuan_v1_dense internlm2 internlm3 iquestloopcoder jamba
-    kimi_k25 kimi_k3 kimi_linear kimi_vl laguna lfm2 lfm2-vl lfm2_moe lille-130m llama llama4
+    Klear afm7 afmoe apertus baichuan_m1 bailing_hybrid bailing_moe bailing_moe_linear cohere
+    cohere2 dbrx deepseek deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 ernie4_5_moe exaone
+    exaone4 exaone_moe falcon_h1 gear gemma gemma2 gemma3 gemma3_text gemma3n gemma4 gemma4_text
+    glm glm4 glm4_moe glm4_moe_lite glm_moe_dsa gpt2 gpt_bigcode gpt_neox gpt_oss gptj granite
+    granitemoe granitemoehybrid helium hunyuan hunyuan_v1_dense internlm2 internlm3 iquestloopcoder
+    jamba kimi_k25 kimi_k3 kimi_linear kimi_vl laguna lfm2 lfm2-vl lfm2_moe lille-130m llama llama4
     llama4_text longcat_flash longcat_flash_ngram mamba mamba2 mellum mimo mimo_v2_flash minicpm
     minicpm3 minimax ministral3 mistral3 mistral4 mixtral muse_glimmer nanbeige nanochat nemotron
     nemotron-nas nemotron_h olmo2 olmo3 olmo_hybrid olmoe openelm phi phi3 phimoe phixtral pixtral

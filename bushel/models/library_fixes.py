@@ -6,6 +6,7 @@ A change never alters what one row alone computes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import mlx.core as mx
@@ -13,13 +14,15 @@ import mlx.core as mx
 from bushel.models.known_families import family_of
 from bushel.models.model import State
 
+# Families that a module of `row_positions` is for.
+_BY_ROW = ("afm7", "gpt_bigcode", "llama4")
+
 
 def mend(network: Any) -> None:
     """Let a loaded network run batches that its library's code would get wrong."""
-    if family_of(network) == "llama4":
-        from bushel.models import llama4_batch
-
-        llama4_batch.install(network.language_model.model)
+    family = family_of(network)
+    if family in _BY_ROW:
+        import_module(f"bushel.models.row_positions.{family}").install(network)
 
 
 def batchable(network: Any, state: State) -> State:

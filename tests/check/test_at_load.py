@@ -88,7 +88,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_a_known_family_costs_nothing(tried: list[Any]) -> None:
     LLM(str(checkpoint_dir("llama"))).close()
-    LLM(str(checkpoint_dir("afm7"))).close()
+    LLM(str(checkpoint_dir("internlm3"))).close()
     assert not tried
 
 

@@ -95,10 +95,10 @@ def test_images_that_cannot_be_shown_are_not_said_to_be_equal(
 
 
 def test_a_family_of_the_single_lane_is_checked_in_it(capsys: Capture) -> None:
-    code, lines = check(capsys, str(checkpoint_dir("afm7")))
+    code, lines = check(capsys, str(checkpoint_dir("internlm3")))
     assert code == 0
     assert largest_batch(lines) == 1
-    assert "lane: single (its last layers place every row where the longest one is)" in lines[-1]
+    assert "lane: single (its rotary scaling takes one length for all rows of a batch)" in lines[-1]
 
 
 def test_a_family_that_is_wrong_in_batches_fails(tmp_path: Path) -> None:

@@ -29,7 +29,6 @@ ATTENTION: tuple[Family, ...] = (
     plain(
         "afm7",
         TIED,
-        single=True,
         hidden_dim=64,
         num_layers=4,
         num_kv_reuse_layers=2,
@@ -46,7 +45,7 @@ ATTENTION: tuple[Family, ...] = (
     plain("glm"),
     plain("glm4", attention_bias=True, partial_rotary_factor=0.5),
     plain("gpt2", GPT, TIED, seed=3, spread=0.7, n_ctx=512, num_key_value_heads=4),
-    plain("gpt_bigcode", GPT, single=True, n_inner=128, num_key_value_heads=1),
+    plain("gpt_bigcode", GPT, n_inner=128, num_key_value_heads=1),
     plain(
         "gpt_neox",
         layer_norm_eps=1e-5,

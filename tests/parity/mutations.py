@@ -368,7 +368,7 @@ CROSS = ("mllama",)
 ONE_OF_EACH = ("llama", "gemma3_text", "mamba2", "falcon_h1", "qwen3_vl")
 
 # Without an error: other families that cannot share a batch raise, and are found out.
-WRONG_IN_SILENCE = ("afm7", "minimax_m3_vl", "nemotron-nas-linear")
+WRONG_IN_SILENCE = ("minimax_m3_vl", "nemotron-nas-linear")
 
 MUTATIONS = (
     Mutation("kv position", ROPE, "staggered", position_off_by_one(KV)),

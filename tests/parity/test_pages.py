@@ -40,6 +40,7 @@ NOT_PAGED = {
     "plamo": "tile",
     "stablelm": "astype",
     "gemma3n": "keys_and_values",
+    "afm7": "keys_and_values",
     "mistral4": "swapaxes",
 }
 

@@ -1,8 +1,4 @@
-"""Llama 4 for rows at positions of their own: its chunked attention, and its scaled queries.
-
-The libraries' code takes one position for all rows, in the mask of chunked layers and in the scale
-of queries in the others. What is here runs batches alone: one row goes through the library's code.
-"""
+"""Llama 4: the mask of its chunked layers and the scales of the others' queries, by row."""
 
 from __future__ import annotations
 
@@ -15,8 +11,9 @@ import mlx.core as mx
 _BATCH = "BatchChunkedKVCache"  # of `cache.chunked`, which stands above models
 
 
-def install(body: Any) -> None:
-    """body: what embeds tokens and runs the layers, of either library."""
+def install(network: Any) -> None:
+    """network: of either library."""
+    body = network.language_model.model
     body.__class__ = _with_batches(body.__class__)
     for layer in body.layers:
         attention = layer.self_attn
