@@ -44,8 +44,13 @@ def row_of(kind: str) -> Decoding:
 
 
 def logits_at(seed: int, step: int) -> np.ndarray:
-    """Of every row at a step; those of a few steps come again, so that texts repeat."""
-    return np.random.default_rng([seed, step % 3]).normal(size=VOCAB).astype(np.float32)
+    """Of every row at a step; those of a few steps come again, so that texts repeat.
+
+    Often it would say 4, 5 and 6.
+    """
+    x = np.random.default_rng([seed, step % 3]).normal(size=VOCAB).astype(np.float32)
+    x[4 + step % 3] += 1.5
+    return x
 
 
 class Rows:
@@ -107,19 +112,16 @@ def test_a_row_alone_says_what_numpy_says(kind: str) -> None:
 
 
 def test_control_each_setting_makes_a_difference() -> None:
-    def replies(said: dict[str, Any]) -> list[int]:
-        rows = Rows(["greedy"])
-        rows.sampler = Sampler(VOCAB)
-        rules = RULES if said.pop("rules", False) else TokenRules()
-        row = with_token_rules(decoding(VOCAB, **{"temperature": 0.0, **said}), rules)
-        rows.sampler.join(row, rows.prompts[0], [])
+    def reply(kind: str, decoded: str) -> list[int]:
+        rows = Rows([kind], Sampler(VOCAB))
+        rows.sampler.leave([])
+        rows.sampler.join(row_of(decoded), rows.prompts[0], [])
         for _ in range(40):
             rows.step()
         return rows.replies[0]
 
-    plain = replies({})
-    changed = {kind: replies(dict(KINDS[kind])) != plain for kind in GREEDY}
-    assert [kind for kind in GREEDY if not changed[kind]] == ["greedy", "no window"]
+    same = [kind for kind in GREEDY if reply(kind, kind) == reply(kind, "greedy")]
+    assert same == ["greedy", "no window"]
 
 
 def test_rows_of_all_settings_say_side_by_side_what_they_say_alone() -> None:
@@ -171,7 +173,7 @@ def test_a_long_prompt_is_looked_back_at_as_a_whole() -> None:
 @pytest.mark.parametrize("repeated", [1, 2, 5])
 def test_repeats_of_a_row_that_comes_back_are_those_that_it_left_with(repeated: int) -> None:
     rng = np.random.default_rng(repeated)
-    tokens = np.tile(rng.integers(0, VOCAB - 5, repeated), 60)[:150].astype(np.int32)
+    tokens = np.tile(rng.integers(0, VOCAB - 5, repeated), 150)[:150].astype(np.int32)
     row = row_of("dry")
     for end in (2, 30, 150):
         said = tokens[:end].tolist()

@@ -84,7 +84,10 @@ def test_control_other_settings_do_not_fit() -> None:
     for said, other in (
         ({"typical_p": 0.5}, {"typical_p": 0.55}),
         ({"top_n_sigma": 2.0}, {"top_n_sigma": 1.7}),
-        ({"xtc_probability": 0.4}, {"xtc_probability": 0.6}),
+        (
+            {"xtc_probability": 0.4, "xtc_threshold": 0.02},
+            {"xtc_probability": 0.6, "xtc_threshold": 0.02},
+        ),
         (
             {"xtc_probability": 1.0, "xtc_threshold": 0.02},
             {"xtc_probability": 1.0, "xtc_threshold": 0.05},

@@ -281,20 +281,20 @@ def ranked(
 def penalise(
     x: mx.array, newest: mx.array, seen: mx.array, counts: mx.array,
     repetition: mx.array, inverse: mx.array, presence: mx.array, frequency: mx.array,
-    recent: mx.array | None = None, windowed: mx.array | None = None,
+    window: tuple[mx.array, mx.array] | None = None,
 ) -> tuple[mx.array, mx.array]:  # fmt: skip
     """Logits after penalties, and the counts of what was said, with the newest tokens [R] in them.
 
     Repetition, with its inverse, over prompt and reply, presence and frequency over the reply. -1
-    is no token. recent: in place of all that was said, for the repetition penalty of rows that are
-    windowed [R, 1].
+    is no token. window: rows [R, 1] whose repetition penalty knows recent tokens alone, and 1 for
+    those tokens.
     """
     x = x.astype(mx.float32)
     counts = counts + (place_numbers(x.shape[-1]) == newest[:, None])
     # Products, as in `_first_inside`; where nothing is penalised they leave infinities alone.
     known, spoken = mx.minimum(seen + counts, 1), mx.minimum(counts, 1)
-    if recent is not None:
-        known = mx.where(windowed, recent, known)
+    if window is not None:
+        known = mx.where(window[0], window[1], known)
     factor = repetition + (x > 0) * (inverse - repetition)
     x = x * (1 + known * (factor - 1))
     return x - frequency * counts - presence * spoken, counts

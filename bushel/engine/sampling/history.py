@@ -108,15 +108,14 @@ class TokenHistory:
             goes_on = goes_on & ~mx.take_along_axis(self._breaks, newest, axis=1)
             self._matches = mx.where(goes_on, self._matches + 1, 0)
 
-    def recent(self) -> mx.array | None:
-        """[P, V] 1 for tokens in a row's window; None if no row has one."""
-        if self.windowed is None:
+    def window(self) -> tuple[mx.array, mx.array] | None:
+        """Rows [P, 1] that have one, and [P, V] 1 for the tokens in it; None if no row has one."""
+        if self._windowed is None:
             return None
-        inside = (self._ages < self._windows) & (self._tokens >= 0)
+        inside = ((self._ages < self._windows) & (self._tokens >= 0)).astype(mx.float32)
         none = mx.zeros((len(self._rows), self._vocab))
-        return none.at[self._numbers, mx.maximum(self._tokens, 0)].maximum(
-            inside.astype(mx.float32)
-        )
+        places = self._numbers, mx.maximum(self._tokens, 0)
+        return self._windowed, none.at[places].maximum(inside)
 
     def apply(self, x: mx.array) -> mx.array:
         """Logits [P, V] after DRY, and without the ends of bad words that have begun."""
@@ -158,7 +157,7 @@ class TokenHistory:
         self._numbers = mx.arange(len(rows))[:, None]
         windows = [min(row.repeat_last_n, _ALL) if row and row.windowed else 0 for row in rows]
         self._windows = _column(windows)
-        self.windowed = self._windows > 0 if any(windows) else None  # [P, 1]
+        self._windowed = self._windows > 0 if any(windows) else None  # [P, 1]
         self._arrange_dry(rows)
         self._arrange_words(rows)
 

@@ -83,15 +83,16 @@ class Penalties:
             penalised, self._counts = _penalise(logits, newest, *said, *self._columns)
             return penalised
         history.add(last[self._take] if some else last)
-        recent = history.recent(), history.windowed
-        penalised, self._counts = _penalise(logits, newest, *said, *self._columns, *recent)
+        window = history.window()
+        penalised, self._counts = _penalise(logits, newest, *said, *self._columns, window=window)
         return history.apply(penalised)
 
     def _arrange(self) -> None:
         self._take = rows_at(self.rows)
         # Repetition penalty, its inverse, presence and frequency penalties, [P, 1] each.
         settings = zip(*self._settings, strict=True)
-        self._columns = tuple(mx.array(list(them))[:, None] for them in settings)
+        one, two, three, four = (mx.array(list(them))[:, None] for them in settings)
+        self._columns = one, two, three, four
 
     def check_integrity(self) -> None:
         shape = (len(self.rows), self.vocab)

@@ -11,18 +11,19 @@ Settings are as in `draw`. Not compiled: nobody should wait for a compiler at th
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import mlx.core as mx
 
 from bushel.engine.sampling import draw
 
 
-def shaped_narrow(x: mx.array, u: mx.array, *settings: mx.array | None) -> mx.array:
+def shaped_narrow(x: mx.array, u: mx.array, *settings: Any) -> mx.array:
     """For 1 < top_k <= CANDIDATES: from each row's best tokens alone."""
     return draw.from_best(x, partial(_pick, _deviation(x), u, *settings))
 
 
-def shaped(x: mx.array, u: mx.array, *settings: mx.array | None) -> mx.array:
+def shaped(x: mx.array, u: mx.array, *settings: Any) -> mx.array:
     """Any settings, by sorting the whole row."""
     return draw.from_all(x, partial(_pick, _deviation(x), u, *settings))
 
