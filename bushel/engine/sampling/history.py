@@ -32,7 +32,7 @@ _ANY, _NEVER = -2, -3  # of a bad word's beginning: any token does; none does
 
 
 @dataclass(frozen=True)
-class _Row:
+class _RememberingRow:
     decoding: Decoding
     length: int  # tokens that it has said, prompt included
 
@@ -60,7 +60,7 @@ class TokenHistory:
     def __init__(self, vocab: int, rows: int):
         """rows: how many there are already, none of which needs it."""
         self._vocab = vocab
-        self._rows: list[_Row | None] = [None] * rows
+        self._rows: list[_RememberingRow | None] = [None] * rows
         self._said: mx.array = mx.zeros((rows, 1), dtype=mx.int32)  # tokens of the reply
         self._tokens: mx.array = mx.full((rows, _BLOCK), -1, dtype=mx.int32)
         self._matches: mx.array = mx.zeros((rows, _BLOCK), dtype=mx.int32)
@@ -72,7 +72,7 @@ class TokenHistory:
     def join(self, row: Decoding, prompt: Sequence[int], reply: Sequence[int]) -> None:
         """Its newest token comes with the next step."""
         before = [*prompt, *reply][:-1]
-        mine = _Row(row, len(before)) if row.remembers else None
+        mine = _RememberingRow(row, len(before)) if row.remembers else None
         self._rows.append(mine)
         needs = 0 if mine is None else mine.needs
         self._widen(needs)
@@ -97,7 +97,7 @@ class TokenHistory:
 
     def add(self, newest: mx.array) -> None:
         """Every row's newest token [P], the last one of its prompt at first."""
-        self._rows = [row and _Row(row.decoding, row.length + 1) for row in self._rows]
+        self._rows = [row and _RememberingRow(row.decoding, row.length + 1) for row in self._rows]
         self._widen(max((row.needs for row in self._rows if row is not None), default=0))
         newest = newest[:, None]
         self._tokens = mx.concatenate([self._tokens[:, 1:], newest], axis=1)
