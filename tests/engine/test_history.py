@@ -228,3 +228,17 @@ def test_rows_that_a_kernel_cannot_serve_are_served_beside_it() -> None:
                 together.join("dry", together.prompts[0], [])
                 alone.append(Rows([]))
                 alone[-1].join("dry", together.prompts[0], [])
+
+
+@pytest.mark.parametrize(("prompt", "reply", "said"), [([1, 5], [], 6), ([1], [5], 8)])
+def test_a_bad_word_counts_where_the_reply_has_begun_it(
+    prompt: list[int], reply: list[int], said: int
+) -> None:
+    """What the prompt has begun may be ended."""
+    sampler = Sampler(VOCAB)
+    sampler.join(row_of("bad words"), prompt, reply)
+    x = np.zeros(VOCAB, np.float32)
+    x[[6, 8]] = 2, 1
+    newest = mx.array([[5]], dtype=mx.uint32)
+    sampled = sampler.sample(mx.array(x)[None, None], newest, [len(reply)], [2])
+    assert sampled.tokens.tolist() == [[said]]
