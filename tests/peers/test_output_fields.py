@@ -47,6 +47,7 @@ def test_only_allowed_tokens_are_chosen(client: openai.OpenAI, tokenize: Any) ->
         allowed = set(tokenize(text))
         more = {"allowed_token_ids": [*allowed], "temperature": 2, "max_tokens": 6}
         made = complete(client, return_token_ids=True, **more)
+        assert len(made.choices[0].token_ids) == made.usage.completion_tokens > 0
         assert set(made.choices[0].token_ids) <= allowed
 
 
