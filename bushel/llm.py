@@ -38,7 +38,13 @@ from bushel.core import (
 from bushel.core.embedding import cosine, sigmoid
 from bushel.core.load_progress import own_progress
 from bushel.core.options import EngineOptions
-from bushel.core.params import choices, params_of, resolve
+from bushel.core.params import (
+    choices,
+    params_of,
+    resolve,
+    tokenized_texts,
+    with_token_rules,
+)
 from bushel.core.status import as_json
 from bushel.embeddings import ONE, Embeddable, embedding_requests, numbers_of, texts_of, vectors_of
 from bushel.engine.build import build, keep_to, rows_of
@@ -377,8 +383,11 @@ class LLM:
         model = engine.model
         count = choices(params)
         first = resolve(params, model.defaults, vocab=model.vocab, end_ids=model.tokenizer.end_ids)
-        prompt = prepare(model.host, request)
+        prompt = prepare(model.host, {**request, **tokenized_texts(params)})
+        first = with_token_rules(first, prompt.token_rules)
         markers = reply_format_of(model.host, PLAIN).markers if "messages" in request else ()
+        if not params.skip_special_tokens:
+            markers = model.tokenizer.special_texts
         first = replace(first, constraint=prompt.constraint, markers=markers)
         return Request(request_id, prompt, rows_of(first, count), salt_of(request))
 

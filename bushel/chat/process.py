@@ -68,7 +68,8 @@ def answer(
     """What to send back; never raises for anything a request may hold (B48)."""
     try:
         if isinstance(message, Decode):
-            return DecodedText(message.id, host.tokenizer.decode(message.ids)), []
+            text = host.tokenizer.decode(message.ids, special=message.special)
+            return DecodedText(message.id, text), []
         if isinstance(message, Check):
             prove(host.profile.grammar_tokens, message.grammar)
             return DecodedText(message.id, ""), []
@@ -81,7 +82,7 @@ def answer(
             host, message.request, opened.rules, chat_options=opened.chat_options
         )
         tensors, tail = pack(made.tensors)
-        rest = made.media, made.borders, made.constraint, made.opened
+        rest = made.media, made.borders, made.constraint, made.opened, made.token_rules
         return Made(message.id, made.ids, tensors, *rest), tail
     except MemoryError:
         return Refused(message.id, TOO_MUCH, "preparation_failed"), []

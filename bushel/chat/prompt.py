@@ -26,6 +26,7 @@ from bushel.chat.reuse_borders import TemplateCall, find_borders
 from bushel.chat.template.inline_calls import inline_calls_of, inlined, with_inline_calls
 from bushel.chat.template.normalise import normalise, pictures_of, require_places, tools_for
 from bushel.chat.template.options import template_options
+from bushel.chat.token_rules import token_rules_of
 from bushel.chat.tool_fields import checked_tools
 from bushel.core import ContextLengthError, Prepared, ReplyFormat, RequestError
 from bushel.core.options import ChatOptions
@@ -68,7 +69,7 @@ def prepare(
     if host.context is not None and len(prepared.ids) >= host.context:
         param = "messages" if form == "messages" else "prompt"
         raise ContextLengthError(len(prepared.ids), host.context, param)
-    return prepared
+    return replace(prepared, token_rules=token_rules_of(host, request))
 
 
 def form_of(request: Mapping[str, Any]) -> str:

@@ -27,6 +27,7 @@ class TokenLogprob:
     token_id: int
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
+    rank: int | None = None  # of a prompt's token: 1 for the likeliest
 
 
 @dataclass

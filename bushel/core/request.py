@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bushel.core.constraint import Constraint
-from bushel.core.params import Decoding
+from bushel.core.params import Decoding, TokenRules
 
 # What a request is for: generated text, or numbers that stand for the prompt (its pooled hidden
 # states; of a cross-encoder, the score of a pair of texts).
@@ -51,6 +51,7 @@ class Prepared:
     borders: Borders = Borders()
     constraint: Constraint | None = None  # what the reply is held to
     opened: bool = False  # it ends inside a thinking block
+    token_rules: TokenRules = field(default_factory=TokenRules)
 
     @property
     def has_media(self) -> bool:

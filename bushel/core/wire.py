@@ -20,7 +20,7 @@ from bushel.core.constraint import Constraint
 from bushel.core.errors import BushelError, RequestError
 from bushel.core.options import ChatOptions, EngineOptions, ModelInfo
 from bushel.core.output import Event
-from bushel.core.params import Decoding
+from bushel.core.params import Decoding, TokenRules
 from bushel.core.request import Borders, Media, Result
 from bushel.core.reuse import Hit, Miss
 from bushel.core.status import EngineStatus
@@ -259,8 +259,11 @@ class Encode(WireMessage, frozen=True):
 
 
 class Decode(WireMessage, frozen=True):
+    """special: special tokens are part of the text."""
+
     id: str
     ids: tuple[int, ...]
+    special: bool = False
 
 
 class Check(WireMessage, frozen=True):
@@ -290,6 +293,7 @@ class Made(WireMessage, frozen=True):
     borders: Borders = Borders()
     constraint: Constraint | None = None
     opened: bool = False
+    token_rules: TokenRules = TokenRules()
 
 
 class DecodedText(WireMessage, frozen=True):

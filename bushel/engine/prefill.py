@@ -28,7 +28,7 @@ from bushel.cache.prefix import DiskFetch, Key, Node, PrefixCache, ReusePlan
 from bushel.core import BushelError, Event, IntegrityError, RequestError, TokenLogprob
 from bushel.core.wire import Started
 from bushel.engine.row_state import new_row
-from bushel.engine.sampling.sampler import logprobs_of
+from bushel.engine.sampling.sampler import logprobs_of, ranks_of
 from bushel.engine.sequence import Phase, Sequence
 from bushel.engine.snapshot_points import FAR, SnapshotPoint, plan_snapshot_points
 from bushel.models import Model, Prompt, State
@@ -377,10 +377,11 @@ class Prefill:
             return
         following = mx.array(self.prompt.ids[start + 1 : end + 1])
         logprobs = logprobs_of(logits[0], following, self._wanted_logprobs)
-        host: list[Any] = [array.tolist() for array in (following, *logprobs)]
-        for token, logprob, best, names in zip(*host, strict=True):
+        ranks = ranks_of(logits[0], following)
+        host: list[Any] = [array.tolist() for array in (following, *logprobs, ranks)]
+        for token, logprob, best, names, rank in zip(*host, strict=True):
             top = tuple(zip(names, best, strict=True)) if self._wanted_logprobs else ()
-            self.prompt_logprobs.append(TokenLogprob(token, logprob, top))
+            self.prompt_logprobs.append(TokenLogprob(token, logprob, top, rank))
 
 
 class BackgroundChunks:

@@ -68,10 +68,14 @@ class Detokenizer:
 
 
 class StopMatcher:
-    """Cuts text at the first stop string and holds back what might begin one (B22)."""
+    """Cuts text at the first stop string and holds back what might begin one (B22).
 
-    def __init__(self, stops: Sequence[str]):
+    included: the text ends behind it, and not before it.
+    """
+
+    def __init__(self, stops: Sequence[str], *, included: bool = False):
         self._stops = tuple(stops)
+        self._included = included
         self._held = ""
         self.met: str | None = None
 
@@ -84,8 +88,8 @@ class StopMatcher:
         # The first one to be complete, so that it does not matter in what pieces text comes.
         complete = [(at + len(stop), at, stop) for at, stop in places if at >= 0]
         if complete:
-            _, at, self.met = min(complete)
-            shown, self._held = self._held[:at], ""
+            end, at, self.met = min(complete)
+            shown, self._held = self._held[: end if self._included else at], ""
             return shown, True
         keep = self._possible_beginning()
         split = len(self._held) - keep
@@ -114,7 +118,8 @@ class OutputProcessor:
 
     def __init__(self, decode: Decode, decoding: Decoding):
         self._detokenizer = Detokenizer(decode)
-        self._stops = StopMatcher(decoding.stops)
+        self._stops = StopMatcher(decoding.stops, included=decoding.include_stop)
+        self._shows_end = decoding.include_stop
         self._end_ids = decoding.end_ids
         self._min_tokens = decoding.min_tokens
         self._markers = dict(decoding.markers)
@@ -124,12 +129,17 @@ class OutputProcessor:
     def add(self, token: int) -> bool:
         """Take one token; True if it ends the reply, after which nothing may be added."""
         self._count += 1
-        if token in self._end_ids:
+        ends = token in self._end_ids
+        if ends and not self._shows_end:
             self.finish()
             return True
         text = self._detokenizer.add(token)
         if token in self._markers:  # it has no text of its own
             text = (text or self._detokenizer.finish()) + self._markers[token]
+        if ends:
+            self._text.append(self._stops.add(text)[0])
+            self.finish()
+            return True
         if self._count < self._min_tokens:
             self._text.append(self._stops.finish() + text)
             return False

@@ -28,6 +28,7 @@ class TokenizerProfile:
         self._vocab = vocab
         self._building = Lock()
         self._grammar_tokens: LLTokenizer | None = None
+        self._holding: dict[str, frozenset[int]] = {}
         # Kept for `chat.reply.format_detection`, which knows the formats.
         self.reply_formats: dict[ChatOptions, ReplyFormat] = {}
 
@@ -58,6 +59,23 @@ class TokenizerProfile:
             if self._grammar_tokens is None:
                 self._grammar_tokens = read_grammar_tokens(self._tokenizer, self._vocab)
             return self._grammar_tokens
+
+    def tokens_with(self, character: str) -> frozenset[int]:
+        """Tokens whose text has this ASCII character. RequestError if they cannot be told."""
+        if character not in self._holding:
+            byte, texts = character.encode(), self._texts
+            holding = frozenset(token for token, text in enumerate(texts) if byte in text)
+            self._holding[character] = holding
+        return self._holding[character]
+
+    @cached_property
+    def _texts(self) -> list[bytes]:
+        """Of every token; control tokens have none."""
+        tokens, controls = self.grammar_tokens, frozenset(self._tokenizer.controls.values())
+        return [
+            b"" if token in controls else tokens.decode_bytes([token])
+            for token in range(self._vocab)
+        ]
 
     def warm_grammars(self) -> None:
         """Make what the first grammar would have to wait for, and everybody with it."""

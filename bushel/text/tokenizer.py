@@ -87,11 +87,12 @@ class Tokenizer:
         finally:
             fast.encode_special_tokens = False
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
+        """special: with special tokens."""
         if self._fast is not None:
-            return str(self._fast.decode(ids, skip_special_tokens=True))
+            return str(self._fast.decode(ids, skip_special_tokens=not special))
         return str(
-            self.hf.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            self.hf.decode(ids, skip_special_tokens=not special, clean_up_tokenization_spaces=False)
         )
 
     @cached_property
@@ -99,6 +100,11 @@ class Tokenizer:
         """Characters of text that one token may stand for, at most."""
         # A piece of vocabulary may be in another alphabet, but has a character for every byte.
         return max(map(len, self.hf.get_vocab()))
+
+    @property
+    def special_texts(self) -> tuple[tuple[int, str], ...]:
+        """Each special token, and what it is called in a text that has them."""
+        return tuple((id, str(self.hf.convert_ids_to_tokens(id))) for id in sorted(self._specials))
 
     def as_json(self) -> str | None:
         """For the tokenizers library in another process; None if it is of another kind."""

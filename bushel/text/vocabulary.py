@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -62,6 +62,11 @@ class Vocabulary:
     def hidden(self, token: int) -> bool:
         """Whether it is left out of texts."""
         return token in self._special
+
+    @cached_property
+    def special_texts(self) -> tuple[tuple[int, str], ...]:
+        """Each special token, and what it is called in a text that has them."""
+        return tuple((token, self.text(token)) for token in sorted(self._special))
 
     def text(self, token: int) -> str:
         """Half a character is shown as U+FFFD; `bytes` has it exactly."""

@@ -87,7 +87,17 @@ BOUNDS: dict[str, tuple[list[Any], list[Any]]] = {
     "top_k": ([-1, 0, 1, 2**31], [-2, 2**31 + 1]),
     "min_p": ([0, 1], [-0.001, 1.001]),
     "seed": ([0, -(2**63), 2**64 - 1], [-(2**63) - 1, 2**64]),
+    "typical_p": ([0, 1], [-0.001, 1.001]),
+    "top_n_sigma": ([-1, 0, 100], [-1.1, 100.1]),
+    "xtc_probability": ([0, 1], [-0.001, 1.001]),
+    "xtc_threshold": ([0, 1], [-0.001, 1.001]),
+    "dry_multiplier": ([0, 100], [-0.001, 100.1]),
+    "dry_base": ([1, 100], [0.9, 100.1]),
+    "dry_allowed_length": ([0, 128], [-1, 129]),
+    "dry_penalty_last_n": ([-1, 0, 2**31], [-2, 2**31 + 1]),
+    "dry_sequence_breakers": ([[], ["a"] * 64], ["a", [""], ["a"] * 65, ["a" * 257]]),
     "repetition_penalty": ([0.001, 1000], [0, -1.0, 1000.1]),
+    "repeat_last_n": ([-1, 0, 2**31], [-2, 2**31 + 1]),
     "presence_penalty": ([-100, 100], [-100.1, 100.1]),
     "frequency_penalty": ([-100, 100], [-100.1, 100.1]),
     "min_tokens": ([0, 2**31], [-1, 2**31 + 1]),
@@ -95,13 +105,33 @@ BOUNDS: dict[str, tuple[list[Any], list[Any]]] = {
     "prompt_logprobs": ([0, VOCAB], [-1, VOCAB + 1]),
     "logit_bias": ([{0: 1.0, VOCAB - 1: -1.0}, {}], [{VOCAB: 1.0}, {-1: 1.0}, {5: 1e7}]),
     "stop_token_ids": ([[0, VOCAB - 1], []], [[VOCAB], [-1]]),
+    "allowed_token_ids": ([[0, VOCAB - 1]], [[VOCAB], [-1], []]),
+    "bad_words": ([[], ["a"] * 256, ["a" * 256]], ["a", [""], ["a"] * 257, ["a" * 257]]),
+    "include_stop_str_in_output": ([True, False], [1, "yes"]),
+    "skip_special_tokens": ([True, False], [0, "no"]),
     "stop": (["a", ["a", "b"], [], ["a"] * MAX_STOPS], ["", ["a", ""], ["a"] * (MAX_STOPS + 1)]),
 }
-WHOLE = ("max_tokens", "top_k", "seed", "min_tokens", "logprobs", "prompt_logprobs")
+WHOLE = (
+    "max_tokens",
+    "top_k",
+    "seed",
+    "min_tokens",
+    "logprobs",
+    "prompt_logprobs",
+    "repeat_last_n",
+    "dry_allowed_length",
+    "dry_penalty_last_n",
+)
 REAL = (
     "temperature",
     "top_p",
     "min_p",
+    "typical_p",
+    "top_n_sigma",
+    "xtc_probability",
+    "xtc_threshold",
+    "dry_multiplier",
+    "dry_base",
     "repetition_penalty",
     "presence_penalty",
     "frequency_penalty",
@@ -217,6 +247,40 @@ def test_unseeded_requests_differ_and_seeded_ones_do_not() -> None:
 
 def test_minus_one_turns_top_k_off() -> None:
     assert resolved(top_k=-1).top_k == 0
+
+
+def test_a_row_that_asks_for_no_sampler_needs_none() -> None:
+    """Nor one that turns them off by the values that llama.cpp's clients send for that."""
+    off = {
+        "typical_p": 1.0,
+        "top_n_sigma": -1,
+        "xtc_probability": 0.0,
+        "dry_multiplier": 0.8,
+        "dry_penalty_last_n": 0,
+        "repetition_penalty": 1.5,
+        "repeat_last_n": 0,
+    }
+    for row in (resolved(), resolved(**off)):
+        assert not any((row.shaped, row.remembers, row.reworked))
+
+
+def test_names_of_other_servers_mean_the_same() -> None:
+    """A script may say it as llama.cpp and mlx-lm do."""
+    given = params.params_of({"repeat_penalty": 1.2, "repetition_context_size": 20})
+    assert given == SamplingParams(repetition_penalty=1.2, repeat_last_n=20)
+
+
+def test_something_is_left_to_choose() -> None:
+    """What no reply could begin with is refused by name."""
+    refused("allowed_token_ids", [VOCAB])
+    with pytest.raises(RequestError, match="min_tokens") as caught:
+        resolved(allowed_token_ids=[2, 3], min_tokens=1)
+    assert caught.value.param == "allowed_token_ids"
+    row = resolved(allowed_token_ids=[5, 6])
+    rules = params.TokenRules(banned=((5,), (6,), (7, 8)))
+    with pytest.raises(RequestError) as caught:
+        params.with_token_rules(row, rules)
+    assert caught.value.param == "bad_words"
 
 
 @pytest.mark.parametrize(

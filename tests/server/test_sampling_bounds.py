@@ -27,7 +27,16 @@ KINDS = {
     "top_p": "TopP",
     "top_k": "TopK",
     "min_p": "MinP",
+    "typical_p": "TypicalP",
+    "top_n_sigma": "TopNSigma",
+    "xtc_probability": "XtcProbability",
+    "xtc_threshold": "XtcThreshold",
+    "dry_multiplier": "DryMultiplier",
+    "dry_base": "DryBase",
+    "dry_allowed_length": "DryAllowedLength",
+    "dry_penalty_last_n": "DryLastN",
     "repetition_penalty": "RepetitionPenalty",
+    "repeat_last_n": "RepeatLastN",
     "presence_penalty": "PresencePenalty",
     "frequency_penalty": "FrequencyPenalty",
     "logit_bias": "LogitBias",
@@ -108,7 +117,8 @@ def test_every_number_that_a_caller_may_set_has_its_bound() -> None:
         if "int" in field.type or "float" in field.type
     }
     # Those bounds are the vocabulary's.
-    assert numbers - {"logprobs", "prompt_logprobs", "stop_token_ids"} == set(BOUNDS) == set(KINDS)
+    ids = {"stop_token_ids", "allowed_token_ids"}
+    assert numbers - ids - {"logprobs", "prompt_logprobs"} == set(BOUNDS) == set(KINDS)
 
 
 @pytest.mark.parametrize("name", BOUNDS)

@@ -22,7 +22,7 @@ they are.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Literal
 
@@ -43,17 +43,22 @@ TRIES = 8
 LEAST_NUCLEUS = 0.75
 # Below it logits could overflow float32, and differences of 1e-3 nats decide anyway.
 LEAST_TEMPERATURE = 1e-5
+# What is added to logits of tokens that may not be chosen: finite, so that a grammar to which
+# nothing else is left has its way.
+RULED_OUT = -1e30
 _NEGATIVE = -math.inf
 _FAR = -128.0  # an exponential that is 0 in float32
 _LOWEST = -3e38  # of float32 and bfloat16, nearly
 
-Route = Literal["greedy", "narrow", "wide", "ranked"]
+Route = Literal["greedy", "narrow", "wide", "ranked", "shaped_narrow", "shaped"]
 
 
 def route(row: Decoding) -> Route:
     """Which function serves a row: the cheapest one that honours its settings."""
     if row.temperature < LEAST_TEMPERATURE or row.top_k == 1:
         return "greedy"
+    if row.shaped:
+        return "shaped_narrow" if 0 < row.top_k <= CANDIDATES else "shaped"
     if row.top_k:
         return "narrow" if row.top_k <= CANDIDATES else "ranked"
     return "wide" if row.top_p >= LEAST_NUCLEUS else "ranked"
@@ -132,10 +137,10 @@ def _best(x: mx.array, *, ordered: bool) -> tuple[mx.array, mx.array]:
 
 def _pick(weights: mx.array, u: mx.array) -> mx.array:
     """Indices [R, 1, K], each in proportion to weights [R, N, 1 or K]; u is [R, 1, K]."""
-    return _first_above(mx.where(weights > 0, mx.cumsum(weights, axis=1), 0), u, axis=1)
+    return first_above(mx.where(weights > 0, mx.cumsum(weights, axis=1), 0), u, axis=1)
 
 
-def _first_above(sums: mx.array, u: mx.array, axis: int) -> mx.array:
+def first_above(sums: mx.array, u: mx.array, axis: int) -> mx.array:
     """Where u times the largest of running sums falls. What has none (0) is never found.
 
     On a GPU every sum is added up in another order, so that they may fall a little, and change
@@ -213,14 +218,14 @@ def _first_inside(
     # A product, because `where` on a CPU is a branch, which costs three times as much.
     larger = (weights[:, None] > edges) * weights[:, None]
     above = larger.sum(axis=2, keepdims=True).sum(axis=3, keepdims=True).reshape(drawn.shape)
-    inside = (above < top_p * total) & (_range(drawn.shape[2]) < tries)
+    inside = (above < top_p * total) & (place_numbers(drawn.shape[2]) < tries)
     first = mx.take_along_axis(drawn, mx.argmax(inside, axis=2, keepdims=True), axis=2)
     best = mx.argmax(weights.reshape(rows, 1, -1), axis=2, keepdims=True)
     return mx.where(inside.any(axis=2, keepdims=True), first, best).reshape(-1)
 
 
 @cache
-def _range(count: int) -> mx.array:
+def place_numbers(count: int) -> mx.array:
     """Made once: in a compiled function it would be made in every call."""
     numbers = mx.arange(count)
     mx.eval(numbers)
@@ -234,12 +239,27 @@ def _pick_ranked(
     """Sample a place [R, 1, 1] among logits [R, 1, N] in falling order: from their beginning."""
     values = values.astype(mx.float32)
     values = (values - values[:, :, :1]) * scale
-    allowed = (_range(values.shape[2]) < top_k) & (values >= least)
+    allowed = (place_numbers(values.shape[2]) < top_k) & (values >= least)
     probs = mx.where(allowed, mx.exp(values), 0)
     sums = mx.cumsum(probs, axis=2)
     kept = (probs > 0) & (sums - probs < top_p * sums[:, :, -1:])
     # If none is kept, at top_p 0, the first is found: the most likely token.
-    return _first_above(mx.where(kept, sums, 0), u[:, :1, :1], axis=2)
+    return first_above(mx.where(kept, sums, 0), u[:, :1, :1], axis=2)
+
+
+def from_best(x: mx.array, pick: Callable[[mx.array], mx.array]) -> mx.array:
+    """Tokens [R] at the places [R, 1, 1] that are picked among each row's best, which fall."""
+    values, places, groups = _candidates(x)
+    drawn = mx.take_along_axis(places, pick(values), axis=2)
+    return _tokens_at(drawn, groups, x.shape[-1]).reshape(-1)
+
+
+def from_all(x: mx.array, pick: Callable[[mx.array], mx.array]) -> mx.array:
+    """The same of all tokens of a row."""
+    x = x[:, None]
+    ids = mx.argsort(-x, axis=2)
+    place = pick(mx.take_along_axis(x, ids, axis=2))
+    return mx.take_along_axis(ids, place, axis=2).reshape(-1)
 
 
 def narrow(
@@ -247,10 +267,7 @@ def narrow(
     top_p: mx.array,
 ) -> mx.array:  # fmt: skip
     """For 1 < top_k <= CANDIDATES: from each row's best tokens alone."""
-    values, places, groups = _candidates(x)
-    place = _pick_ranked(values, u, scale, least, top_k, top_p)
-    drawn = mx.take_along_axis(places, place, axis=2)
-    return _tokens_at(drawn, groups, x.shape[-1]).reshape(-1)
+    return from_best(x, lambda values: _pick_ranked(values, u, scale, least, top_k, top_p))
 
 
 def ranked(
@@ -258,26 +275,26 @@ def ranked(
     top_p: mx.array,
 ) -> mx.array:  # fmt: skip
     """Any settings, by sorting the whole row."""
-    x = x[:, None]
-    ids = mx.argsort(-x, axis=2)
-    values = mx.take_along_axis(x, ids, axis=2)
-    place = _pick_ranked(values, u, scale, least, top_k, top_p)
-    return mx.take_along_axis(ids, place, axis=2).reshape(-1)
+    return from_all(x, lambda values: _pick_ranked(values, u, scale, least, top_k, top_p))
 
 
 def penalise(
     x: mx.array, newest: mx.array, seen: mx.array, counts: mx.array,
     repetition: mx.array, inverse: mx.array, presence: mx.array, frequency: mx.array,
+    window: tuple[mx.array, mx.array] | None = None,
 ) -> tuple[mx.array, mx.array]:  # fmt: skip
     """Logits after penalties, and the counts of what was said, with the newest tokens [R] in them.
 
     Repetition, with its inverse, over prompt and reply, presence and frequency over the reply. -1
-    is no token.
+    is no token. window: rows [R, 1] whose repetition penalty knows recent tokens alone, and 1 for
+    those tokens.
     """
     x = x.astype(mx.float32)
-    counts = counts + (_range(x.shape[-1]) == newest[:, None])
+    counts = counts + (place_numbers(x.shape[-1]) == newest[:, None])
     # Products, as in `_first_inside`; where nothing is penalised they leave infinities alone.
     known, spoken = mx.minimum(seen + counts, 1), mx.minimum(counts, 1)
+    if window is not None:
+        known = mx.where(window[0], window[1], known)
     factor = repetition + (x > 0) * (inverse - repetition)
     x = x * (1 + known * (factor - 1))
     return x - frequency * counts - presence * spoken, counts

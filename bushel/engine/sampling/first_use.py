@@ -33,6 +33,10 @@ SAMPLERS: Mapping[str, Mapping[str, Any]] = {
     "penalties": {"repetition_penalty": 1.1, "presence_penalty": 0.5, "frequency_penalty": 0.5},
     "greedy with penalties": {"temperature": 0.0, "repetition_penalty": 1.1},
     "logit_bias": {"logit_bias": {1: 1.0}},
+    "typical_p": {"typical_p": 0.9},
+    "XTC and top_n_sigma": {"top_k": 40, "xtc_probability": 0.5, "top_n_sigma": 1.0},
+    "DRY": {"dry_multiplier": 0.8},
+    "a repetition window": {"repetition_penalty": 1.1, "repeat_last_n": 64},
     "log-probabilities": {"temperature": 0.0, "logprobs": 5},
 }
 _STEPS = 2  # the first one may differ: nothing has been said yet

@@ -1,6 +1,7 @@
 """What the penalised rows of a batch have said, and what that does to their logits.
 
-Only rows with a penalty have state here; the others' logits pass through untouched.
+Only rows with a penalty have state here; the others' logits pass through untouched. Where the order
+of what was said matters to some row, there is a `TokenHistory` beside its counts.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 
 from bushel.core import Decoding, IntegrityError
 from bushel.engine.sampling import draw
+from bushel.engine.sampling.history import TokenHistory
 
 _penalise = mx.compile(draw.penalise)
 
@@ -25,10 +27,15 @@ class Penalties:
         self._settings: list[tuple[float, float, float, float]] = []
         self._seen: mx.array | None = None  # [P, V] 1 where it is in the prompt
         self._counts: mx.array | None = None  # [P, V] in the reply, without the newest token
+        self._history: TokenHistory | None = None  # if some row remembers
 
     def join(self, at: int, row: Decoding, prompt: Sequence[int], reply: Sequence[int]) -> None:
-        if not row.penalised:
+        if not row.reworked:
             return
+        if row.remembers and self._history is None:
+            self._history = TokenHistory(self.vocab, len(self.rows))
+        if self._history is not None:
+            self._history.join(row, prompt, reply)
         seen, counts = np.zeros((2, 1, self.vocab), np.float32)
         seen[0, list(prompt)] = 1.0
         np.add.at(counts[0], list(reply[:-1]), 1.0)
@@ -49,8 +56,11 @@ class Penalties:
         if self._seen is None or self._counts is None:
             return
         if not kept:
-            self._seen = self._counts = None
+            self._seen = self._counts = self._history = None
             return
+        if self._history is not None:
+            self._history.leave([own for _, own in kept])
+            self._history = self._history if self._history.needed else None
         take = mx.array([own for _, own in kept])
         self._seen, self._counts = self._seen[take], self._counts[take]
         self._arrange()
@@ -62,27 +72,35 @@ class Penalties:
         """
         if self._seen is None or self._counts is None:
             return None
-        newest = inputs.astype(mx.int32)
+        last = newest = inputs.astype(mx.int32)
         if not all(indices[at] for at in self.rows):
             newest = mx.where(mx.array(list(indices)) > 0, newest, -1)
-        if len(self.rows) < len(indices):
+        some, history = len(self.rows) < len(indices), self._history
+        if some:
             logits, newest = logits[self._take], newest[self._take]
-        penalised, self._counts = _penalise(
-            logits, newest, self._seen, self._counts, *self._columns
-        )
-        return penalised
+        said = self._seen, self._counts
+        if history is None:
+            penalised, self._counts = _penalise(logits, newest, *said, *self._columns)
+            return penalised
+        history.add(last[self._take] if some else last)
+        window = history.window()
+        penalised, self._counts = _penalise(logits, newest, *said, *self._columns, window=window)
+        return history.apply(penalised)
 
     def _arrange(self) -> None:
         self._take = rows_at(self.rows)
         # Repetition penalty, its inverse, presence and frequency penalties, [P, 1] each.
         settings = zip(*self._settings, strict=True)
-        self._columns = tuple(mx.array(list(them))[:, None] for them in settings)
+        one, two, three, four = (mx.array(list(them))[:, None] for them in settings)
+        self._columns = one, two, three, four
 
     def check_integrity(self) -> None:
         shape = (len(self.rows), self.vocab)
         for array in (self._seen, self._counts):
             if (array is None) == bool(self.rows) or (array is not None and array.shape != shape):
                 raise IntegrityError(f"penalty state for rows {self.rows}")
+        if self._history is not None:
+            self._history.check_integrity(len(self.rows))
 
 
 def rows_at(rows: list[int]) -> mx.array | slice:

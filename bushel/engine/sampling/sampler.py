@@ -2,7 +2,8 @@
 
 What chooses the tokens is a `Chooser`: `vectorised` with MLX's own operations on any device, or
 `cuda` in one launch there, where every operation costs the host several microseconds, and
-every array that it sends there some fifty.
+every array that it sends there some fifty; for rows that ask for more than its kernel does, both
+(`split`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import mlx.core as mx
 import numpy as np
 
 from bushel.core import Decoding, TokenLogprob
-from bushel.engine.sampling import cuda, draw
+from bushel.engine.sampling import draw
 from bushel.engine.sampling.chooser import Chooser, Masks, SamplingStep
+from bushel.engine.sampling.cuda import KernelChooser
+from bushel.engine.sampling.split import SplitChooser
 from bushel.engine.sampling.vectorised import VectorisedChooser
 from bushel.models.device import ON_CUDA
 
@@ -62,13 +65,20 @@ def logprobs_of(logits: mx.array, tokens: mx.array, count: int) -> Logprobs:
     return chosen, values - norm, ids
 
 
+def ranks_of(logits: mx.array, tokens: mx.array) -> mx.array:
+    """The ranks of `tokens` [R] in their rows of logits; the likeliest has 1."""
+    own = mx.take_along_axis(logits, tokens[:, None], axis=-1)
+    return (logits > own).sum(axis=-1) + 1
+
+
 class Sampler:
     """Owned by one decode batch; its rows are that batch's rows, in the same order."""
 
     def __init__(self, vocab: int):
         self.vocab = vocab
         self.rows: list[Decoding] = []
-        self.chooser: Chooser = cuda.KernelChooser(vocab) if ON_CUDA else VectorisedChooser(vocab)
+        own = VectorisedChooser(vocab)
+        self.chooser: Chooser = SplitChooser(KernelChooser(vocab), own) if ON_CUDA else own
         self._early: tuple[bool, ...] | None = None  # who is below min_tokens, as of _bias
         self._bias: mx.array | None = None  # [B, V]
         self._arrange()
@@ -114,7 +124,9 @@ class Sampler:
         return asked, logprobs_of(logits[take, 0], tokens[take, 0], count)
 
     def _bias_at(self, indices: Sequence[int]) -> mx.array | None:
-        """Logit bias, and end tokens held down while a reply is shorter than its min_tokens."""
+        """Logit bias, what may not be chosen at all, and end tokens held down while a reply is
+        shorter than its min_tokens.
+        """
         pairs = zip(self.rows, indices, strict=True)
         early = tuple(index < row.min_tokens for row, index in pairs)
         if early != self._early:
@@ -123,12 +135,17 @@ class Sampler:
         return self._bias
 
     def _make_bias(self, early: Sequence[bool]) -> mx.array | None:
-        if not any(early) and not any(row.logit_bias for row in self.rows):
+        if not any(early) and not any(map(_always_biased, self.rows)):
             return None
         bias = np.zeros((len(self.rows), self.vocab), np.float32)
         for at, (row, held) in enumerate(zip(self.rows, early, strict=True)):
             for token, value in row.logit_bias:
                 bias[at, token] = value
+            if row.allowed_ids:
+                others = np.ones(self.vocab, np.bool_)
+                others[list(row.allowed_ids)] = False
+                bias[at, others] = draw.RULED_OUT
+            bias[at, _banned(row)] = draw.RULED_OUT
             if held:
                 bias[at, list(row.banned_early)] = -np.inf
         return mx.array(bias)
@@ -136,8 +153,8 @@ class Sampler:
     def _arrange(self) -> None:
         rows = self.rows
         self._early = self._bias = None
-        self._plain = all(draw.route(row) == "greedy" and not row.penalised for row in rows)
-        self._biased = any(row.logit_bias or row.min_tokens for row in rows)
+        self._plain = all(draw.route(row) == "greedy" and not row.reworked for row in rows)
+        self._biased = any(_always_biased(row) or row.min_tokens for row in rows)
         asked = [(at, row.logprobs) for at, row in enumerate(rows) if row.logprobs is not None]
         few = [at for at, count in asked if count <= draw.CANDIDATES]
         many = [at for at, count in asked if count > draw.CANDIDATES]
@@ -146,3 +163,12 @@ class Sampler:
 
     def check_integrity(self) -> None:
         self.chooser.check_integrity()
+
+
+def _always_biased(row: Decoding) -> bool:
+    return bool(row.logit_bias or row.allowed_ids or row.token_rules.banned)
+
+
+def _banned(row: Decoding) -> list[int]:
+    """Tokens that are bad words by themselves; `history` knows of longer ones."""
+    return [word[0] for word in row.token_rules.banned if len(word) == 1]

@@ -14,7 +14,7 @@ import mlx.core as mx
 import numpy as np
 
 from bushel.core import Decoding, IntegrityError
-from bushel.engine.sampling import draw
+from bushel.engine.sampling import draw, shaped
 from bushel.engine.sampling.chooser import SamplingStep
 from bushel.engine.sampling.penalties import Penalties, rows_at
 from bushel.models.device import ON_CPU
@@ -25,6 +25,8 @@ _DRAW: dict[draw.Route, Callable[..., mx.array]] = {
     "narrow": mx.compile(draw.narrow),
     "wide": mx.compile(draw.wide),
     "ranked": mx.compile(draw.ranked),
+    "shaped_narrow": shaped.shaped_narrow,
+    "shaped": shaped.shaped,
 }
 _hold = mx.compile(draw.hold)
 _NO_LIMIT = 1 << 30  # a top_k beyond any vocabulary
@@ -80,7 +82,20 @@ def _settings(route: draw.Route, rows: list[Decoding]) -> tuple[mx.array | None,
             _column([draw.tries_for(row) for row in rows]) if nucleus else None,
         )
     top_k = _column([row.top_k or _NO_LIMIT for row in rows])
-    return scale, least, top_k, top_p
+    if route not in ("shaped", "shaped_narrow"):
+        return scale, least, top_k, top_p
+    return (
+        scale,
+        least,
+        top_k,
+        top_p,
+        _column([row.top_n_sigma for row in rows]),
+        _column([row.typical_p if row.typical_p < 1 else 2.0 for row in rows])
+        if any(row.typical_p < 1 for row in rows)
+        else None,
+        _column([row.xtc_probability for row in rows]),
+        _column([row.xtc_threshold for row in rows]),
+    )
 
 
 class VectorisedChooser:
@@ -156,6 +171,6 @@ class VectorisedChooser:
 
     def check_integrity(self) -> None:
         self.penalties.check_integrity()
-        penalised = [at for at, row in enumerate(self.rows) if row.penalised]
+        penalised = [at for at, row in enumerate(self.rows) if row.reworked]
         if self.penalties.rows != penalised:
             raise IntegrityError(f"penalties of rows {self.penalties.rows}, not {penalised}")

@@ -108,4 +108,5 @@ def _params(body: MessagesRequest) -> SamplingParams:
         top_k=body.top_k,
         seed=body.seed,
         stop=body.stop_sequences,
+        **body.sampler_params(),
     )

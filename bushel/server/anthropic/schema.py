@@ -24,6 +24,7 @@ from bushel.server.api.reply_fields import (
     ReplyModel,
     ReplyTokens,
 )
+from bushel.server.api.sampler_fields import SamplerFields
 from bushel.server.api.shared_fields import (
     FORM,
     HELD_TO,
@@ -103,7 +104,7 @@ class CountRequest(BaseModel):
     mcp_servers: Unsupported = None
 
 
-class MessagesRequest(CountRequest):
+class MessagesRequest(CountRequest, SamplerFields):
     max_tokens: Annotated[TokensOrNone | None, REPLY_LIMIT_OR_NONE] = None
     temperature: Annotated[MessagesTemperature | None, TEMPERATURE] = None
     top_p: NucleusMass = None
@@ -121,6 +122,8 @@ class MessagesRequest(CountRequest):
     betas: Annotated[Any, IGNORED] = None
     compaction: Unsupported = None
     container: Unsupported = None
+    prompt_logprobs: Unsupported = None
+    return_token_ids: Unsupported = None
 
     @property
     def hides_thoughts(self) -> bool:

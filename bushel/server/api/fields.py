@@ -20,6 +20,7 @@ from bushel.server.api.errors import InvalidField, unsupported
 
 MOST_BIASES = 1024
 MOST_TOP_LOGPROBS = 20
+_MOST_ALLOWED = 1 << 16
 _LONGEST_STOP = 4096
 _LONGEST_HINT = 1 << 16
 LARGEST_ID = (1 << 31) - 1
@@ -70,6 +71,15 @@ MinP = Annotated[Real, _within("min_p")]
 PresencePenalty = Annotated[Real, _within("presence_penalty")]
 FrequencyPenalty = Annotated[Real, _within("frequency_penalty")]
 RepetitionPenalty = Annotated[Real, _within("repetition_penalty")]
+TypicalP = Annotated[Real, _within("typical_p")]
+TopNSigma = Annotated[Real, _within("top_n_sigma")]
+XtcProbability = Annotated[Real, _within("xtc_probability")]
+XtcThreshold = Annotated[Real, _within("xtc_threshold")]
+DryMultiplier = Annotated[Real, _within("dry_multiplier")]
+DryBase = Annotated[Real, _within("dry_base")]
+DryAllowedLength = Annotated[int, _within("dry_allowed_length"), _Whole]
+DryLastN = Annotated[int, _within("dry_penalty_last_n"), _Whole]
+RepeatLastN = Annotated[int, _within("repeat_last_n"), _Whole]
 TopK = Annotated[int, _within("top_k"), _Whole]
 Seed = Annotated[int, _within("seed"), _Whole]
 Choices = Annotated[int, _within("n"), _Whole]
@@ -97,6 +107,9 @@ Seconds = Annotated[Real, Field(gt=0, le=86400)]
 TokenId = Annotated[int, Field(strict=True, ge=0, le=LARGEST_ID), _Whole]
 Salt = Annotated[str, Field(strict=True, max_length=MAX_SALT)]
 TokenIds = Annotated[list[TokenId], Field(max_length=MOST_BIASES, fail_fast=True)]
+ManyTokenIds = Annotated[
+    list[TokenId], Field(min_length=1, max_length=_MOST_ALLOWED, fail_fast=True)
+]
 
 
 def _biases(value: dict[str, float]) -> dict[int, float]:

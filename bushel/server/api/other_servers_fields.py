@@ -6,7 +6,7 @@ _BY_SERVER = {
     "vLLM": """
         add_special_tokens best_of documents include_reasoning kv_transfer_params
         length_penalty logits_processors mm_processor_kwargs priority request_id
-        return_token_ids return_tokens_as_token_ids spaces_between_special_tokens
+        return_tokens_as_token_ids spaces_between_special_tokens
         thinking_token_budget truncate_prompt_tokens use_beam_search vllm_xargs
     """,
     "SGLang": """
@@ -16,18 +16,14 @@ _BY_SERVER = {
         session_params stop_regex stream_reasoning token_ids_logprob top_logprobs_num
     """,
     "llama.cpp": """
-        cache_prompt dry_allowed_length dry_base dry_multiplier dry_penalty_last_n
-        dry_sequence_breakers dynatemp_exponent dynatemp_range id_slot image_data input_prefix
-        input_suffix min_keep mirostat mirostat_eta mirostat_tau multimodal_data n_cmpl
-        n_discard n_indent n_keep n_predict n_probs parse_tool_calls post_sampling_probs
-        prompt_string reasoning_format repeat_last_n repeat_penalty response_fields
-        return_progress return_tokens samplers t_max_predict_ms t_max_prompt_ms
-        thinking_forced_open timings_per_token top_n_sigma typical_p xtc_probability
-        xtc_threshold
+        cache_prompt dynatemp_exponent id_slot image_data input_prefix input_suffix min_keep
+        mirostat_eta mirostat_tau multimodal_data n_cmpl n_discard n_indent n_keep n_predict
+        n_probs parse_tool_calls post_sampling_probs prompt_string reasoning_format
+        response_fields return_progress return_tokens samplers t_max_predict_ms
+        t_max_prompt_ms thinking_forced_open timings_per_token
     """,
     "mlx-lm and mlx-vlm": """
-        adapter_path adapters draft_model num_draft_tokens repetition_context_size
-        resize_shape role_mapping
+        adapter_path adapters draft_model num_draft_tokens resize_shape role_mapping
     """,
     "Ollama and LM Studio": """
         context context_overflow format images keep_alive options system template ttl

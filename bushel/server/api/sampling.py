@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from bushel.core import SamplingParams
 from bushel.server.api.fields import (
@@ -13,13 +13,16 @@ from bushel.server.api.fields import (
     LogitBias,
     MinP,
     PresencePenalty,
+    RepeatLastN,
     RepetitionPenalty,
     Seed,
     Stops,
     Temperature,
     TokenIds,
     TokensOrNone,
+    Unsupported,
 )
+from bushel.server.api.sampler_fields import SamplerFields
 from bushel.server.api.shared_fields import (
     SEED,
     STOPS,
@@ -32,7 +35,7 @@ from bushel.server.api.shared_fields import (
 )
 
 
-class SamplingFields(BaseModel):
+class SamplingFields(SamplerFields):
     model_config = ConfigDict(extra="allow")
 
     temperature: Annotated[Temperature | None, TEMPERATURE] = None
@@ -57,6 +60,19 @@ class SamplingFields(BaseModel):
             "Tokens that the prompt or the reply has become less likely above 1, likelier below",
         ),
     ] = None
+    repeat_penalty: RepetitionPenalty | None = Field(
+        None, description="The same, as llama.cpp calls it; `repetition_penalty` wins."
+    )
+    repeat_last_n: RepeatLastN | None = Field(
+        None,
+        description="Of how many of the last tokens, prompt included, `repetition_penalty` knows; "
+        "-1: of all; 0: it is off. The other two penalties know the whole reply (default: -1).",
+    )
+    repetition_context_size: RepeatLastN | None = Field(
+        None, description="The same, as mlx-lm calls it; `repeat_last_n` wins."
+    )
+    presence_context_size: Unsupported = None
+    frequency_context_size: Unsupported = None
     logit_bias: LogitBias | None = Field(
         None, description="Numbers that are added to the logits of token ids."
     )
@@ -83,7 +99,8 @@ class SamplingFields(BaseModel):
             top_k=self.top_k,
             min_p=self.min_p,
             seed=self.seed,
-            repetition_penalty=self.repetition_penalty,
+            repetition_penalty=_first(self.repetition_penalty, self.repeat_penalty),
+            repeat_last_n=_first(self.repeat_last_n, self.repetition_context_size, -1),
             presence_penalty=self.presence_penalty or 0.0,
             frequency_penalty=self.frequency_penalty or 0.0,
             # The field's validator turns JSON's string keys into ids.
@@ -94,4 +111,10 @@ class SamplingFields(BaseModel):
             stop_token_ids=self.stop_token_ids,
             n=n,
             logprobs=logprobs,
+            **self.sampler_params(),
         )
+
+
+def _first(*said: Any) -> Any:
+    """Of several names for one thing, what the first says that says anything."""
+    return next((value for value in said if value is not None), None)

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from bushel.server.api.fields import Choices, Flag, Unsupported
+from bushel.server.api.fields import Choices, Flag, TopLogprobs, Unsupported
 from bushel.server.api.reply_fields import (
     CachedTokens,
     PromptTokens,
@@ -23,6 +23,7 @@ from bushel.server.api.reply_fields import (
 from bushel.server.api.sampling import SamplingFields
 from bushel.server.api.shared_fields import (
     IGNORED,
+    TOP_LOGPROBS,
     IgnoredHint,
     IgnoredObject,
     Model,
@@ -40,6 +41,29 @@ Finish = Annotated[
 _STOPPED = "The text or the token id that ended the reply, of those that the request named"
 StopReason = Annotated[str | int | None, Field(description=f"{_STOPPED}; null if none did.")]
 MatchedStop = Annotated[str | int | None, Field(description="The same, as SGLang calls it.")]
+ReplyTokenIds = Annotated[
+    list[int] | None,
+    Field(description="The reply's tokens, if `return_token_ids` was asked for."),
+]
+PromptTokenIds = Annotated[
+    list[int] | None,
+    Field(description="The prompt's tokens, if `return_token_ids` was asked for."),
+]
+
+
+class PromptLogprob(BaseModel):
+    logprob: float = Field(description="The logarithm of its probability.")
+    rank: int = Field(description="How many tokens are at least as likely, itself included.")
+    decoded_token: str = Field(description="Its text.")
+
+
+PromptLogprobs = Annotated[
+    list[dict[str, PromptLogprob] | None] | None,
+    Field(
+        description="For each token of the prompt, by their ids, that token and the likeliest in "
+        "its place; null for the first. If `prompt_logprobs` was asked for."
+    ),
+]
 STREAMED = "The reply; with `stream`, server-sent events of its chunks and [DONE]."
 
 
@@ -52,8 +76,15 @@ class OpenAIRequest(SamplingFields):
     n: Choices | None = Field(
         None, description="Choices for each prompt, which share its computation (default: 1)."
     )
-    skip_special_tokens: Literal[True] | None = Field(
-        None, description="Special tokens are never part of the text: false is refused."
+    return_token_ids: Flag | None = Field(
+        None,
+        description="Whether the ids of the prompt's and the reply's tokens are told, too; in a "
+        "stream those of the prompt come first (default: false).",
+    )
+    prompt_logprobs: TopLogprobs | None = Field(
+        None,
+        description=f"{TOP_LOGPROBS} of the prompt, which is computed anew for it; not in a stream "
+        "(default: none, and nothing of the prompt).",
     )
 
     user: IgnoredHint = None
@@ -65,10 +96,6 @@ class OpenAIRequest(SamplingFields):
     prompt_cache_retention: IgnoredHint = None
     safety_identifier: IgnoredHint = None
 
-    allowed_token_ids: Unsupported = None
-    bad_words: Unsupported = None
-    include_stop_str_in_output: Unsupported = None
-    prompt_logprobs: Unsupported = None
     truncate_prompt_tokens: Unsupported = None
     use_beam_search: Unsupported = None
 

@@ -165,7 +165,9 @@ class ResponsesRequest(SamplingFields):
     moderation: Unsupported = None
     n: Unsupported = None
     prompt: Unsupported = None
+    prompt_logprobs: Unsupported = None
     response_format: Unsupported = None
+    return_token_ids: Unsupported = None
 
     @property
     def kept(self) -> bool:

@@ -43,6 +43,7 @@ class ResponseWriter:
     ):
         self._vocabulary = service.vocabulary
         self._logprobs = body.logprobs is not None
+        self._shows_special = body.skip_special_tokens is False
         self._envelope = envelope
         self._keep = keep
         self._room = ReplyRoom(service.options.limits.reply_bytes // _REPEATS)
@@ -71,7 +72,9 @@ class ResponseWriter:
         if not self._logprobs:
             return []
         shown = [
-            logprob for logprob in event.logprobs if not self._vocabulary.hidden(logprob.token_id)
+            logprob
+            for logprob in event.logprobs
+            if self._shows_special or not self._vocabulary.hidden(logprob.token_id)
         ]
         entries = [_encode(entry) for entry in logprob_entries(self._vocabulary, shown)]
         self._room.take(sum(map(len, entries)))

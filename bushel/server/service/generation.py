@@ -15,10 +15,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from bushel.core import Decoding, Event, RequestError, SamplingParams
+from bushel.core import Decoding, Event, RequestError
 from bushel.core.awake_clock import awake
 from bushel.core.options import ModelInfo
-from bushel.core.params import choices, resolve
+from bushel.core.params import choices, resolve, tokenized_texts, with_token_rules
 from bushel.core.wire import Abort, Accepted, Made, Prepare, Refused, Stepped, Submit
 from bushel.server import errors
 from bushel.server.callers import Caller
@@ -39,6 +39,7 @@ from bushel.text.detokenizer import Decode
 # Tensors of requests that have not begun, kept in the front. More wait to be prepared.
 _HELD_BYTES = 1 << 30
 _MOST_CRASHES = 2  # of engines that had a request, before it is given up
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -92,7 +93,8 @@ class Generations:
             decoding = self._decoding(job, model_info)
             made, tail = await self._prepared(job, record)
             await self._prove(job, record, made)
-            markers = model_info.reply_format.markers if job.reads else ()
+            decoding = _checked(lambda rules: with_token_rules(decoding, rules), made.token_rules)
+            markers = await self._markers(job, model_info)
             decoding = replace(decoding, constraint=made.constraint, markers=markers)
             record.prompt_tokens, record.phase = len(made.ids), "queued"
             live = Live(record, _submit(job, record, made, decoding), tail, wake)
@@ -100,6 +102,14 @@ class Generations:
             if seconds is not None:
                 self._end_after(live, seconds)
             return Ticket(live, decode, self._leave, job.reader(model_info, made))
+
+    async def _markers(
+        self, job: GenerationJob, model_info: ModelInfo
+    ) -> tuple[tuple[int, str], ...]:
+        """Special tokens that are text in its reply."""
+        if not job.params.skip_special_tokens:
+            return (await self._model.known_vocabulary()).special_texts
+        return model_info.reply_format.markers if job.reads else ()
 
     def _decoding(self, job: GenerationJob, model_info: ModelInfo) -> Decoding:
         # The command line over the model's generation config (B31).
@@ -119,7 +129,9 @@ class Generations:
         if self._options.log_prompts:
             logs.prompt(record.id, job.request)
         made, tail = await self._pool.ask(
-            Prepare(record.id, dict(job.request)), job.owner, job.group or record.id
+            Prepare(record.id, {**job.request, **tokenized_texts(job.params)}),
+            job.owner,
+            job.group or record.id,
         )
         assert isinstance(made, Made)
         if record.cancelled:
@@ -280,9 +292,9 @@ def _submit(job: GenerationJob, record: Record, made: Made, decoding: Decoding) 
     )
 
 
-def _checked(check: Callable[[SamplingParams], T], params: SamplingParams) -> T:
+def _checked(check: Callable[[S], T], said: S) -> T:
     try:
-        return check(params)
+        return check(said)
     except RequestError as error:
         raise ApiError.of(error) from None
 

@@ -198,7 +198,7 @@ class Service:
         return await self._counts.count(job)
 
     async def decode(self, ids: Sequence[int], owner: str) -> str:
-        """Of a request that is on its way."""
+        """Of a request that is on its way, with special tokens."""
         return await self._counts.decode(ids, owner)
 
     def health(self) -> str | None:

@@ -43,7 +43,8 @@ class TokenCounts:
             return made
 
     async def decode(self, ids: Sequence[int], owner: str) -> str:
-        """Of a request that is on its way."""
-        made, _ = await self._pool.ask(Decode(f"call-{next(self._calls)}", tuple(ids)), owner)
+        """Of a request that is on its way, with special tokens."""
+        message = Decode(f"call-{next(self._calls)}", tuple(ids), special=True)
+        made, _ = await self._pool.ask(message, owner)
         assert isinstance(made, DecodedText)
         return made.text

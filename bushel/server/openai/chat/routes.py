@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
@@ -17,6 +18,7 @@ from bushel.server.openai.chat.conversation import conversation_of
 from bushel.server.openai.chat.schema import ChatCompletion, ChatRequest
 from bushel.server.openai.chat.writer import ChatWriter
 from bushel.server.openai.chunks import failed_stream
+from bushel.server.openai.prompt_logprobs import require_whole_reply
 from bushel.server.openai.request_size import check_size
 from bushel.server.openai.schema import STREAMED
 from bushel.server.service.multi_ticket import MultiTicket
@@ -54,5 +56,7 @@ def chat_routes(services: Services) -> APIRouter:
 def _params(body: ChatRequest) -> SamplingParams:
     if body.top_logprobs and not body.logprobs:
         raise InvalidField("top_logprobs", "needs logprobs to be true", code=None)
+    require_whole_reply(body)
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    return body.params(body.limit, logprobs, body.choices)
+    params = body.params(body.limit, logprobs, body.choices)
+    return replace(params, prompt_logprobs=body.prompt_logprobs)

@@ -27,6 +27,9 @@ from bushel.server.openai.schema import (
     Finish,
     MatchedStop,
     OpenAIRequest,
+    PromptLogprobs,
+    PromptTokenIds,
+    ReplyTokenIds,
     StopReason,
     UsageShape,
 )
@@ -185,6 +188,7 @@ class ChatChoice(BaseModel):
     finish_reason: Finish
     stop_reason: StopReason
     matched_stop: MatchedStop
+    token_ids: ReplyTokenIds = None
 
 
 class ChatCompletion(BaseModel):
@@ -194,3 +198,5 @@ class ChatCompletion(BaseModel):
     model: ReplyModel
     choices: list[ChatChoice] = Field(description="As many replies as `n` asked for.")
     usage: Annotated[UsageShape, USAGE]
+    prompt_token_ids: PromptTokenIds = None
+    prompt_logprobs: PromptLogprobs = None

@@ -13,6 +13,7 @@ from bushel.server.api.logprobs import EncodedLogprobs, ReplyRoom, logprob_entri
 from bushel.server.http import sse
 from bushel.server.openai.chat.schema import ChatRequest
 from bushel.server.openai.chunks import Chunked, ChunkUsage, what_stopped
+from bushel.server.openai.prompt_logprobs import prompt_logprob_entries
 from bushel.server.service.multi_ticket import MultiTicket
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class _Folded(msgspec.Struct):
     """One choice so far. The texts stay apart, since joining them each time costs their square."""
 
     logprobs: EncodedLogprobs
+    token_ids: list[int] = []
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[_Call] = []
@@ -93,18 +95,25 @@ class ChatWriter(Chunked):
         self._logprobs = bool(body.logprobs)
         self._thoughts = body.tells_thoughts
         self._stop_ids = frozenset(body.stop_token_ids or ())
+        self._tells_ids = bool(body.return_token_ids)
+        self._prompt_ids = answer.tickets[0].prompt_ids
+        self._prompt_count = body.prompt_logprobs
         self._fields = {"id": f"chatcmpl-{answer.id}", "created": answer.created, "model": model}
         head = _encode({**self._fields, "object": "chat.completion.chunk"})[:-1]
         self._head = b"data: " + head + b',"choices":['
         self._indexed = [self._head + b'{"index":%d,"delta":' % at for at in range(answer.choices)]
         room = ReplyRoom(service.options.limits.reply_bytes)
         self._folded = [_Folded(EncodedLogprobs(room)) for _ in range(answer.choices)]
+        self._prompt_logprobs = EncodedLogprobs(room)
 
     # -- a stream --------------------------------------------------------------------------
 
     def begin(self) -> bytes:
         role = b'{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]'
-        return b"".join(indexed + role + self._usage.tail() for indexed in self._indexed)
+        first, *others = (indexed + role for indexed in self._indexed)
+        if self._tells_ids:
+            first += b',"prompt_token_ids":' + _encode(self._prompt_ids)
+        return b"".join(chunk + self._usage.tail() for chunk in (first, *others))
 
     def write(self, events: Sequence[Event]) -> bytes:
         chunks: list[bytes] = []
@@ -112,14 +121,15 @@ class ChatWriter(Chunked):
             self._usage.take(event)
             head, tail = self._indexed[event.choice], self._usage.tail()
             deltas = [_delta(delta) for delta in self._told(event)]
-            if self._logprobs and event.logprobs and not any(deltas):
+            ids = self._ids(event)
+            if ((self._logprobs and event.logprobs) or ids) and not any(deltas):
                 deltas = [b'{"content":""}']  # their text is still being held back
             entries = self._entries(event) if self._logprobs else b"null"
             for delta in deltas:
                 if delta:
                     chunks += (head, delta, b',"logprobs":', entries)
-                    chunks += (b',"finish_reason":null}]', tail)
-                    entries = b"null"
+                    chunks += (ids, b',"finish_reason":null}]', tail)
+                    entries, ids = b"null", b""
             if event.finish_reason is not None:
                 chunks += (head, b'{},"logprobs":null,"finish_reason":"')
                 stopped = _encode(what_stopped(event, self._stop_ids))
@@ -131,6 +141,11 @@ class ChatWriter(Chunked):
         if self._thoughts:
             return event.deltas
         return [delta for delta in event.deltas if not isinstance(delta, ThoughtDelta)]
+
+    def _ids(self, event: Event) -> bytes:
+        """A chunk's tokens, if they are told."""
+        told = self._tells_ids and event.token_ids
+        return b',"token_ids":' + _encode(event.token_ids) if told else b""
 
     def end(self) -> bytes:
         return self._usage.last(self._head) + sse.DONE
@@ -144,6 +159,11 @@ class ChatWriter(Chunked):
     def fold(self, events: Sequence[Event]) -> None:
         for event in events:
             choice = self._folded[event.choice]
+            if self._tells_ids:
+                choice.token_ids += event.token_ids
+            if self._prompt_count is not None and event.choice == 0:
+                told = event.prompt_logprobs, self._prompt_count
+                self._prompt_logprobs.add(prompt_logprob_entries(self._vocabulary, *told))
             for delta in self._told(event):
                 choice.add(delta)
             if self._logprobs:
@@ -157,12 +177,17 @@ class ChatWriter(Chunked):
         choices = [self._choice(at, choice) for at, choice in enumerate(self._folded)]
         usage = self._usage.usage()
         reply = {**self._fields, "object": "chat.completion", "choices": choices, "usage": usage}
+        if self._tells_ids:
+            reply["prompt_token_ids"] = self._prompt_ids
+        if self._prompt_count is not None:
+            reply["prompt_logprobs"] = self._prompt_logprobs.list()
         return _encode(reply)
 
     def _choice(self, at: int, choice: _Folded) -> dict[str, Any]:
         logprobs = None
         if self._logprobs:
             logprobs = {"content": choice.logprobs.list(), "refusal": None}
+        ids = {"token_ids": choice.token_ids} if self._tells_ids else {}
         return {
             "index": at,
             "message": choice.message(),
@@ -170,4 +195,5 @@ class ChatWriter(Chunked):
             "finish_reason": choice.finish_reason,
             "stop_reason": choice.stopped,
             "matched_stop": choice.stopped,
+            **ids,
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bushel.core import TokenLogprob
@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 class LegacyLogprobs:
     """The completions API's four parallel lists, one choice of a reply at a time.
 
-    Offsets count the characters of the reply's text, that of an echoed prompt included.
+    Offsets count the characters of the reply's text, that of an echoed prompt included. echoed:
+    that prompt's text. shows_special: special tokens are part of what the model says.
     """
 
-    def __init__(self, vocabulary: Vocabulary):
+    def __init__(self, vocabulary: Vocabulary, echoed: str = "", *, shows_special: bool = False):
         self._vocabulary = vocabulary
+        self._echoed = echoed
+        self._shows_special = shows_special
         self._offset = 0
         self._characters = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -28,12 +31,19 @@ class LegacyLogprobs:
         self, ids: Sequence[int], logprobs: Sequence[TokenLogprob | None]
     ) -> dict[str, list[Any]]:
         """Some of an echoed prompt; its first token has nothing to be predicted from."""
-        return self._lists(zip(ids, logprobs, strict=True))
+        return self._lists(zip(ids, logprobs, strict=True), self._is_echoed)
 
     def reply(self, logprobs: Sequence[TokenLogprob]) -> dict[str, list[Any]]:
-        return self._lists((logprob.token_id, logprob) for logprob in logprobs)
+        tokens = ((logprob.token_id, logprob) for logprob in logprobs)
+        return self._lists(tokens, lambda token: self._shows_special)
 
-    def _lists(self, tokens: Iterable[tuple[int, TokenLogprob | None]]) -> dict[str, list[Any]]:
+    def _is_echoed(self, token: int) -> bool:
+        """Whether a special token stands in the text, and was not added by the tokenizer."""
+        return self._echoed.startswith(self._vocabulary.text(token), self._offset)
+
+    def _lists(
+        self, tokens: Iterable[tuple[int, TokenLogprob | None]], shows: Callable[[int], bool]
+    ) -> dict[str, list[Any]]:
         lists: dict[str, list[Any]] = {
             "tokens": [],
             "token_logprobs": [],
@@ -45,7 +55,7 @@ class LegacyLogprobs:
             lists["token_logprobs"].append(None if predicted is None else finite(predicted.logprob))
             lists["top_logprobs"].append(None if predicted is None else self._top(predicted))
             lists["text_offset"].append(self._offset)
-            if not self._vocabulary.hidden(token):
+            if not self._vocabulary.hidden(token) or shows(token):
                 self._offset += len(self._characters.decode(self._vocabulary.bytes(token)))
         return lists
 

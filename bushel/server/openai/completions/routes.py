@@ -19,6 +19,7 @@ from bushel.server.http.request_body import JsonRoute
 from bushel.server.openai.chunks import failed_stream
 from bushel.server.openai.completions.schema import Completion, CompletionRequest
 from bushel.server.openai.completions.writer import CompletionWriter
+from bushel.server.openai.prompt_logprobs import require_whole_reply
 from bushel.server.openai.request_size import check_size
 from bushel.server.openai.schema import STREAMED
 from bushel.server.service.multi_ticket import MultiTicket
@@ -76,10 +77,11 @@ def _params(body: CompletionRequest) -> SamplingParams:
         raise InvalidField("best_of", "is not supported, unless it equals n", code=None)
     # The engine makes at least one token; the reply leaves it out where none was wanted.
     limit = max(body.max_tokens, 1) if body.max_tokens is not None else None
+    require_whole_reply(body)
     params = body.params(limit, body.logprobs, body.choices)
-    if body.echo and body.logprobs is not None:
-        return replace(params, prompt_logprobs=body.logprobs)
-    return params
+    wanted = [body.prompt_logprobs, body.logprobs if body.echo else None]
+    most = max((count for count in wanted if count is not None), default=None)
+    return replace(params, prompt_logprobs=most)
 
 
 def _check_ids(service: Service, prompts: Sequence[str | list[int]]) -> None:
@@ -92,7 +94,7 @@ def _check_ids(service: Service, prompts: Sequence[str | list[int]]) -> None:
 async def _echoed(
     service: Service, answer: MultiTicket, body: CompletionRequest, owner: str
 ) -> list[str]:
-    """Every prompt as text."""
+    """Every prompt as text; what came as ids with its special tokens."""
 
     async def text(prompt: str | list[int], ids: tuple[int, ...]) -> str:
         return prompt if isinstance(prompt, str) else await service.decode(ids, owner)

@@ -23,6 +23,9 @@ from bushel.server.openai.schema import (
     Finish,
     MatchedStop,
     OpenAIRequest,
+    PromptLogprobs,
+    PromptTokenIds,
+    ReplyTokenIds,
     StopReason,
     UsageShape,
 )
@@ -132,6 +135,9 @@ class CompletionChoice(BaseModel):
     finish_reason: Finish
     stop_reason: StopReason
     matched_stop: MatchedStop
+    prompt_token_ids: PromptTokenIds = None
+    token_ids: ReplyTokenIds = None
+    prompt_logprobs: PromptLogprobs = None
 
 
 class Completion(BaseModel):
