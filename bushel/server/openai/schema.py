@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from bushel.server.api.fields import Choices, Flag, Unsupported
+from bushel.server.api.fields import Choices, Flag, Truncation, Unsupported
 from bushel.server.api.reply_fields import (
     CachedTokens,
     PromptTokens,
@@ -31,10 +31,10 @@ from bushel.server.api.shared_fields import (
 )
 
 Finish = Annotated[
-    Literal["stop", "length", "tool_calls"],
+    Literal["stop", "length", "tool_calls", "function_call"],
     Field(
         description="Why the reply ended: by itself or by a stop, at its limit, or to have tools "
-        "called."
+        "called; function_call is the older name of tool_calls."
     ),
 ]
 _STOPPED = "The text or the token id that ended the reply, of those that the request named"
@@ -51,6 +51,11 @@ class OpenAIRequest(SamplingFields):
     stream_options: StreamedUsage = None
     n: Choices | None = Field(
         None, description="Choices for each prompt, which share its computation (default: 1)."
+    )
+    truncate_prompt_tokens: Truncation | None = Field(
+        None,
+        description="Keep so many tokens at the end of a longer prompt of text; -1: as many as "
+        "leave room for the reply (default: a prompt that is too long is refused).",
     )
     skip_special_tokens: Literal[True] | None = Field(
         None, description="Special tokens are never part of the text: false is refused."
@@ -69,7 +74,6 @@ class OpenAIRequest(SamplingFields):
     bad_words: Unsupported = None
     include_stop_str_in_output: Unsupported = None
     prompt_logprobs: Unsupported = None
-    truncate_prompt_tokens: Unsupported = None
     use_beam_search: Unsupported = None
 
     @property
