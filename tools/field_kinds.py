@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 Kind = Literal["honoured", "hint", "refused"]
 EMPTY: list[Any] = [None, False, "", [], {}]  # of `api.fields.Unsupported`
-_HINTS = ("A hint", "Ignored")  # how their descriptions begin
+# How their descriptions begin.
+_HINTS = ("A hint", "Ignored")
+_REFUSED = ("Not supported",)
 
 
 @dataclass(frozen=True)
@@ -23,9 +25,10 @@ class RequestField:
 
 
 def kind_of(field: Mapping[str, Any]) -> Kind:
-    if field.get("enum") == EMPTY:
+    told = str(field.get("description", ""))
+    if told.startswith(_REFUSED):
         return "refused"
-    return "hint" if str(field.get("description", "")).startswith(_HINTS) else "honoured"
+    return "hint" if told.startswith(_HINTS) else "honoured"
 
 
 def request_fields(document: Mapping[str, Any]) -> Iterator[RequestField]:

@@ -35,13 +35,35 @@ _FAMILIES = (
 )
 
 
-def infill_ids(host: Preparer, before: str, behind: str) -> tuple[int, ...]:
-    """RequestError if the model has no tokens for it."""
+# What such a model may write behind the middle, where its end tokens are those of conversations.
+_ENDS = (
+    *("▁<EOT>", "<EOT>", "<|file_sep|>", "<file_sep>", "<|fim_pad|>", "<fim_pad>"),
+    *("<|endoftext|>", "<|repo_name|>", "<repo_name>"),
+)
+
+
+def infill_ends(host: Preparer) -> frozenset[int]:
+    """Tokens that end a reply which fills in the middle; none where a model cannot do that."""
+    if (family := _family(host)) is None:
+        return frozenset()
+    vocabulary = host.tokenizer.hf.get_vocab()
+    own = (family.prefix, family.suffix, family.middle)
+    return frozenset(vocabulary[name] for name in (*_ENDS, *own) if name in vocabulary)
+
+
+def _family(host: Preparer) -> InfillTokens | None:
     vocabulary = host.tokenizer.hf.get_vocab()
     for family in _FAMILIES:
-        names = [name for name in (family.prefix, family.suffix, family.middle) if name]
-        if all(name in vocabulary for name in names):
-            return _ids(host, family, before, behind)
+        names = (family.prefix, family.suffix, family.middle)
+        if all(name in vocabulary for name in names if name):
+            return family
+    return None
+
+
+def infill_ids(host: Preparer, before: str, behind: str) -> tuple[int, ...]:
+    """RequestError if the model has no tokens for it."""
+    if (family := _family(host)) is not None:
+        return _ids(host, family, before, behind)
     raise RequestError(
         f"suffix is not supported by {host.name}: its tokenizer has no tokens to fill in the "
         "middle with, such as <|fim_prefix|>.",

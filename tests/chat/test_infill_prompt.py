@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bushel.chat.infill_prompt import infill_ends
 from bushel.chat.prompt import prepare
 from bushel.core import RequestError
 from tests.chat.structured_output.random_replies import host
@@ -36,6 +37,8 @@ def test_the_prompt_is_as_the_model_learnt_it(
     prepared = prepare(it, {"prompt": BEFORE, "suffix": BEHIND})
     assert it.tokenizer.hf.decode(list(prepared.ids)) == written
     assert prepared.ids.count(it.tokenizer.hf.get_vocab()[special[0]]) == 1
+    known = it.tokenizer.hf.get_vocab()
+    assert infill_ends(it) >= {known[token] for token in special} | {known["<|endoftext|>"]}
     nothing = prepare(it, {"prompt": BEFORE, "suffix": ""})
     assert it.tokenizer.hf.decode(list(nothing.ids)) == BEFORE
 
@@ -44,6 +47,8 @@ def test_the_prompt_is_as_the_model_learnt_it(
 def test_a_model_without_these_tokens_is_refused_by_name(
     tmp_path: Path, special: tuple[str, ...]
 ) -> None:
+    it = host(tmp_path, special)
+    assert infill_ends(it) == frozenset()
     with pytest.raises(RequestError, match="no tokens") as refused:
-        prepare(host(tmp_path, special), {"prompt": BEFORE, "suffix": BEHIND})
+        prepare(it, {"prompt": BEFORE, "suffix": BEHIND})
     assert refused.value.param == "suffix"
