@@ -87,4 +87,4 @@ def _ids(host: Preparer, family: InfillTokens, before: str, behind: str) -> tupl
     begin = host.tokenizer.hf.bos_token_id
     whole = host.tokenizer.encode("a", add_special_tokens=True)
     first = [begin] if begin is not None and whole[:1] == [begin] else []
-    return tuple([*first, *(token for part in parts for token in part)])
+    return (*first, *(token for part in parts for token in part))

@@ -16,9 +16,9 @@ from typing import Any
 from bushel.chat.client_headers import without_headers
 from bushel.chat.control_tokens import ControlTokens
 from bushel.chat.embedding_prompt import embedding_prompt, writes_nothing
+from bushel.chat.infill_prompt import infill_ids
 from bushel.chat.media.decode import OWN, Intake
 from bushel.chat.parse_messages import ParsedMessages
-from bushel.chat.infill_prompt import infill_ids
 from bushel.chat.prompt_length import require_countable, require_room
 from bushel.chat.reply.format_detection import reply_format_of
 from bushel.chat.reply.thinking_formats import ends_inside_thoughts

@@ -17,6 +17,7 @@ BASES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": SUM, "max_tokens": 4, "temperature": 0},
     "/v1/completions": {"prompt": "3 + 4 =", "max_tokens": 4, "temperature": 0},
     "/v1/responses": {"input": "What is 3 + 4?", "max_output_tokens": 4, "temperature": 0},
+    "/v1/responses/input_tokens": {"input": "What is 3 + 4?"},
     "/v1/messages": {"messages": SUM, "max_tokens": 4, "temperature": 0},
     "/v1/messages/count_tokens": {"messages": SUM},
     "/v1/embeddings": {"input": "Hello"},

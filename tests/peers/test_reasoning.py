@@ -150,9 +150,7 @@ def test_thoughts_are_counted_in_responses(client: openai.OpenAI) -> None:
 
 
 def test_thoughts_have_a_signature_that_can_be_sent_back(claude: anthropic.Anthropic) -> None:
-    first = claude.messages.create(
-        model=MODEL, messages=MESSAGES, max_tokens=4096, thinking=BUDGET
-    )
+    first = claude.messages.create(model=MODEL, messages=MESSAGES, max_tokens=4096, thinking=BUDGET)
     [thought] = [block for block in first.content if block.type == "thinking"]
     assert thought.signature
     turns: list[Any] = [

@@ -140,7 +140,11 @@ def test_tools_can_be_allowed_by_name(client: openai.OpenAI, stream: bool) -> No
     allowed: Any = {"mode": "required", "tools": [CHAT[1]]}
     choice: Any = {"type": "allowed_tools", "allowed_tools": allowed}
     assert chat_calls(client, stream, tools=CHAT, tool_choice=choice)[0][0] == "add"
-    flat: Any = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "add"}]}
+    flat: Any = {
+        "type": "allowed_tools",
+        "mode": "required",
+        "tools": [{"type": "function", "name": "add"}],
+    }
     assert response_calls(client, stream, tools=FLAT, tool_choice=flat)[0][0] == "add"
 
 

@@ -75,7 +75,9 @@ def main() -> int:
     with serving(*FEW) as server:
         for package in chosen.packages or wanted(max(chosen.count, 2)):
             failed = failures(package, server.url)
-            print(f"{package}: {f'{failed} failed' if failed else 'all streams parsed'}", flush=True)
+            print(
+                f"{package}: {f'{failed} failed' if failed else 'all streams parsed'}", flush=True
+            )
             bad += [package] if failed else []
     return 1 if bad else 0
 

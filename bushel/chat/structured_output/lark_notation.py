@@ -1,9 +1,9 @@
 """Reads a grammar in Lark's notation into rules; of llguidance's additions to it, none.
 
-    start: "add" SP INT ("," INT)~0..3      rules begin small, terminals with capitals
-    SP: " "+
-    %import common.INT
-    %ignore /#[^\\n]*/
+start: "add" SP INT ("," INT)~0..3      rules begin small, terminals with capitals
+SP: " "+
+%import common.INT
+%ignore /#[^\\n]*/
 """
 
 from __future__ import annotations

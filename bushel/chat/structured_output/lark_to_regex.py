@@ -3,7 +3,7 @@
     start: "a" item+            start ─> a(?:(?:x|y)\\n)+
     item: ("x" | "y") LF
 
-LarkRules that repeat themselves at one of their ends are loops; nothing else that recurs can be said.
+Rules that repeat themselves at one of their ends are loops; nothing else that recurs can be said.
 Where terminals are ignored, they may come before and behind every other one.
 """
 
@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from bushel.chat.structured_output.lark import escaped
 from bushel.chat.structured_output.lark_notation import (
-    RangeNode,
     ChoiceNode,
-    TextNode,
-    NameNode,
     LarkNode,
+    LarkRules,
+    NameNode,
     NotLark,
     PatternNode,
+    RangeNode,
     RepeatNode,
-    LarkRules,
     SequenceNode,
+    TextNode,
     is_terminal,
     read_rules,
 )

@@ -31,8 +31,8 @@ def test_the_expression_matches_what_the_grammar_allows(name: str) -> None:
         ('start: "a" \\\n "b"\n  | "c"', ["ab", "c"], ["a"]),
         ('start: ("a"\n | "b")+', ["ab", "bba"], [""]),
         ("start: /a\\/b/i", ["a/b", "A/B"], ["ab"]),
-        ('start: WORD\n%import common (WORD, INT)\n', ["Word"], ["1"]),
-        ('start: W\n%import common.WORD -> W', ["Word"], ["1"]),
+        ("start: WORD\n%import common (WORD, INT)\n", ["Word"], ["1"]),
+        ("start: W\n%import common.WORD -> W", ["Word"], ["1"]),
         ('start.2: "\\u0041\\x42\\"\\\\"', ['AB"\\'], ["AB"]),
         ('# what it is\nstart: "a" // this\n', ["a"], ["a "]),
     ],
@@ -62,7 +62,10 @@ def test_notation(definition: str, allowed: list[str], forbidden: list[str]) -> 
         ("once upon a time", "':' is expected"),
         ("start: " + "(" * 300, "deep"),
         ("start: " + "a" * 70_000, "characters"),
-        ("start: a0\n" + "".join(f"a{n}: a{n + 1} a{n + 1}\n" for n in range(30)) + 'a30: "x"', "large"),
+        (
+            "start: a0\n" + "".join(f"a{n}: a{n + 1} a{n + 1}\n" for n in range(30)) + 'a30: "x"',
+            "large",
+        ),
         ("start: a0\n" + "".join(f"a{n}: a{n + 1}\n" for n in range(900)) + 'a900: "x"', "deep"),
     ],
 )
