@@ -51,6 +51,13 @@ GRAMMARS = {
             "*** Begin Patch\n*** Delete File: \n*** End Patch\n",
         ],
     ),
+    # Short, and all that has to be escaped in one format or another.
+    "some lines": GrammarCase(
+        "lark",
+        'start: "<<\\"\\n" line~1..3 ">>"\n' r'line: ("+" | "-") /[a-z"\\<>\/& ]{0,6}/ "\n"',
+        ['<<"\n+a"\\n\n>>', '<<"\n-</p>\n+\n>>'],
+        ['<<"\n>>', '<<"\n+a>>', "<<\n+a\n>>", '<<"\n+a\n>>\n'],
+    ),
     "a sum": GrammarCase(
         "lark",
         """

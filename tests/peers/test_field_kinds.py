@@ -42,6 +42,8 @@ def of(kind: str, route: str) -> list[RequestField]:
 def answer(server: Server, route: str, **more: Any) -> tuple[int, str]:
     """The status, and what was said: the text of a reply, or the message of an error."""
     reply = server.http.post(route, json={**BASES[route], **more})
+    if reply.headers["content-type"] != "application/json":
+        return reply.status_code, "a stream"
     told = reply.json()
     if reply.status_code != 200:
         return reply.status_code, str(told["error"]["message"])
@@ -61,19 +63,20 @@ ROUTES = pytest.mark.parametrize("route", BASES)
 def test_refused_fields_are_refused_by_name_unless_they_are_empty(
     server: Server, route: str
 ) -> None:
-    for field in of("refused", route):
-        for value in (1, "x", True, {"a": 1}, [1]):
+    refused = of("refused", route)
+    for field in refused:
+        for value in (1, {"a": 1}):
             status, message = answer(server, route, **{field.name: value})
             assert (status, field.name in message) == (400, True), (field.name, value, message)
-        for empty in EMPTY if field.schema.get("enum") == EMPTY else [None]:
-            assert answer(server, route, **{field.name: empty})[0] == 200, field.name
+    may_be_empty = [field.name for field in refused if field.schema.get("enum") == EMPTY]
+    for empty in EMPTY:
+        assert answer(server, route, **dict.fromkeys(may_be_empty, empty))[0] == 200
 
 
 @ROUTES
 def test_hints_change_nothing(server: Server, route: str) -> None:
-    plain = answer(server, route)
-    for field in of("hint", route):
-        assert answer(server, route, **{field.name: value_of(field)}) == plain, field.name
+    hints = {field.name: value_of(field) for field in of("hint", route)}
+    assert answer(server, route, **hints) == answer(server, route)
 
 
 @ROUTES
@@ -81,9 +84,8 @@ def test_honoured_fields_are_read(server: Server, route: str) -> None:
     """What cannot be obeyed is refused by name; a field that nobody reads would not be."""
     assert answer(server, route)[0] == 200
     for field in of("honoured", route):
-        told = [answer(server, route, **{field.name: value}) for value in WRONG]
-        named = [status for status, message in told if status >= 400 and field.name in message]
-        assert named, (field.name, told)
+        told = (answer(server, route, **{field.name: value}) for value in WRONG)
+        assert any(status >= 400 and field.name in message for status, message in told), field.name
 
 
 def value_of(field: RequestField) -> Any:

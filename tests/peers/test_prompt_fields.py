@@ -103,7 +103,7 @@ def test_stream_options_are_a_hint_in_responses(client: openai.OpenAI, server: S
         )
     )
     assert events[-1].type in ("response.completed", "response.incomplete")
-    assert "stream_options" in server.log()
+    assert "stream_options" in server.log
 
 
 def test_whole_numbers_may_have_a_point(server: Server) -> None:

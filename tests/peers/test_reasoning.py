@@ -30,7 +30,7 @@ def chat(client: openai.OpenAI, stream: bool, **extra: Any) -> tuple[str, str]:
     texts = [delta.content or "" for delta in deltas]
     # All that is thought comes before anything is said.
     last = max((at for at, text in enumerate(thoughts) if text), default=-1)
-    assert not any(texts[:last])
+    assert not any(texts[: last + 1])
     return "".join(thoughts), "".join(texts)
 
 

@@ -11,7 +11,6 @@ import pytest
 from tests.peers.test_fields import SUM, WEATHER
 from tests.server.server_process import Server
 
-TOOL = {"name": "get_weather", "parameters": {"type": "object", "properties": {}}}
 ASKED: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": SUM, "max_tokens": 12},
     "/v1/completions": {"prompt": "3 + 4 =", "max_tokens": 12},
@@ -190,16 +189,6 @@ def test_events_of_a_message_come_in_their_order(server: Server) -> None:
     assert last["delta"]["stop_reason"] == counted["stop_reason"]
     assert last["usage"]["output_tokens"] == counted["usage"]["output_tokens"]
     assert first["usage"]["input_tokens"] == counted["usage"]["input_tokens"]
-
-
-def test_whole_characters_only(server: Server) -> None:
-    """Even where each of a character's tokens is a piece of it."""
-    bias = server.http.post("/tokenize", json={"prompt": "🍎"}).json()["tokens"]
-    more = {"logit_bias": {str(token): 60 for token in bias}, "max_tokens": 24, "seed": 1}
-    for route in OPENAI:
-        pieces = [*_pieces(route, objects(server, route, **more, temperature=1))]
-        assert all(piece.encode() for piece in pieces)
-        assert "".join(pieces)
 
 
 @pytest.mark.parametrize("route", OPENAI)

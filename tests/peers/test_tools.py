@@ -76,7 +76,7 @@ def message_calls(
     claude: anthropic.Anthropic, stream: bool, messages: Any = QUESTION, **more: Any
 ) -> Calls:
     asked: dict[str, Any] = {"model": MODEL, "messages": messages, "max_tokens": 99, **more}
-    asked["temperature"] = 0
+    asked["extra_body"] = {"temperature": 0}
     if stream:
         with claude.messages.stream(**asked) as events:
             made = events.get_final_message()
@@ -186,7 +186,7 @@ def test_results_are_answered_in_text(client: openai.OpenAI, claude: anthropic.A
         },
     ]
     message = claude.messages.create(
-        model=MODEL, messages=blocks, tools=BLOCKS, max_tokens=99, temperature=0
+        model=MODEL, messages=blocks, tools=BLOCKS, max_tokens=99, extra_body={"temperature": 0}
     )
     assert "rain" in "".join(getattr(it, "text", "") for it in message.content)
 

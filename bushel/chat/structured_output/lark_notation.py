@@ -174,13 +174,15 @@ class _Reader:
             raise NotLark(f"has {directive}, which is not supported")
 
     def _import(self) -> None:
-        library, _, names = self._take("name"), self._need("."), list[str]()
+        """`library.NAME`, or several as `library (NAME, OTHER)`."""
+        library, names = self._take("name"), list[str]()
         if self._sign("("):
             names.append(self._take("name"))
             while self._sign(","):
                 names.append(self._take("name"))
             self._need(")")
         else:
+            self._need(".")
             names.append(self._take("name"))
         alias = ""
         if self._kind == "arrow":
