@@ -23,6 +23,8 @@ from tests.server.server_process import FEW, serving
 HERE = Path(__file__).parent
 # The first version of each that has to work.
 FIRST = {"openai": (2, 14, 0), "anthropic": (0, 70, 0)}
+# What older versions need besides, and newer ones do not.
+OLDER_NEEDS = ("distro", "sniffio", "docstring-parser")
 Version = tuple[int, ...]
 
 
@@ -60,7 +62,7 @@ def failures(package: str, url: str) -> int:
     """How many streams this version of an SDK does not take; it prints which."""
     with tempfile.TemporaryDirectory(prefix="bushel-sdk-") as folder:
         install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", folder]
-        subprocess.run([*install, package], check=True)
+        subprocess.run([*install, package, *OLDER_NEEDS], check=True)
         script = HERE / f"{package.partition('==')[0]}_streams.py"
         environment = {**os.environ, "PYTHONPATH": folder}
         return subprocess.run([sys.executable, str(script), url], env=environment).returncode

@@ -57,8 +57,9 @@ def beta(client: anthropic.Anthropic, name: str) -> None:
 
 def counted(client: anthropic.Anthropic) -> None:
     count: Any = client.messages.count_tokens
-    made = client.messages.create(model=MODEL, messages=SUM, max_tokens=1)
-    assert count(model=MODEL, messages=SUM).input_tokens == made.usage.input_tokens
+    usage = client.messages.create(model=MODEL, messages=SUM, max_tokens=1).usage
+    kept = (usage.cache_creation_input_tokens or 0) + (usage.cache_read_input_tokens or 0)
+    assert count(model=MODEL, messages=SUM).input_tokens == usage.input_tokens + kept
 
 
 def main(url: str) -> int:

@@ -1,6 +1,4 @@
-"""The calls of a reply, as chunks and messages have them: of functions, of custom tools, and in the
-older form, `function_call`.
-"""
+"""A reply's calls in chunks and messages: of functions, of custom tools, or in the older form."""
 
 from __future__ import annotations
 
