@@ -19,7 +19,7 @@ PYTEST := $(TESTS) -m pytest -n 2 --dist worksteal
 # Where it is set, every process that a test starts would compile Bushel again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup dev serve metal-check test test-long lint format bench parity fuzz siege clients peers embedtest traintest \
+.PHONY: help setup dev serve metal-check test test-long lint format bench parity fuzz siege clients sdks peers embedtest traintest \
 	page page-check browsertest docs clean
 .DEFAULT_GOAL := help
 
@@ -88,6 +88,9 @@ siege: dev ## load, hostile requests and faults against a server (SECONDS, SEED)
 
 clients: dev ## real agents and SDKs against a server; downloads 3 GB from PyPI and npm
 	$(PY) -m tests.clients
+
+sdks: dev ## every stream through versions of the official SDKs of a year (ARGS=--count 30)
+	$(PY) -m tests.sdks $(ARGS)
 
 peers: dev ## what clients of other servers rely on, over HTTP
 	$(PYTEST) tests/peers

@@ -23,12 +23,12 @@ from bushel.server.options import ServerOptions
 from bushel.server.service.names import names_of
 from bushel.server.service.service import Service
 from bushel.server.service.services import Services
+from tools.field_kinds import EMPTY, kind_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 _JSON = "application/json"
-_FIELD = ("field", "type", "default", "what it does")
+_FIELD = ("field", "type", "default", "kind", "what it does")
 _DEFAULT = re.compile(r"(?P<text>.*) \(default: (?P<default>.*)\)\.", re.DOTALL)
-_EMPTY: list[Any] = [None, False, "", [], {}]  # of `api.fields.Unsupported`
 _REF = re.compile(r'"#/components/schemas/([^"]+)"')
 _METHODS = ("get", "post", "delete", "put", "patch")
 # Those of the process differ between systems.
@@ -87,7 +87,7 @@ def _type(schema: Mapping[str, Any]) -> str:
     if "const" in schema:
         return f"`{json.dumps(schema['const'])}`"
     if "enum" in schema:
-        if schema["enum"] == _EMPTY:
+        if schema["enum"] == EMPTY:
             return "empty"
         return " or ".join(f"`{json.dumps(one)}`" for one in schema["enum"] if one is not None)
     for several in ("anyOf", "oneOf"):
@@ -123,20 +123,20 @@ def _name(schema: Mapping[str, Any]) -> str:
     return str(schema["$ref"]).rpartition("/")[2]
 
 
-def _row(name: str, field: Mapping[str, Any], needed: bool) -> tuple[str, str, str, str]:
+def _row(name: str, field: Mapping[str, Any], needed: bool) -> tuple[str, str, str, str, str]:
     """Of a table of fields; what a description says of the default has a column of its own."""
     text = str(field.get("description", ""))
     default = "" if (value := _default(field)) is None else f"`{json.dumps(value)}`"
     if told := _DEFAULT.fullmatch(text):
         text, default = f"{told['text']}.", told["default"]
-    return f"`{name}`", _type(field), "needed" if needed else default, text
+    return f"`{name}`", _type(field), "needed" if needed else default, kind_of(field), text
 
 
 def _default(field: Mapping[str, Any]) -> Any:
     return field.get("default", field.get("schema", {}).get("default"))
 
 
-def _rows(schema: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+def _rows(schema: Mapping[str, Any]) -> list[tuple[str, str, str, str, str]]:
     needed = schema.get("required", ())
     return [_row(name, field, name in needed) for name, field in schema["properties"].items()]
 
@@ -176,8 +176,8 @@ def _inside(schema: Mapping[str, Any]) -> Iterator[tuple[str, tuple[tuple[str, .
             yield name, tuple(rows)
 
 
-def _is_tag(row: tuple[str, str, str, str]) -> bool:
-    return row[3] == KIND
+def _is_tag(row: tuple[str, str, str, str, str]) -> bool:
+    return row[4] == KIND
 
 
 def _body(operation: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -238,7 +238,7 @@ def _reply_objects(document: Mapping[str, Any]) -> Iterator[str]:
     schemas = document["components"]["schemas"]
     for name in sorted(_mentioned(schemas, replies)):
         yield f"\n### {name}\n"
-        rows = [(field, kind, text) for field, kind, _, text in _rows(schemas[name])]
+        rows = [(field, kind, text) for field, kind, _, _, text in _rows(schemas[name])]
         yield from _table(("field", "type", "what it says"), rows)
 
 
@@ -287,7 +287,10 @@ def _lines() -> list[str]:
         "",
         "## Endpoints",
         "",
-        "A field of a body that is not needed may be null. One that is not named here is ignored.",
+        "A field of a body that is not needed may be null. Its kind says what comes of it:",
+        "honoured, ignored as a hint, or refused by name with a 400 unless it is empty. One that",
+        "is not named here is ignored, and the log says so once; a name that is one letter away",
+        "from another is refused.",
         *_endpoints(document),
         "",
         "## Objects of requests",

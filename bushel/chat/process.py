@@ -16,6 +16,7 @@ import signal
 import sys
 from pathlib import Path
 
+from bushel.chat.infill_prompt import infill_ends
 from bushel.chat.prompt import PLAIN, prepare
 from bushel.chat.prompt_length import require_countable
 from bushel.chat.reply.format_detection import reply_format_of
@@ -59,6 +60,7 @@ def model_info_of(host: Preparer, chat_options: ChatOptions = PLAIN) -> ModelInf
         if host.task == "generate"
         else ReplyFormat(),
         task=host.task,
+        infill_ends=infill_ends(host),
     )
 
 

@@ -16,9 +16,10 @@ from typing import Any
 from bushel.chat.client_headers import without_headers
 from bushel.chat.control_tokens import ControlTokens
 from bushel.chat.embedding_prompt import embedding_prompt, writes_nothing
+from bushel.chat.infill_prompt import infill_ids
 from bushel.chat.media.decode import OWN, Intake
 from bushel.chat.parse_messages import ParsedMessages
-from bushel.chat.prompt_length import require_room
+from bushel.chat.prompt_length import require_countable, require_room
 from bushel.chat.reply.format_detection import reply_format_of
 from bushel.chat.reply.thinking_formats import ends_inside_thoughts
 from bushel.chat.reply_constraint import constraint_of
@@ -28,12 +29,14 @@ from bushel.chat.template.normalise import normalise, pictures_of, require_place
 from bushel.chat.template.options import template_options
 from bushel.chat.token_rules import token_rules_of
 from bushel.chat.tool_fields import checked_tools
+from bushel.chat.truncation import truncated, truncates
 from bushel.core import ContextLengthError, Prepared, ReplyFormat, RequestError
 from bushel.core.options import ChatOptions
 from bushel.core.params import MAX_SALT
 from bushel.core.wire import MediaRules
 from bushel.models import Preparer
 
+_TRUNCATED = 16  # contexts that a text may have whose end alone is wanted
 PLAIN = ChatOptions()
 FORMS = ("prompt_token_ids", "prompt", "messages")
 NEEDS_ONE = f"A request needs exactly one of {', '.join(FORMS)}."
@@ -64,6 +67,7 @@ def prepare(
         prepared = (_from_ids if form == "prompt_token_ids" else _from_text)(host, request)
         constraint = constraint_of(ReplyFormat(), request, opened=False, host=host)
         prepared = replace(prepared, constraint=constraint)
+    prepared = truncated(host, request, prepared)
     if not prepared.ids:
         raise RequestError("The prompt is empty: it needs at least one token.", param=form)
     if host.context is not None and len(prepared.ids) >= host.context:
@@ -101,11 +105,21 @@ def _from_ids(host: Preparer, request: Mapping[str, Any]) -> Prepared:
 
 
 def _from_text(host: Preparer, request: Mapping[str, Any]) -> Prepared:
-    text = request["prompt"]
+    text, behind = request["prompt"], request.get("suffix")
     if not isinstance(text, str):
         raise RequestError("prompt must be a string.", param="prompt")
-    require_room(host, text, "prompt")
+    _require_room(host, request, text + (behind or ""), "prompt")
+    if behind:
+        return Prepared(infill_ids(host, text, behind))
     return Prepared(tuple(host.tokenizer.encode(text, add_special_tokens=True)))
+
+
+def _require_room(host: Preparer, request: Mapping[str, Any], text: str, param: str) -> None:
+    """Of a text whose end alone is wanted, all the same all is tokenized."""
+    if truncates(request):
+        require_countable(host, text, param, contexts=_TRUNCATED)
+    else:
+        require_room(host, text, param)
 
 
 def _from_messages(
@@ -115,7 +129,8 @@ def _from_messages(
     if prompt.media and not host.sees:
         host.prepare("", prompt.media)  # which says so
     text = prompt.call.render()
-    require_room(host, text.replace(prompt.mark, "") if prompt.mark else text, "messages")
+    unmarked = text.replace(prompt.mark, "") if prompt.mark else text
+    _require_room(host, request, unmarked, "messages")
     prepared = host.prepare(text, prompt.media, prompt.mark)
     reply_format = reply_format_of(host, chat_options)
     thinks = ends_inside_thoughts(reply_format, text)

@@ -24,12 +24,12 @@ def require_room(host: Preparer, text: str, param: str) -> None:
         raise ContextLengthError(least, host.context, param, at_least=True)
 
 
-def require_countable(host: Preparer, text: str, param: str) -> None:
+def require_countable(host: Preparer, text: str, param: str, contexts: int = _COUNTED) -> None:
     """Refuses what is so far beyond the context that nobody has to know how far."""
-    most = _COUNTED * (host.context or _UNKNOWN)
+    most = contexts * (host.context or _UNKNOWN)
     if tokens_at_least(host, text, most):
         raise RequestError(
-            f"The text has more than {most} tokens, which is {_COUNTED} times what this model's "
+            f"The text has more than {most} tokens, which is {contexts} times what this model's "
             "context holds. Longer texts are not counted: send it in parts.",
             code="context_length_exceeded",
             param=param,

@@ -9,6 +9,7 @@ from typing import Any
 
 from bushel.chat.reply.thinking_formats import THINKING_FORMATS, ThinkingFormat
 from bushel.chat.structured_output.answer_grammar import AnswerGrammar, answer_of
+from bushel.chat.structured_output.custom_input import has_grammar, input_schema
 from bushel.chat.structured_output.json_schema import checked
 from bushel.chat.structured_output.lark import SPACE, Lark, without
 from bushel.chat.tool_parsers.generic import GENERIC
@@ -86,30 +87,30 @@ def _wanted(request: Mapping[str, Any]) -> _Wanted | None:
     several = request.get("parallel") is not False
     named = choice.get("name") if isinstance(choice, Mapping) else None
     known = _referred(request.get("messages") or ())
-    functions = [
-        (at, _function(tool))
+    offered = [
+        (at, tool)
         for at, tool in enumerate(given)
         if not tool.get("deferred") or _function(tool)["name"] in known
     ]
     if named is not None:
-        functions = [(at, function) for at, function in functions if function["name"] == named]
+        offered = [(at, tool) for at, tool in offered if _function(tool)["name"] == named]
     must = named is not None or choice == "required"
-    if must and not functions:
+    if must and not offered:
         offers = f"has no tool called {named!r}" if named else "has no tools"
         raise RequestError(
             f"tool_choice asks for a call, and the request {offers}.", param="tool_choice"
         )
-    strict = any(function.get("strict") for _, function in functions)
+    strict = any(_function(tool).get("strict") or has_grammar(tool) for _, tool in offered)
     shaped = request.get("shape") is not None
-    if not functions or not (must or strict or shaped or not several):
+    if not offered or not (must or strict or shaped or not several):
         return None
-    if len(functions) > _MOST_TOOLS:
+    if len(offered) > _MOST_TOOLS:
         raise RequestError(
             f"Calls cannot be held to more than {_MOST_TOOLS} tools.",
             code="invalid_grammar",
             param="tools",
         )
-    tools = [_tool(at, function, strict or must) for at, function in functions]
+    tools = [_tool(at, tool, strict or must) for at, tool in offered]
     return _Wanted(tools, must, several and named is None)
 
 
@@ -130,8 +131,9 @@ def _function(tool: Any) -> Mapping[str, Any]:
     return function
 
 
-def _tool(at: int, function: Mapping[str, Any], held: bool) -> ToolGrammar:
+def _tool(at: int, tool: Any, held: bool) -> ToolGrammar:
     """held: also arguments of tools that are not strict are held to what can be enforced."""
+    function = _function(tool)
     if not _NAME.fullmatch(function["name"]):
         raise RequestError(
             f"tools[{at}].function.name has signs that a call cannot be held to: use letters, "
@@ -139,6 +141,8 @@ def _tool(at: int, function: Mapping[str, Any], held: bool) -> ToolGrammar:
             code="invalid_grammar",
             param="tools",
         )
+    if has_grammar(tool):
+        return ToolGrammar(function["name"], input_schema(f"tools[{at}]", tool["input"]), True)
     exact = bool(function.get("strict"))
     schema = (function.get("parameters") if exact or held else None) or {}
     where = f"tools[{at}].function.parameters"

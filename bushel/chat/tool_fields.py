@@ -9,6 +9,7 @@ from bushel.core import FieldError, RequestError, public_message
 
 MOST_TOOLS = 1024
 _WORDS = ("none", "auto", "required")
+_KINDS = ("function", "custom")
 
 
 def checked_choice(value: Any) -> str | dict[str, Any]:
@@ -19,11 +20,11 @@ def checked_choice(value: Any) -> str | dict[str, Any]:
         return "required"
     if isinstance(value, str) and value in _WORDS:
         return value
-    if isinstance(value, Mapping) and value.get("type") == "function":
-        return {"name": _name(".function.name", value.get("function"))}
+    if isinstance(value, Mapping) and value.get("type") in _KINDS:
+        return {"name": _name(f".{value['type']}.name", value.get(value["type"]))}
     if isinstance(value, Mapping) and value.get("type") == "allowed_tools":
         return _allowed(value.get("allowed_tools", value))
-    raise FieldError("", 'must be "none", "auto", "required" or an object that names a function')
+    raise FieldError("", 'must be "none", "auto", "required" or an object that names a tool')
 
 
 def _allowed(value: Any) -> dict[str, Any]:
@@ -35,7 +36,7 @@ def _allowed(value: Any) -> dict[str, Any]:
 
 
 def _named(where: str, tool: Any) -> str:
-    inner = tool.get("function") if isinstance(tool, Mapping) else None
+    inner = tool.get(tool.get("type", "function")) if isinstance(tool, Mapping) else None
     return _name(where, inner if isinstance(inner, Mapping) else tool)
 
 

@@ -46,12 +46,23 @@ class ToolFunction(TypedDict):
     strict: NotRequired[bool]
 
 
+class InputFormat(TypedDict):
+    """What the text of a custom tool must look like."""
+
+    type: Literal["text", "grammar"]
+    syntax: NotRequired[Literal["lark", "regex"]]
+    definition: NotRequired[str]
+
+
 class Tool(TypedDict):
-    """deferred: not told to the model until a tool_reference names it."""
+    """deferred: not told to the model until a tool_reference names it. input: of a custom tool,
+    which the model knows as a function of one string, `input`.
+    """
 
     type: Literal["function"]
     function: ToolFunction
     deferred: NotRequired[bool]
+    input: NotRequired[InputFormat]
 
 
 class Thinking(TypedDict):
@@ -95,3 +106,5 @@ class Conversation(TypedDict):
     thinking: NotRequired[Thinking]
     shape: NotRequired[Shape | None]
     chat_template_kwargs: NotRequired[dict[str, Any]]
+    truncate_prompt_tokens: NotRequired[int]  # see `chat.truncation`
+    reply_tokens: NotRequired[int]  # that the context keeps room for then

@@ -82,3 +82,4 @@ class ModelInfo:
     template_options: frozenset[str] = frozenset()  # that the chat template reads
     reply_format: ReplyFormat = field(default_factory=ReplyFormat)
     task: Task = "generate"
+    infill_ends: frozenset[int] = frozenset()  # what ends a reply that fills in the middle, too

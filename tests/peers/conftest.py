@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import anthropic
 import openai
 import pytest
 
@@ -22,4 +23,12 @@ def server() -> Iterator[Server]:
 def client(server: Server) -> Iterator[openai.OpenAI]:
     url = f"{server.url}/v1"
     with openai.OpenAI(base_url=url, api_key="any", timeout=PATIENCE, max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def claude(server: Server) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(
+        base_url=server.url, api_key="any", timeout=PATIENCE, max_retries=0
+    ) as made:
         yield made

@@ -293,8 +293,9 @@ REFUSED: list[tuple[str, Any]] = [
     ("tool_choice", "required"),
     ("tool_choice", "sometimes"),
     ("tool_choice", {"type": "function", "function": {"name": "f"}}),
-    ("functions", [{"name": "f"}]),
-    ("function_call", "auto"),
+    ("functions", [{"name": "a b"}]),
+    ("function_call", "sometimes"),
+    ("function_call", {"name": "f"}),
     ("response_format", {"type": "xml"}),
     ("response_format", {"type": "json_schema"}),
     ("modalities", ["text", "audio"]),
@@ -313,7 +314,7 @@ REFUSED: list[tuple[str, Any]] = [
     ("allowed_token_ids", []),
     ("skip_special_tokens", 0),
     ("include_stop_str_in_output", "yes"),
-    ("truncate_prompt_tokens", 5),
+    ("truncate_prompt_tokens", 0),
     ("prompt_logprobs", 21),
     ("dry_sequence_breakers", [1]),
     ("mirostat", 2),
@@ -335,7 +336,7 @@ def test_what_chat_cannot_do_is_refused_by_name(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("suffix", "the end"), ("best_of", 3), ("response_format", {"type": "xml"})],
+    [("suffix", 5), ("best_of", 3), ("response_format", {"type": "xml"})],
     ids=str,
 )
 def test_what_completions_cannot_do_is_refused_by_name(name: str, value: Any) -> None:
@@ -528,7 +529,8 @@ def test_messages_pass_as_they_are_but_for_older_forms() -> None:
     ("message", "place"),
     [
         ({"role": "assistant", "tool_calls": {}}, "tool_calls"),
-        ({"role": "assistant", "tool_calls": [{"id": "1"}]}, "tool_calls[0]"),
+        ({"role": "assistant", "tool_calls": [1]}, "tool_calls[0]"),
+        ({"role": "assistant", "tool_calls": [{"id": "1"}]}, "tool_calls[0].function"),
         (
             {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 5}}]},
             "tool_calls[0].function.arguments",

@@ -40,7 +40,9 @@ def test_what_every_field_does_is_there() -> None:
     ]
     assert len(told) > 350
     assert [one for one in told if one not in text] == []
-    assert "| `top_k` | integer -1 to 2^31 | the server's, the model's, or 0 | Draw" in text
+    assert (
+        "| `top_k` | integer -1 to 2^31 | the server's, the model's, or 0 | honoured | Draw" in text
+    )
 
 
 def test_control_a_flag_or_an_endpoint_that_is_missing_is_seen(

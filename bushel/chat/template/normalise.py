@@ -18,6 +18,9 @@ from bushel.chat.template.tool_schemas import complete
 from bushel.core import RequestError
 from bushel.text.template_abilities import Abilities
 
+# Of a tool, what says something to Bushel and nothing to the model.
+_OWN_KEYS = ("deferred", "input")
+
 
 def require_places(turns: Sequence[Turn], tools: Sequence[Any], can: Abilities) -> None:
     """Refuse what the template has no place for. One turn stands for each message."""
@@ -78,7 +81,7 @@ def tools_for(
         function = tool.get("function", {})
         if tool.get("deferred") or function.get("name") in referred:
             continue
-        shown = {key: value for key, value in tool.items() if key != "deferred"}
+        shown = {key: value for key, value in tool.items() if key not in _OWN_KEYS}
         shown = shown if can.any_schema else complete(shown)
         first.append(shown["function"] if can.tools == "flat" else shown)
     return first or ([] if can.needs_tools or (called and can.calls_need_tools) else None)

@@ -112,6 +112,28 @@ ManyTokenIds = Annotated[
 ]
 
 
+def _kept(value: Any) -> int:
+    number = whole(value)
+    if type(number) is not int or number == 0 or not -1 <= number <= LARGEST_ID:
+        raise InvalidField("", "must be a number of tokens, or -1 for as many as the model takes")
+    return number
+
+
+# Tokens that are kept of a text, as vLLM calls it.
+Truncation = Annotated[
+    int,
+    PlainValidator(_kept),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"const": -1},
+                {"type": "integer", "minimum": 1, "maximum": LARGEST_ID},
+            ]
+        }
+    ),
+]
+
+
 def _biases(value: dict[str, float]) -> dict[int, float]:
     for key in value:
         if not _BIAS_KEY.fullmatch(key):

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from bushel.server.api.fields import Choices, Flag, TopLogprobs, Unsupported
+from bushel.server.api.fields import Choices, Flag, TopLogprobs, Truncation, Unsupported
 from bushel.server.api.reply_fields import (
     CachedTokens,
     PromptTokens,
@@ -32,10 +32,10 @@ from bushel.server.api.shared_fields import (
 )
 
 Finish = Annotated[
-    Literal["stop", "length", "tool_calls"],
+    Literal["stop", "length", "tool_calls", "function_call"],
     Field(
         description="Why the reply ended: by itself or by a stop, at its limit, or to have tools "
-        "called."
+        "called; function_call is the older name of tool_calls."
     ),
 ]
 _STOPPED = "The text or the token id that ended the reply, of those that the request named"
@@ -86,6 +86,11 @@ class OpenAIRequest(SamplingFields):
         description=f"{TOP_LOGPROBS} of the prompt, which is computed anew for it; not in a stream "
         "(default: none, and nothing of the prompt).",
     )
+    truncate_prompt_tokens: Truncation | None = Field(
+        None,
+        description="Keep so many tokens at the end of a longer prompt of text; -1: as many as "
+        "leave room for the reply (default: a prompt that is too long is refused).",
+    )
 
     user: IgnoredHint = None
     metadata: IgnoredObject = None
@@ -96,7 +101,6 @@ class OpenAIRequest(SamplingFields):
     prompt_cache_retention: IgnoredHint = None
     safety_identifier: IgnoredHint = None
 
-    truncate_prompt_tokens: Unsupported = None
     use_beam_search: Unsupported = None
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bushel.server.api.custom_tools import FLAT_FORMAT, FORMAT
 from bushel.server.api.descriptions import (
     CALL_ID,
     KIND,
@@ -133,7 +134,7 @@ _FUNCTION = object_schema(
 _CUSTOM = object_schema(
     {"type": tagged("custom"), "name": NAME_SCHEMA},
     description=_DESCRIPTION,
-    format=described("A grammar of its text: told to the model, which is not held to it.", _ANY),
+    format=described(FORMAT, FLAT_FORMAT),
 )
 _NAMESPACE = object_schema(
     {

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from bushel.server.api.custom_tool_input import InputText
 from bushel.server.api.opaque_thoughts import seal
-from bushel.server.responses.custom_tool_input import InputText
 from bushel.server.responses.items import Item, new_id
 from bushel.server.responses.tools import Offer
 
@@ -151,6 +151,7 @@ class FunctionCallItem(OutputItem):
         super().__init__(emit, at)
         self._offer = offer
         self._call_id = f"call_{uuid.uuid4().hex}"
+        self._told = {"name": offer.name}  # beside the arguments, when they are whole
 
     def item(self) -> Item:
         text = "" if self.status == "in_progress" else self.text
@@ -165,7 +166,7 @@ class FunctionCallItem(OutputItem):
         self._emit(f"{self._event}.delta", {**self._place, "delta": text})
 
     def ended(self) -> None:
-        self._emit(f"{self._event}.done", {**self._place, self._key: self.text})
+        self._emit(f"{self._event}.done", {**self._place, **self._told, self._key: self.text})
 
 
 class CustomCallItem(FunctionCallItem):
@@ -175,6 +176,7 @@ class CustomCallItem(FunctionCallItem):
 
     def __init__(self, emit: Emit, at: int, offer: Offer):
         super().__init__(emit, at, offer)
+        self._told = {}
         self._input = InputText()
 
     def add(self, text: str) -> None:

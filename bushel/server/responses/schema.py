@@ -49,7 +49,6 @@ from bushel.server.api.shared_fields import (
     RepeatedHint,
     SeveralCalls,
     Stream,
-    StreamedUsage,
     TemplateVariables,
 )
 from bushel.server.api.tools import CHOSEN, OFFERED
@@ -104,9 +103,14 @@ class ReasoningOptions(BaseModel):
     )
 
 
+# To go on from another response it may be left out.
+_NEEDS_INPUT: dict[str, Any] = {
+    "anyOf": [{"required": ["input"]}, {"required": ["previous_response_id"]}]
+}
+
+
 class ResponsesRequest(SamplingFields):
-    # To go on from another response it may be left out, which says little by itself.
-    model_config = ConfigDict(extra="allow", json_schema_extra={"required": ["input"]})
+    model_config = ConfigDict(extra="allow", json_schema_extra=_NEEDS_INPUT)
 
     model: Model = None
     input: Input = Field(
@@ -125,7 +129,7 @@ class ResponsesRequest(SamplingFields):
         "(default: true).",
     )
     stream: Stream = None
-    stream_options: StreamedUsage = None
+    stream_options: IgnoredObject = None
     include: Annotated[list[Hint], Field(max_length=64, fail_fast=True)] | None = Field(
         None,
         description=f"{LOGPROBS}: log-probabilities of the text; {ENCRYPTED}: thoughts as a "

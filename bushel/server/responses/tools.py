@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bushel.core.conversation import Tool, ToolFunction
+from bushel.server.api.custom_tools import custom_tool
 from bushel.server.api.errors import InvalidField
 from bushel.server.api.tools import checked_description, checked_name
 from bushel.server.api.unread_fields import note_ignored
@@ -82,6 +83,10 @@ def _gather(where: str, tools: Any, namespace: str | None, offers: Offers) -> No
 
 def _offer(where: str, tool: Mapping[str, Any], namespace: str | None) -> Offer:
     name = checked_name(f"{where}.name", tool.get("name"))
+    if tool["type"] == "custom":
+        custom = custom_tool(where, tool)
+        custom["function"]["name"] = flat_name(name, namespace)
+        return Offer(custom, "custom", name, namespace)
     description = checked_description(f"{where}.description", tool.get("description"))
     parameters = tool.get("parameters")
     if parameters is not None and not isinstance(parameters, dict):
@@ -89,20 +94,10 @@ def _offer(where: str, tool: Mapping[str, Any], namespace: str | None) -> Offer:
     function: ToolFunction = {"name": flat_name(name, namespace)}
     if description:
         function["description"] = description
-    if tool["type"] == "custom":
-        function["parameters"] = _one_text(tool.get("format"))
-        return Offer({"type": "function", "function": function}, "custom", name, namespace)
     function["parameters"] = parameters or {"type": "object", "properties": {}}
     if tool.get("strict") is True:
         function["strict"] = True
     return Offer({"type": "function", "function": function}, "function", name, namespace)
-
-
-def _one_text(form: Any) -> dict[str, Any]:
-    text: dict[str, Any] = {"type": "string"}
-    if isinstance(form, dict) and isinstance(form.get("definition"), str):
-        text["description"] = f"Text of this {form.get('syntax')} grammar:\n{form['definition']}"
-    return {"type": "object", "properties": {"input": text}, "required": ["input"]}
 
 
 # -- which of them may be called ----------------------------------------------------------------

@@ -114,12 +114,13 @@ class Generations:
     def _decoding(self, job: GenerationJob, model_info: ModelInfo) -> Decoding:
         # The command line over the model's generation config (B31).
         defaults = self._options.defaults.over(model_info.defaults)
+        more = model_info.infill_ends if job.request.get("suffix") else frozenset()
         return _checked(
             lambda params: resolve(
                 params,
                 defaults,
                 vocab=model_info.vocab,
-                end_ids=model_info.end_ids,
+                end_ids=model_info.end_ids | more,
                 max_tokens=job.reply_tokens,
             ),
             job.params,

@@ -15,6 +15,7 @@ from bushel.server.openai.chat import conversation as chat
 from bushel.server.openai.chat.schema import ChatRequest
 from bushel.server.responses import conversation as responses
 from tests import corpus
+from tests.chat.custom_tools import APPLY_PATCH
 
 HERE = Path(__file__).parent / "bodies"
 
@@ -43,8 +44,10 @@ PNG = _png()
 
 
 def _with_pictures(value: Any) -> Any:
-    """Recorded images are filler; a real one stands in for each."""
+    """Recorded images and grammars are filler; a real one stands in for each."""
     if isinstance(value, dict):
+        if value.get("type") == "grammar" and value.get("syntax") == "lark":
+            return {**value, "definition": APPLY_PATCH}
         if value.get("type") == "base64" and "data" in value:
             return {**value, "data": PNG, "media_type": "image/png"}
         return {key: _with_pictures(it) for key, it in value.items()}

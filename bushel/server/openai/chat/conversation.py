@@ -32,22 +32,32 @@ def conversation_of(body: ChatRequest) -> Conversation:
         conversation["thinking"] = thinking
     if shape := body.shape:
         conversation["shape"] = shape
+    if body.truncate_prompt_tokens is not None:
+        conversation["truncate_prompt_tokens"] = body.truncate_prompt_tokens
+        conversation["reply_tokens"] = body.limit or 1
     return conversation
 
 
 def _offer(conversation: Conversation, body: ChatRequest) -> None:
     """Notes what the model may call, and what it has to."""
+    older = bool(body.functions)
+    if older and (body.tools or body.tool_choice):
+        raise InvalidField("functions", "is the older form of tools, and not taken beside them")
+    if isinstance(body.function_call, dict) and not older:
+        raise InvalidField("function_call", "names a function, and the request has no functions")
+    asked = body.function_call if older else body.tool_choice
     try:
-        tools, choice = chosen(body.tool_choice, body.tools or [])
+        tools, choice = chosen(asked, (body.functions if older else body.tools) or [])
     except FieldError as error:
-        raise InvalidField(error.where, error.rule, code=None) from None
+        where = "function_call" if older else error.where
+        raise InvalidField(where, error.rule, code=None) from None
     if not tools:
         return
     if choice is not None:
         conversation["tool_choice"] = choice
     conversation["tools"] = cast(list[Tool], tools)
-    if body.parallel_tool_calls is not None:
-        conversation["parallel"] = body.parallel_tool_calls
+    if older or body.parallel_tool_calls is not None:
+        conversation["parallel"] = not older and bool(body.parallel_tool_calls)
 
 
 def _turn(message: dict[str, Any]) -> Turn:
@@ -56,6 +66,8 @@ def _turn(message: dict[str, Any]) -> Turn:
     thoughts = turn.pop("reasoning", None)
     if isinstance(thoughts, str) and not turn.get("reasoning_content"):
         turn["reasoning_content"] = thoughts
+    if isinstance(turn.get("tool_calls"), list):
+        turn["tool_calls"] = [_call(call) for call in turn["tool_calls"]]
     if isinstance(called := turn.pop("function_call", None), dict) and not turn.get("tool_calls"):
         turn["tool_calls"] = [{"id": _LEGACY, "type": "function", "function": called}]
     if turn["role"] == "function":
@@ -67,6 +79,15 @@ def _turn(message: dict[str, Any]) -> Turn:
     if turn.get("tool_calls") is None:
         turn.pop("tool_calls", None)
     return cast(Turn, turn)
+
+
+def _call(call: dict[str, Any]) -> dict[str, Any]:
+    """One of a custom tool is one of a function, as the model knows it."""
+    if not isinstance(custom := call.get("custom"), dict):
+        return call
+    function = {"name": custom["name"], "arguments": {"input": custom["input"]}}
+    rest = {key: value for key, value in call.items() if key != "custom"}
+    return {**rest, "type": "function", "function": function}
 
 
 def _part(part: dict[str, Any]) -> dict[str, Any]:

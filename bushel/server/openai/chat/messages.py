@@ -50,6 +50,8 @@ def _message(where: str, message: Any) -> dict[str, Any]:
         raise InvalidField(f"{where}.content", "must be a string or a list of parts")
     if message.get("tool_calls") is not None:
         _check_calls(f"{where}.tool_calls", message["tool_calls"])
+    if message.get("function_call") is not None:
+        _check_function(f"{where}.function_call", message["function_call"])
     for name in _THOUGHTS:
         if not isinstance(message.get(name, ""), str | None):
             raise InvalidField(f"{where}.{name}", "must be a string")
@@ -60,15 +62,28 @@ def _check_calls(where: str, calls: Any) -> None:
     if not isinstance(calls, list) or len(calls) > MOST_PARTS:
         raise InvalidField(where, f"must be a list of at most {MOST_PARTS} calls")
     for at, call in enumerate(calls):
-        function = call.get("function") if isinstance(call, dict) else None
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            raise InvalidField(
-                f"{where}[{at}]", "must be an object with a function that has a name"
-            )
-        if not isinstance(function.get("arguments", ""), str | dict | None):
-            raise InvalidField(f"{where}[{at}].function.arguments", "must be a string of JSON")
+        here = f"{where}[{at}]"
+        if not isinstance(call, dict):
+            raise InvalidField(here, "must be an object")
+        if call.get("type") == "custom":
+            _check_custom(f"{here}.custom", call.get("custom"))
+        else:
+            _check_function(f"{here}.function", call.get("function"))
         if not isinstance(call.get("id", ""), str | None):
-            raise InvalidField(f"{where}[{at}].id", "must be a string")
+            raise InvalidField(f"{here}.id", "must be a string")
+
+
+def _check_function(where: str, function: Any) -> None:
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise InvalidField(where, "must be an object with the name of a function")
+    if not isinstance(function.get("arguments", ""), str | dict | None):
+        raise InvalidField(f"{where}.arguments", "must be a string of JSON")
+
+
+def _check_custom(where: str, custom: Any) -> None:
+    texts = [custom.get(key) for key in ("name", "input")] if isinstance(custom, dict) else [None]
+    if not all(isinstance(text, str) for text in texts):
+        raise InvalidField(where, "must be an object with a name and an input")
 
 
 def _check_parts(where: str, parts: list[Any]) -> None:

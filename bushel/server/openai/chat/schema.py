@@ -22,7 +22,7 @@ from bushel.server.api.shared_fields import (
 )
 from bushel.server.api.tools import CHOSEN, OFFERED
 from bushel.server.openai.chat.messages import Messages
-from bushel.server.openai.chat.tools import ToolChoice, Tools
+from bushel.server.openai.chat.tools import FunctionChoice, Functions, ToolChoice, Tools
 from bushel.server.openai.schema import (
     Finish,
     MatchedStop,
@@ -90,6 +90,15 @@ class ChatRequest(OpenAIRequest, StructuredOutputFields):
     tools: Annotated[Tools | None, about(OFFERED)] = None
     tool_choice: Annotated[ToolChoice | None, about(CHOSEN)] = None
     parallel_tool_calls: SeveralCalls = None
+    functions: Functions | None = Field(
+        None,
+        description="The older form of `tools`: a reply makes one call, as `function_call`; not "
+        "beside `tools`.",
+    )
+    function_call: FunctionChoice | None = Field(
+        None,
+        description="Which of the `functions` may or must be called (default: auto).",
+    )
     # Obeyed by models that can: several spellings of the same wish.
     reasoning_effort: Effort = None
     reasoning: Reasoning | None = Field(
@@ -115,11 +124,14 @@ class ChatRequest(OpenAIRequest, StructuredOutputFields):
     chat_template: Unsupported = None
     documents: Unsupported = None
     echo: Unsupported = None
-    function_call: Unsupported = None
-    functions: Unsupported = None
     moderation: Unsupported = None
     prediction: Unsupported = None
     web_search_options: Unsupported = None
+
+    @property
+    def custom_tools(self) -> frozenset[str]:
+        """Names of tools whose input is text."""
+        return frozenset(tool["function"]["name"] for tool in self.tools or () if "input" in tool)
 
     @property
     def tells_thoughts(self) -> bool:
@@ -162,10 +174,16 @@ class CalledFunction(BaseModel):
     )
 
 
+class CalledTool(BaseModel):
+    name: str = Field(description="The name of the custom tool.")
+    input: str = Field(description="Its input; of a call that was cut off, what there is of it.")
+
+
 class ToolCallShape(BaseModel):
     id: Annotated[str, about(CALL_ID)]
-    type: Annotated[Literal["function"], KIND_OF_OBJECT]
-    function: CalledFunction = Field(description="What is called.")
+    type: Annotated[Literal["function", "custom"], KIND_OF_OBJECT]
+    function: CalledFunction | None = Field(None, description="What is called, if a function.")
+    custom: CalledTool | None = Field(None, description="What is called, if a custom tool.")
 
 
 class ChatMessage(BaseModel):
@@ -178,6 +196,9 @@ class ChatMessage(BaseModel):
     reasoning: str | None = Field(None, description="The same, as other clients read it.")
     tool_calls: list[ToolCallShape] | None = Field(
         None, description="The calls that the model makes, if any."
+    )
+    function_call: CalledFunction | None = Field(
+        None, description="The call that the model makes, if `functions` were offered."
     )
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bushel.core import CallBegin, CallPart, Delta, Event, TextDelta, ThoughtDelta
+from bushel.core import Delta, Event, TextDelta, ThoughtDelta
 from bushel.server.api.logprobs import EncodedLogprobs, ReplyRoom, logprob_entries
 from bushel.server.http import sse
+from bushel.server.openai.chat.calls import ReplyCalls
 from bushel.server.openai.chat.schema import ChatRequest
 from bushel.server.openai.chunks import Chunked, ChunkUsage, what_stopped
 from bushel.server.openai.prompt_logprobs import prompt_logprob_entries
@@ -22,24 +22,14 @@ if TYPE_CHECKING:
 _encode = msgspec.json.encode
 
 
-class _Call(msgspec.Struct):
-    id: str
-    name: str
-    arguments: list[str] = []
-
-    def as_object(self) -> dict[str, Any]:
-        function = {"name": self.name, "arguments": "".join(self.arguments)}
-        return {"id": self.id, "type": "function", "function": function}
-
-
 class _Folded(msgspec.Struct):
     """One choice so far. The texts stay apart, since joining them each time costs their square."""
 
     logprobs: EncodedLogprobs
+    calls: ReplyCalls
     token_ids: list[int] = []
     texts: list[str] = []
     thoughts: list[str] = []
-    calls: list[_Call] = []
     finish_reason: str | None = None
     stopped: str | int | None = None
 
@@ -48,39 +38,26 @@ class _Folded(msgspec.Struct):
             self.texts.append(delta.text)
         elif isinstance(delta, ThoughtDelta):
             self.thoughts.append(delta.text)
-        elif isinstance(delta, CallBegin):
-            self.calls.append(_Call(_new_id(), delta.name))
-        elif isinstance(delta, CallPart):
-            self.calls[-1].arguments.append(delta.json)
+        else:
+            self.calls.take(delta)
 
     def message(self) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "refusal": None}
         message["content"] = "".join(self.texts) if self.texts or not self.calls else None
         if self.thoughts:
             message["reasoning_content"] = message["reasoning"] = "".join(self.thoughts)
-        if self.calls:
-            message["tool_calls"] = [call.as_object() for call in self.calls]
-        return message
+        return message | self.calls.message()
 
 
-def _new_id() -> str:
-    return f"call_{uuid.uuid4().hex[:24]}"
-
-
-def _delta(delta: Delta) -> bytes:
+def _delta(delta: Delta, calls: ReplyCalls) -> bytes:
     """As a chunk's `delta`; empty for what chunks do not tell."""
     if isinstance(delta, TextDelta):
         return b'{"content":' + _encode(delta.text) + b"}"
     if isinstance(delta, ThoughtDelta):  # clients read one of two names
         text = _encode(delta.text)
         return b'{"reasoning_content":' + text + b',"reasoning":' + text + b"}"
-    if isinstance(delta, CallBegin):
-        begun = {"index": delta.index, **_Call(_new_id(), delta.name).as_object()}
-        return _encode({"tool_calls": [begun]})
-    if isinstance(delta, CallPart):
-        part = {"index": delta.index, "function": {"arguments": delta.json}}
-        return _encode({"tool_calls": [part]})
-    return b""
+    told = calls.take(delta)
+    return b"" if told is None else _encode(told)
 
 
 class ChatWriter(Chunked):
@@ -103,7 +80,11 @@ class ChatWriter(Chunked):
         self._head = b"data: " + head + b',"choices":['
         self._indexed = [self._head + b'{"index":%d,"delta":' % at for at in range(answer.choices)]
         room = ReplyRoom(service.options.limits.reply_bytes)
-        self._folded = [_Folded(EncodedLogprobs(room)) for _ in range(answer.choices)]
+        custom, older = body.custom_tools, bool(body.functions)
+        self._folded = [
+            _Folded(EncodedLogprobs(room), ReplyCalls(custom, older=older))
+            for _ in range(answer.choices)
+        ]
         self._prompt_logprobs = EncodedLogprobs(room)
 
     # -- a stream --------------------------------------------------------------------------
@@ -120,7 +101,8 @@ class ChatWriter(Chunked):
         for event in events:
             self._usage.take(event)
             head, tail = self._indexed[event.choice], self._usage.tail()
-            deltas = [_delta(delta) for delta in self._told(event)]
+            calls = self._folded[event.choice].calls
+            deltas = [_delta(delta, calls) for delta in self._told(event)]
             ids = self._ids(event)
             if ((self._logprobs and event.logprobs) or ids) and not any(deltas):
                 deltas = [b'{"content":""}']  # their text is still being held back
@@ -133,7 +115,8 @@ class ChatWriter(Chunked):
             if event.finish_reason is not None:
                 chunks += (head, b'{},"logprobs":null,"finish_reason":"')
                 stopped = _encode(what_stopped(event, self._stop_ids))
-                chunks += (event.finish_reason.encode(), b'","stop_reason":', stopped)
+                reason = calls.finish_reason(event.finish_reason)
+                chunks += (reason.encode(), b'","stop_reason":', stopped)
                 chunks += (b',"matched_stop":', stopped, b"}]", tail)
         return b"".join(chunks)
 
@@ -169,7 +152,7 @@ class ChatWriter(Chunked):
             if self._logprobs:
                 choice.logprobs.add(logprob_entries(self._vocabulary, event.logprobs))
             if event.finish_reason is not None:
-                choice.finish_reason = event.finish_reason
+                choice.finish_reason = choice.calls.finish_reason(event.finish_reason)
                 choice.stopped = what_stopped(event, self._stop_ids)
             self._usage.take(event)
 

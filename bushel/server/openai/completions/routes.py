@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -47,13 +47,13 @@ def completion_routes(services: Services) -> APIRouter:
         params = _params(body)
         check_size(service, len(body.prompt), params, _REPLY_TOKENS)
         _check_ids(service, body.prompt)
-        held = {"shape": shape} if (shape := body.shape) else {}
+        rest = _rest(body, params)
         jobs = [
             generation_job(
                 service,
                 request,
                 body,
-                {"prompt" if isinstance(prompt, str) else "prompt_token_ids": prompt, **held},
+                {"prompt" if isinstance(prompt, str) else "prompt_token_ids": prompt, **rest},
                 params,
                 model=model,
                 api="completions",
@@ -82,6 +82,25 @@ def _params(body: CompletionRequest) -> SamplingParams:
     wanted = [body.prompt_logprobs, body.logprobs if body.echo else None]
     most = max((count for count in wanted if count is not None), default=None)
     return replace(params, prompt_logprobs=most)
+
+
+def _rest(body: CompletionRequest, params: SamplingParams) -> dict[str, Any]:
+    """What a prompt says beside its text."""
+    rest: dict[str, Any] = {}
+    if shape := body.shape:
+        rest["shape"] = shape
+    cut = body.truncate_prompt_tokens is not None
+    if body.echo and (body.suffix or cut):
+        name = "truncate_prompt_tokens" if cut else "suffix"
+        raise InvalidField(name, "is not supported together with echo", code=None)
+    if body.suffix:
+        if cut or not all(isinstance(prompt, str) for prompt in body.prompt):
+            raise InvalidField("suffix", "needs prompts of text that are not cut", code=None)
+        rest["suffix"] = body.suffix
+    if cut:
+        rest |= {"truncate_prompt_tokens": body.truncate_prompt_tokens}
+        rest |= {"reply_tokens": params.max_tokens or _REPLY_TOKENS}
+    return rest
 
 
 def _check_ids(service: Service, prompts: Sequence[str | list[int]]) -> None:

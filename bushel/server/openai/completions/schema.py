@@ -13,8 +13,8 @@ from bushel.server.api.fields import (
     Choices,
     Flag,
     LimitOrNone,
+    Prose,
     TopLogprobs,
-    Unsupported,
     whole,
 )
 from bushel.server.api.reply_fields import USAGE, Created, ReplyId, ReplyModel
@@ -105,7 +105,11 @@ class CompletionRequest(OpenAIRequest, StructuredOutputFields):
     add_special_tokens: Literal[True] | None = Field(
         None, description="Texts always begin as the tokenizer begins them: false is refused."
     )
-    suffix: Unsupported = None
+    suffix: Prose | None = Field(
+        None,
+        description="The text behind the reply, which fills in the middle; only of models whose "
+        "tokenizer has tokens for it, and without `echo`.",
+    )
 
 
 # -- replies -------------------------------------------------------------------------------

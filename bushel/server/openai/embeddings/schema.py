@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidato
 
 from bushel.server.api.descriptions import KIND_OF_OBJECT
 from bushel.server.api.errors import InvalidField
-from bushel.server.api.fields import LARGEST_ID, Unsupported, whole
+from bushel.server.api.fields import Truncation, Unsupported, whole
 from bushel.server.api.reply_fields import USAGE, Index, PromptTokens, ReplyModel
 from bushel.server.api.shared_fields import CacheSalt, IgnoredHint, Model, Timeout
 from bushel.server.openai.completions.schema import Prompts
@@ -36,30 +36,10 @@ def _dimensions(value: Any) -> int:
     return number
 
 
-def _kept(value: Any) -> int:
-    number = whole(value)
-    if type(number) is not int or number == 0 or not -1 <= number <= LARGEST_ID:
-        raise InvalidField("", "must be a number of tokens, or -1 for as many as the model takes")
-    return number
-
-
 Dimensions = Annotated[
     int,
     PlainValidator(_dimensions),
     WithJsonSchema({"type": "integer", "minimum": 1, "maximum": _MOST_DIMENSIONS}),
-]
-# Tokens that are kept of a text, as vLLM calls it.
-Truncation = Annotated[
-    int,
-    PlainValidator(_kept),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"const": -1},
-                {"type": "integer", "minimum": 1, "maximum": LARGEST_ID},
-            ]
-        }
-    ),
 ]
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, WithJsonSchema
 
 from bushel.server.api.descriptions import KIND_OF_OBJECT, about, described
 from bushel.server.api.errors import InvalidField
-from bushel.server.api.fields import Flag
+from bushel.server.api.fields import Flag, whole
 from bushel.server.api.openapi import object_schema
 from bushel.server.api.reply_fields import USAGE, Created, Index, ReplyId, ReplyModel
 from bushel.server.openai.embeddings.schema import MOST_TEXTS, PooledRequest, PooledUsage
@@ -68,7 +68,7 @@ Documents = Annotated[
 class RerankRequest(PooledRequest):
     query: Query = Field(description="What the documents are to answer.")
     documents: Documents = Field(description="Texts, or objects with a text.")
-    top_n: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+    top_n: Annotated[int, Field(strict=True, ge=1), BeforeValidator(whole)] | None = Field(
         None, description="How many of the best documents are listed (default: all)."
     )
     return_documents: Flag | None = Field(

@@ -7,7 +7,7 @@ import json
 import hypothesis.strategies as st
 from hypothesis import given
 
-from bushel.server.responses.custom_tool_input import InputText
+from bushel.server.api.custom_tool_input import InputText
 
 # Text that a client can be sent: half of a pair is none.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
