@@ -19,6 +19,7 @@ from bushel.core.spelling import did_you_mean
 DEFAULT_MAX_TOKENS = 256
 MAX_STOPS = 64
 MAX_SALT = 256  # characters
+MOST_PRIORITY = (1 << 31) - 1  # and as much below zero
 _MOST_TOKENS = 1 << 31
 
 

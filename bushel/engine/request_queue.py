@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from bushel.cache.prefix import PrefixCache
 from bushel.core import BushelError
 from bushel.core.footprint import Memory
-from bushel.engine.plan import Costs, PendingPrompt, Row, Served, State
+from bushel.engine.plan import BEFORE, Costs, PendingPrompt, Row, Served, State, WorkClass
 from bushel.engine.prefill import Prefill, PrefilledRow
 from bushel.engine.sequence import Phase, Sequence
 from bushel.models import Model
@@ -39,6 +39,8 @@ class RequestQueue:
         self._owners: dict[str, float] = {}  # when they last got a slot
         self._groups: dict[str, float] = {}
         self._chunks: dict[str, float] = {}  # when owners last ran one
+        self._classes: dict[WorkClass, float] = {}
+        self._background = BEFORE  # when a chunk of work in the background last ran
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self.prefilling or self.ready)
@@ -58,6 +60,8 @@ class RequestQueue:
                 sequence.reach(ROOM),
                 slot=False,
                 state=False,
+                priority=request.priority,
+                background=request.background,
             )
         job = self.waiting[id] = Prefill(self._model, sequences, id, now, piece=self._piece)
         return job
@@ -98,7 +102,10 @@ class RequestQueue:
 
     def ran(self, job: Prefill, now: float) -> None:
         """A chunk of it."""
-        job.last_served = self._chunks[job.sequences[0].row.owner] = now
+        row = job.sequences[0].row
+        job.last_served = self._chunks[row.owner] = now
+        if row.background:
+            self._background = now
 
     def finish(self, id: int, now: float) -> list[PrefilledRow]:
         """A prompt has run: its first row has its slot, the others wait for theirs."""
@@ -129,6 +136,7 @@ class RequestQueue:
 
     def _serve(self, row: Row, now: float) -> None:
         self._owners[row.owner] = self._groups[row.group] = now
+        self._classes[WorkClass.of(row)] = now
 
     # -- giving way --------------------------------------------------------------------------
 
@@ -206,6 +214,8 @@ class RequestQueue:
         self._owners = {name: at for name, at in self._owners.items() if name in owners}
         self._groups = {name: at for name, at in self._groups.items() if name in groups}
         self._chunks = {name: at for name, at in self._chunks.items() if name in owners}
+        classes = {WorkClass.of(row) for row in rows}
+        self._classes = {each: at for each, at in self._classes.items() if each in classes}
 
     # -- looking at it -----------------------------------------------------------------------
 
@@ -272,7 +282,9 @@ class RequestQueue:
             waiting=_jobs({id: job for id, job in self.waiting.items() if job.complete}),
             costs=costs,
             memory=memory,
-            served=Served(self._owners, self._groups, self._chunks),
+            served=Served(
+                self._owners, self._groups, self._chunks, self._classes, self._background
+            ),
         )
 
     def check_integrity(self) -> None:
@@ -297,6 +309,8 @@ def _jobs(prefills: dict[int, Prefill]) -> tuple[PendingPrompt, ...]:
             job.sequences[0].row.yields,
             job.prompt is not None,
             job.rebuilt and job.sequences[0].row.yields > 0,
+            job.sequences[0].row.priority,
+            job.sequences[0].row.background,
         )
         for id, job in prefills.items()
     )

@@ -39,6 +39,7 @@ from bushel.server.api.shared_fields import (
     LikeliestTokens,
     Model,
     NucleusMass,
+    RequestPriority,
     Stream,
     Timeout,
 )
@@ -113,6 +114,7 @@ class MessagesRequest(CountRequest):
     stream: Stream = None
     timeout: Timeout = None
     cache_salt: CacheSalt = None
+    priority: RequestPriority = None
 
     metadata: IgnoredObject = None
     service_tier: IgnoredHint = None
