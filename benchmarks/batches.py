@@ -16,6 +16,7 @@ import asyncio
 import json
 import statistics
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -156,7 +157,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=15, help="of a turn")
     parser.add_argument("--rounds", type=int, default=2, help="of four turns each")
     asked = parser.parse_args()
-    with serving(asked.model) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="bushel-") as folder,
+        serving(asked.model, "--batch-dir", folder) as server,
+    ):
         alone, beside = _measured(server.port, asked)
     return 0 if _tell(alone, beside, asked) else 1
 

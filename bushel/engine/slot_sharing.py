@@ -59,8 +59,10 @@ class Slots:
         self.claims: list[Claim] = [row for row in state.ready if not row.slot]
         self.claims += state.waiting
         held = (*self.holders, *with_slot)
-        self.live = sum(not holder.background for holder in held)
-        self.background = len(held) - self.live
+        self.background = sum(holder.background for holder in held)
+        live = sum(not work.background for work in (*held, *self.claims))
+        few = max(1, live // LIVE_PER_BACKGROUND)
+        self.most_background = few if live else self.policy.max_batch
         if self.claims:
             self.owners.update(holder.owner for holder in held)
             self.groups.update(holder.group for holder in held)
@@ -107,10 +109,10 @@ class Slots:
         """
         background = [holder for holder in self.holders if holder.background]
         claims = sum(not claim.background for claim in self.claims)
-        if self.dropped or not background or not self.live + claims:
+        if self.dropped or not background:
             return
         background.sort(key=lambda holder: (holder.order, holder.id))
-        few = self._few(self.live + claims)
+        few = self.most_background
         victims = background[few:]
         late = self.state.now - self.policy.start_wait
         lacking = claims - self.free - len(victims)
@@ -121,10 +123,6 @@ class Slots:
             self.preempted.append(victim)
             self._count(victim, -1)
 
-    def _few(self, live: int) -> int:
-        """Rows in the background beside so many live ones."""
-        return max(1, live // LIVE_PER_BACKGROUND) if live else self.policy.max_batch
-
     def hand_out(self) -> None:
         """Give away the free slots; not in a step in which someone has to yield."""
         if self.free <= 0 or not self.claims or self.dropped:
@@ -132,7 +130,7 @@ class Slots:
         given = set[int]()
         behind = False  # someone old who does not fit
         for claim in self._in_turn(self.claims):
-            if claim.background and self.background >= self._few(self.live):
+            if claim.background and self.background >= self.most_background:
                 continue
             if self._may_pass(claim, behind) and self._fits_beside(claim):
                 self._give(claim)
@@ -315,8 +313,8 @@ class Slots:
         return owner, holder.background, holder.priority, group, holder.order, holder.id
 
     def _droppable(self, holders: Iterable[Claim]) -> list[Claim]:
-        """All but the oldest that holds state, of each owner's live work and of its other: they run to
-        their ends.
+        """All but the oldest that holds state, of each owner's live work and of its other: these
+        run to their ends.
         """
         with_slot = (row for row in self.state.ready if row.slot)
         holding = (*self.holders, *with_slot, *self._idle())
@@ -357,10 +355,7 @@ class Slots:
     def _count(self, holder: Claim, change: int) -> None:
         """It has a slot more, or less."""
         self.free -= change
-        if holder.background:
-            self.background += change
-        else:
-            self.live += change
+        self.background += change if holder.background else 0
         self.owners[holder.owner] += change
         self.groups[holder.group] += change
 

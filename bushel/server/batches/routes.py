@@ -208,15 +208,13 @@ def _add_batch_routes(routes: APIRouter, keys: ApiKeys, batches: Batches) -> Non
         file = batches.files.find(caller, body.input_file_id)
         if file.purpose != "batch":
             raise InvalidField("input_file_id", "must be a file with the purpose batch")
-        seconds = window_seconds(body.completion_window)
-        assert seconds is not None
         kept = body.output_expires_after
         record = batches.create(
             caller.owner,
             endpoint=body.endpoint,
             input_file_id=file.id,
             window=body.completion_window,
-            seconds=seconds,
+            seconds=window_seconds(body.completion_window),
             metadata=body.metadata,
             output_seconds=None if kept is None else kept.seconds,
         )
