@@ -64,6 +64,8 @@ def test_a_priority_is_no_advantage_over_another_owner() -> None:
 
 # -- nobody starves --------------------------------------------------------------------------------
 
+OLDEST = 3.0
+
 
 def impatient(state: State, policy: Policy) -> Plan:
     """The control: whoever is of a lower class waits until there is nobody else."""
@@ -72,10 +74,10 @@ def impatient(state: State, policy: Policy) -> Plan:
 
 def flooded(slots: int, reply: int, kind: dict[str, object], plan: Schedule = schedule) -> float:
     """How long a request of a lower class waits where others always wait, too."""
-    seconds = (reply + 1) * (SECONDS.decode_step + OVERHEAD)
-    flood = [Arrival(at * seconds / slots / 2, 5, reply) for at in range(int(60 * slots / seconds))]
+    every = (reply + 1) * (SECONDS.decode_step + OVERHEAD) / slots  # as they are answered
+    flood = [Arrival(0.9 * at * every, 5, reply) for at in range(int(12 / every))]
     low = Arrival(1.0, 5, 5, **kind)  # type: ignore[arg-type]
-    policy = replace(POLICY, max_batch=slots)
+    policy = replace(POLICY, max_batch=slots, oldest=OLDEST)
     return waited_for(simulate([*flood, low], policy, SECONDS, plan), low)
 
 
@@ -87,14 +89,14 @@ def test_the_lowest_class_is_served_while_others_wait_all_the_time(
 ) -> None:
     """However much goes before it, work of any class gets a slot after a while. B82."""
     ends = (reply + 1) * (SECONDS.decode_step + OVERHEAD)  # until a slot is free
-    assert flooded(slots, reply, kind) <= POLICY.oldest + ends + 5 * STEP
+    assert flooded(slots, reply, kind) <= OLDEST + ends + 5 * STEP
 
 
 @KINDS
 def test_control_without_that_rule_it_waits_for_as_long_as_others_come(
     kind: dict[str, object],
 ) -> None:
-    assert flooded(2, 20, kind, impatient) > 3 * POLICY.oldest
+    assert flooded(2, 20, kind, impatient) > 3 * OLDEST
 
 
 classes = st.lists(
@@ -112,7 +114,7 @@ classes = st.lists(
 )
 
 
-@settings(derandomize=True, max_examples=100, deadline=None)
+@settings(derandomize=True, max_examples=50, deadline=None)
 @given(classes, policies, measured)
 def test_with_any_classes_the_bounds_hold_and_everyone_finishes(
     traffic: list[Arrival], policy: Policy, costs: Costs
@@ -121,7 +123,7 @@ def test_with_any_classes_the_bounds_hold_and_everyone_finishes(
     assert complaints(simulate(traffic, policy, costs), policy, costs) == set()
 
 
-@settings(derandomize=True, max_examples=40, deadline=None)
+@settings(derandomize=True, max_examples=12, deadline=None)
 @given(classes, policies, measured, st.integers(2, 6))
 def test_with_any_classes_everyone_finishes_where_memory_is_short(
     traffic: list[Arrival], policy: Policy, costs: Costs, rows: int
@@ -135,7 +137,7 @@ def test_with_any_classes_everyone_finishes_where_memory_is_short(
 # -- live streams beside a batch -------------------------------------------------------------------
 
 MANY = replace(POLICY, max_batch=32, prefill_chunk=512)
-ROWS = [Arrival(0.0, 100, 40, **BATCH) for _ in range(200)]  # type: ignore[arg-type]
+ROWS = [Arrival(0.0, 100, 40, **BATCH) for _ in range(80)]  # type: ignore[arg-type]
 
 
 def beside(batch: list[Arrival], streams: int) -> tuple[Trace, list[tuple[int, int]]]:

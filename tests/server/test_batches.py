@@ -308,7 +308,7 @@ BODIES = {
     "/v1/responses": {"input": "Hi", "max_output_tokens": 1},
     "/v1/messages": {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1},
     "/v1/embeddings": {"input": "Hi"},
-    "/v1/score": {"queries": "Hi", "documents": "Hi"},
+    "/v1/score": {"text_1": "Hi", "text_2": "Hi"},
 }
 
 
@@ -334,38 +334,30 @@ def narrow() -> Iterator[Server]:
 
 def test_the_lowest_value_is_answered_first_and_a_batch_last(narrow: Server) -> None:
     """One reply runs at a time: who waits goes by priority, not by arrival. B82."""
+    priorities = [4, 1, -1, 2]
     with client_of(narrow, "any") as client:
+        more = {"ignore_eos": True}
         long = client.completions.create(
-            model=MODEL,
-            prompt="Once",
-            max_tokens=400,
-            stream=True,
-            extra_body={"ignore_eos": True},
+            model=MODEL, prompt="Once", max_tokens=4000, stream=True, extra_body=more
         )
         next(iter(long))
         batch = begun(client, [line("a", question(1))])
         until(lambda: narrow.status()["waiting"] == 1, "the batch waits")
-        order = answers_in_turn(narrow, [4, 1, -1, 2])
-        assert order == [-1, 1, 2, 4]
-        last = client.batches.retrieve(batch.id).request_counts.completed
-        assert last == 0 or not narrow.status()["waiting"]
+
+        def ask(priority: int) -> None:
+            # Known by its length afterwards.
+            body = {"prompt": "Once", "max_tokens": 20 + priority, "priority": priority, **more}
+            narrow.http.post("/v1/completions", json=body).raise_for_status()
+
+        threads = [threading.Thread(target=ask, args=(each,)) for each in priorities]
+        for thread in threads:
+            thread.start()
+        until(lambda: narrow.status()["waiting"] == 1 + len(priorities), "all wait")
+        long.close()
+        for thread in threads:
+            thread.join()
         assert ended(client, batch.id).request_counts.completed == 1
-
-
-def answers_in_turn(server: Server, priorities: list[int]) -> list[int]:
-    """Priorities in the order in which their requests are answered."""
-    order: list[int] = []
-
-    def ask(priority: int) -> None:
-        body = {"prompt": "Once", "max_tokens": 2, "priority": priority}
-        server.http.post("/v1/completions", json=body).raise_for_status()
-        order.append(priority)
-
-    before = server.status()["waiting"]
-    threads = [threading.Thread(target=ask, args=(each,)) for each in priorities]
-    for at, thread in enumerate(threads, 1):
-        thread.start()
-        until(lambda: server.status()["waiting"] == before + at, "it waits")  # noqa: B023
-    for thread in threads:
-        thread.join()
-    return order
+    newest = narrow.status()["recent"][: 1 + len(priorities)]
+    assert newest[0]["api"] == "chat"  # the batch's
+    told = [request["completion_tokens"] - 20 for request in newest[:0:-1]]
+    assert told == sorted(priorities)

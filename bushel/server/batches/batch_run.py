@@ -35,7 +35,7 @@ _PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before a line is asked agai
 _YIELD = 256  # lines that are read before others have their turn
 
 
-class _ErrorCode(msgspec.Struct):
+class _ErrorCode(msgspec.Struct, frozen=True):
     code: str | None = None
 
 
