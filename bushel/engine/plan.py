@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -115,13 +114,16 @@ class WorkClass(NamedTuple):
         return cls(work.owner, work.background, work.priority)
 
 
+_NO_CLASSES: Mapping[WorkClass, float] = {}
+
+
 class Served(NamedTuple):
     """When owners and groups last got a slot; nothing of those who are not there."""
 
     owners: Mapping[str, float]
     groups: Mapping[str, float]
     chunks: Mapping[str, float]  # when owners last ran one
-    classes: Mapping[WorkClass, float] = MappingProxyType({})  # when they last got a slot
+    classes: Mapping[WorkClass, float] = _NO_CLASSES  # when they last got a slot
     background: float = BEFORE  # when a chunk of such work last ran
 
 

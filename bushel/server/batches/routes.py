@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.responses import FileResponse
 
+from bushel.server.api.descriptions import described
 from bushel.server.api.errors import InvalidField
-from bushel.server.api.openapi import documented, object_schema
+from bushel.server.api.openapi import Schema, documented, object_schema
 from bushel.server.api.unread_fields import note_unread
 from bushel.server.batches.batches import Batches
 from bushel.server.batches.files import no_file
@@ -47,23 +48,19 @@ Order = Annotated[Literal["asc", "desc"], Query(description="The oldest first, o
 After = Annotated[str | None, Query(description="The id of the one before the page.")]
 Purpose = Annotated[str | None, Query(description="Only files of this purpose.")]
 # FastAPI reads forms with a library of its own; ours are read as every other body is.
+_EXPIRY: dict[str, Schema] = {
+    "expires_after[anchor]": described("From when the seconds count.", {"const": "created_at"}),
+    "expires_after[seconds]": described(
+        "How long it is kept (default: until it is deleted).",
+        {"type": "integer", "minimum": LEAST_SECONDS, "maximum": MOST_SECONDS},
+    ),
+}
 _FORM = object_schema(
     {
-        "file": {"type": "string", "format": "binary", "description": "Requests, one a line."},
-        "purpose": {"const": "batch", "description": "What it is for."},
+        "file": described("Requests, one a line.", {"type": "string", "format": "binary"}),
+        "purpose": described("What it is for.", {"const": "batch"}),
     },
-    **{
-        "expires_after[anchor]": {
-            "const": "created_at",
-            "description": "From when the seconds count.",
-        },
-        "expires_after[seconds]": {
-            "type": "integer",
-            "minimum": LEAST_SECONDS,
-            "maximum": MOST_SECONDS,
-            "description": "How long it is kept (default: until it is deleted).",
-        },
-    },
+    **_EXPIRY,
 )
 _UPLOAD = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}}
 Kept = TypeVar("Kept", FileRecord, BatchRecord)
