@@ -125,6 +125,7 @@ class Served(NamedTuple):
     chunks: Mapping[str, float]  # when owners last ran one
     classes: Mapping[WorkClass, float] = _NO_CLASSES  # when they last got a slot
     background: float = BEFORE  # when a chunk of such work last ran
+    live: float = BEFORE  # when other work was last here
 
 
 _NEVER = Served({}, {}, {})

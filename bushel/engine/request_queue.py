@@ -41,6 +41,7 @@ class RequestQueue:
         self._chunks: dict[str, float] = {}  # when owners last ran one
         self._classes: dict[WorkClass, float] = {}
         self._background = BEFORE  # when a chunk of work in the background last ran
+        self._live = BEFORE  # when other work was last here
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self.prefilling or self.ready)
@@ -272,20 +273,30 @@ class RequestQueue:
         costs: Costs,
         memory: Memory | None,
     ) -> State:
+        rows = tuple(sequence.row._replace(length=sequence.reach(GROWTH)) for sequence in running)
+        if not all(row.background for row in rows) or self._has_live:
+            self._live = now
         return State(
             now=now,
-            running=tuple(
-                sequence.row._replace(length=sequence.reach(GROWTH)) for sequence in running
-            ),
+            running=rows,
             ready=tuple(ready.sequence.row for ready in self.ready.values()),
             prefilling=_jobs(self.prefilling),
             waiting=_jobs({id: job for id, job in self.waiting.items() if job.complete}),
             costs=costs,
             memory=memory,
             served=Served(
-                self._owners, self._groups, self._chunks, self._classes, self._background
+                self._owners,
+                self._groups,
+                self._chunks,
+                self._classes,
+                self._background,
+                self._live,
             ),
         )
+
+    @property
+    def _has_live(self) -> bool:
+        return any(not sequence.request.background for sequence in self.sequences())
 
     def check_integrity(self) -> None:
         for job in (*self.waiting.values(), *self.prefilling.values()):

@@ -15,7 +15,8 @@ request has no other, since they hold some that only they can give back.
 
 Of an owner's requests those of the lowest `priority` are next, and take slots from its others as
 above; between owners it makes no difference. Work in the background is after everyone's, and beside
-live rows it has few slots: the others yield at once. No class of work starves (B82): one that has
+live rows it has few slots: the others yield at once, and come back when there has been no live work
+for start_wait. No class of work starves (B82): one that has
 waited for `oldest` since it last got a slot gets the next one that is free.
 """
 
@@ -61,8 +62,10 @@ class Slots:
         held = (*self.holders, *with_slot)
         self.background = sum(holder.background for holder in held)
         live = sum(not work.background for work in (*held, *self.claims))
+        # Who asks now and then would else find a batch each time that has just come back.
+        alone = not live and state.now - state.served.live >= self.policy.start_wait
         few = max(1, live // LIVE_PER_BACKGROUND)
-        self.most_background = few if live else self.policy.max_batch
+        self.most_background = self.policy.max_batch if alone else few
         if self.claims:
             self.owners.update(holder.owner for holder in held)
             self.groups.update(holder.group for holder in held)

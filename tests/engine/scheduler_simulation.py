@@ -129,6 +129,7 @@ class Simulation:
         self._chunks: dict[str, float] = {}  # when owners last ran one
         self._classes: dict[WorkClass, float] = {}
         self._background = BEFORE  # when a chunk of such work last ran
+        self._live = BEFORE  # when other work was last here
         self._begun: set[int] = set()
         self.trace = Trace()
 
@@ -177,6 +178,11 @@ class Simulation:
 
     def _step(self) -> None:
         start = self._now
+        prompts = (*self._waiting.values(), *self._prefilling.values())
+        work = (*prompts, *self._ready.values(), *self._rows.values())
+        if not all(it.arrival.background for it in work):
+            self._live = start
+        times = (self._owners, self._groups, self._chunks, self._classes)
         plan = self._plan(
             State(
                 start,
@@ -186,7 +192,7 @@ class Simulation:
                 tuple(prompt.job(id) for id, prompt in self._waiting.items()),
                 self._costs,
                 self._promised(),
-                Served(self._owners, self._groups, self._chunks, self._classes, self._background),
+                Served(*times, self._background, self._live),
                 self._now - self._decoded,
             ),
             self._policy,

@@ -189,3 +189,18 @@ def test_a_live_request_does_not_wait_for_the_batch() -> None:
     assert waited_for(trace, live) <= 3 * STEP
     patient = simulate([*(replace(it, background=False) for it in long), live], MANY, SECONDS)
     assert waited_for(patient, live) > POLICY.start_wait  # control
+
+
+def test_a_batch_does_not_come_and_go_with_every_request() -> None:
+    """Where somebody asks now and then, it steps aside once and not for each of them. B82."""
+    long = [replace(it, reply=400) for it in ROWS[:32]]
+    now_and_then = [Arrival(4.0 + at / 2, 30, 5) for at in range(10)]
+
+    def forgetful(state: State, policy: Policy) -> Plan:
+        return schedule(replace(state, served=state.served._replace(live=-math.inf)), policy)
+
+    trace = simulate([*long, *now_and_then], MANY, SECONDS)
+    control = simulate([*long, *now_and_then], MANY, SECONDS, forgetful)
+    assert trace.finished
+    assert max(trace.yields.values()) <= 2
+    assert max(control.yields.values()) > 4
