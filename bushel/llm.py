@@ -16,7 +16,7 @@ from typing import Any, Unpack
 import mlx.core as mx
 
 from bushel.arguments import Messages, Params, Prompt, conversations, made_from, paired
-from bushel.chat.prompt import PLAIN, prepare, salt_of
+from bushel.chat.prompt import PLAIN, prepare, priority_of, salt_of
 from bushel.chat.reply.choice_text import ChoiceText
 from bushel.chat.reply.format_detection import reply_format_of
 from bushel.chat.reply.reader import Reader
@@ -177,10 +177,10 @@ class LLM:
         """Serve all requests together: one output for each, also where it is one alone.
 
         A request is a text, or a mapping with exactly one of prompt, prompt_token_ids and messages,
-        and what `chat` takes besides: with messages all of it, with a prompt response_format, shape
-        and cache_salt. params: one for all requests, or a list with one for each. A request that
-        cannot be served has `.error` set, and the others do not notice; a call that is wrong as a
-        whole raises. progress: show a bar.
+        and what `chat` takes besides: with messages all of it, with a prompt response_format,
+        shape, cache_salt and priority. params: one for all requests, or a list with one for each. A
+        request that cannot be served has `.error` set, and the others do not notice; a call that is
+        wrong as a whole raises. progress: show a bar.
         """
         handles: list[Handle] = []
         pairs = paired(requests, params)
@@ -224,7 +224,7 @@ class LLM:
         {"type": "json_schema", …}. shape: what that has no name for, one of {"regex": …},
         {"choice": […]} and {"grammar": …}. thinking: {"enabled": …, "effort": …, "budget": tokens}.
         chat_template_kwargs: variables of the model's template. cache_salt: only requests with the
-        same one share what was computed.
+        same one share what was computed. priority: of what waits, the lowest value goes first.
         """
         return self.generate(conversations(messages, fields), params, progress=progress)
 
@@ -389,7 +389,8 @@ class LLM:
         if not params.skip_special_tokens:
             markers = model.tokenizer.special_texts
         first = replace(first, constraint=prompt.constraint, markers=markers)
-        return Request(request_id, prompt, rows_of(first, count), salt_of(request))
+        salt, priority = salt_of(request), priority_of(request)
+        return Request(request_id, prompt, rows_of(first, count), salt, priority=priority)
 
     def _handle(
         self,

@@ -37,6 +37,7 @@ SERVER_ROOMS = (
     "admin",
     "tokenization",
     "model_control",
+    "batches",
     "hub",
     "page",
     "responses",

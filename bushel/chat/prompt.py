@@ -32,7 +32,7 @@ from bushel.chat.tool_fields import checked_tools
 from bushel.chat.truncation import truncated, truncates
 from bushel.core import ContextLengthError, Prepared, ReplyFormat, RequestError
 from bushel.core.options import ChatOptions
-from bushel.core.params import MAX_SALT
+from bushel.core.params import MAX_SALT, MOST_PRIORITY
 from bushel.core.wire import MediaRules
 from bushel.models import Preparer
 
@@ -92,6 +92,17 @@ def salt_of(request: Mapping[str, Any]) -> str:
             f"cache_salt must be a string of at most {MAX_SALT} characters.", param="cache_salt"
         )
     return salt
+
+
+def priority_of(request: Mapping[str, Any]) -> int:
+    """The lowest goes first."""
+    priority = request.get("priority") or 0
+    if type(priority) is not int or abs(priority) > MOST_PRIORITY:
+        raise RequestError(
+            f"priority must be a whole number from {-MOST_PRIORITY} to {MOST_PRIORITY}.",
+            param="priority",
+        )
+    return priority
 
 
 def _from_ids(host: Preparer, request: Mapping[str, Any]) -> Prepared:

@@ -27,6 +27,7 @@ class AnswerFields(TypedDict, total=False):
     response_format: Mapping[str, Any] | None
     shape: Shape | None
     cache_salt: str | None
+    priority: int | None
 
 
 class ChatFields(AnswerFields, total=False):

@@ -24,6 +24,7 @@ LONGEST_WORD = 256  # characters of a bad word or of a sequence breaker
 MAX_BREAKERS = 64
 # As llama.cpp and those who came after it have them.
 DRY_BREAKERS = ("\n", ":", '"', "*")
+MOST_PRIORITY = (1 << 31) - 1  # and as much below zero
 _MOST_TOKENS = 1 << 31
 
 

@@ -67,3 +67,5 @@ class Request:
     owner: str = ""  # whose it is; owners share the machine evenly
     group: str = ""  # requests that were one when they arrived; empty: it is one by itself
     result: Result = "text"
+    priority: int = 0  # of an owner's requests those with the lowest value go first
+    background: bool = False  # work that nobody waits for: all other goes first, whoever's it is

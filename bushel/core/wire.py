@@ -73,6 +73,8 @@ class Submit(WireMessage, frozen=True):
     owner: str = ""
     group: str = ""
     result: Result = "text"
+    priority: int = 0
+    background: bool = False
 
 
 class Abort(WireMessage, frozen=True):

@@ -77,6 +77,8 @@ class Row(NamedTuple):
     yields: int = 0  # how often it was preempted
     slot: bool = True
     state: bool = True  # it holds some of its own; false: it will be given a copy
+    priority: int = 0  # among its owner's: the lowest goes first
+    background: bool = False  # after everything else
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,23 @@ class PendingPrompt:
     yields: int = 0
     state: bool = False  # it holds some while it waits
     returning: bool = False  # it ran before, and yielded for want of memory
+    priority: int = 0
+    background: bool = False
+
+
+class WorkClass(NamedTuple):
+    """An owner's requests of one priority, which wait together."""
+
+    owner: str
+    background: bool
+    priority: int
+
+    @classmethod
+    def of(cls, work: Row | PendingPrompt) -> WorkClass:
+        return cls(work.owner, work.background, work.priority)
+
+
+_NO_CLASSES: Mapping[WorkClass, float] = {}
 
 
 class Served(NamedTuple):
@@ -104,6 +123,9 @@ class Served(NamedTuple):
     owners: Mapping[str, float]
     groups: Mapping[str, float]
     chunks: Mapping[str, float]  # when owners last ran one
+    classes: Mapping[WorkClass, float] = _NO_CLASSES  # when they last got a slot
+    background: float = BEFORE  # when a chunk of such work last ran
+    live: float = BEFORE  # when other work was last here
 
 
 _NEVER = Served({}, {}, {})

@@ -124,7 +124,8 @@ class Process:
             prompt = Prepared(message.ids, tensors, message.media, message.borders)
             rows = rows_of(message.decoding, message.choices)
             whose = message.salt, message.owner, message.group
-            self._engine.submit(Request(message.id, prompt, rows, *whose, message.result))
+            turn = message.result, message.priority, message.background
+            self._engine.submit(Request(message.id, prompt, rows, *whose, *turn))
         except Exception as error:  # whatever it is, it is this request's
             if not isinstance(error, BushelError):
                 log.error("request %s failed", message.id, exc_info=error)

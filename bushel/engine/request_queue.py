@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from bushel.cache.prefix import PrefixCache
 from bushel.core import BushelError
 from bushel.core.footprint import Memory
-from bushel.engine.plan import Costs, PendingPrompt, Row, Served, State
+from bushel.engine.plan import BEFORE, Costs, PendingPrompt, Row, Served, State, WorkClass
 from bushel.engine.prefill import Prefill, PrefilledRow
 from bushel.engine.sequence import Phase, Sequence
 from bushel.models import Model
@@ -39,6 +39,9 @@ class RequestQueue:
         self._owners: dict[str, float] = {}  # when they last got a slot
         self._groups: dict[str, float] = {}
         self._chunks: dict[str, float] = {}  # when owners last ran one
+        self._classes: dict[WorkClass, float] = {}
+        self._background = BEFORE  # when a chunk of work in the background last ran
+        self._live = BEFORE  # when other work was last here
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self.prefilling or self.ready)
@@ -58,6 +61,8 @@ class RequestQueue:
                 sequence.reach(ROOM),
                 slot=False,
                 state=False,
+                priority=request.priority,
+                background=request.background,
             )
         job = self.waiting[id] = Prefill(self._model, sequences, id, now, piece=self._piece)
         return job
@@ -98,7 +103,10 @@ class RequestQueue:
 
     def ran(self, job: Prefill, now: float) -> None:
         """A chunk of it."""
-        job.last_served = self._chunks[job.sequences[0].row.owner] = now
+        row = job.sequences[0].row
+        job.last_served = self._chunks[row.owner] = now
+        if row.background:
+            self._background = now
 
     def finish(self, id: int, now: float) -> list[PrefilledRow]:
         """A prompt has run: its first row has its slot, the others wait for theirs."""
@@ -129,6 +137,7 @@ class RequestQueue:
 
     def _serve(self, row: Row, now: float) -> None:
         self._owners[row.owner] = self._groups[row.group] = now
+        self._classes[WorkClass.of(row)] = now
 
     # -- giving way --------------------------------------------------------------------------
 
@@ -206,6 +215,8 @@ class RequestQueue:
         self._owners = {name: at for name, at in self._owners.items() if name in owners}
         self._groups = {name: at for name, at in self._groups.items() if name in groups}
         self._chunks = {name: at for name, at in self._chunks.items() if name in owners}
+        classes = {WorkClass.of(row) for row in rows}
+        self._classes = {each: at for each, at in self._classes.items() if each in classes}
 
     # -- looking at it -----------------------------------------------------------------------
 
@@ -262,18 +273,30 @@ class RequestQueue:
         costs: Costs,
         memory: Memory | None,
     ) -> State:
+        rows = tuple(sequence.row._replace(length=sequence.reach(GROWTH)) for sequence in running)
+        if not all(row.background for row in rows) or self._has_live:
+            self._live = now
         return State(
             now=now,
-            running=tuple(
-                sequence.row._replace(length=sequence.reach(GROWTH)) for sequence in running
-            ),
+            running=rows,
             ready=tuple(ready.sequence.row for ready in self.ready.values()),
             prefilling=_jobs(self.prefilling),
             waiting=_jobs({id: job for id, job in self.waiting.items() if job.complete}),
             costs=costs,
             memory=memory,
-            served=Served(self._owners, self._groups, self._chunks),
+            served=Served(
+                self._owners,
+                self._groups,
+                self._chunks,
+                self._classes,
+                self._background,
+                self._live,
+            ),
         )
+
+    @property
+    def _has_live(self) -> bool:
+        return any(not sequence.request.background for sequence in self.sequences())
 
     def check_integrity(self) -> None:
         for job in (*self.waiting.values(), *self.prefilling.values()):
@@ -297,6 +320,8 @@ def _jobs(prefills: dict[int, Prefill]) -> tuple[PendingPrompt, ...]:
             job.sequences[0].row.yields,
             job.prompt is not None,
             job.rebuilt and job.sequences[0].row.yields > 0,
+            job.sequences[0].row.priority,
+            job.sequences[0].row.background,
         )
         for id, job in prefills.items()
     )

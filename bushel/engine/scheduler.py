@@ -21,7 +21,9 @@ Two bounds hold (B61):
               of its owner, the longest-waiting first; so its wait is start_wait plus one step
               for each prompt that is overdue before it. Owners take turns
 Neither prefill nor decode can starve: prefill is in every plan that has work of both sorts, and
-decode in every one after which it would be late.
+decode in every one after which it would be late. Prompts of a lower `priority` come first among
+their owner's that are not overdue. Those in the background have BACKGROUND_SHARE of the time beside
+live rows, and beside live prompts a least chunk when they are overdue (B82).
 """
 
 from __future__ import annotations
@@ -44,6 +46,9 @@ _SPARE = (0.35, 0.5)
 # Seconds of prompts for each second of decoding, while both want the device. Twice as many would
 # gain a twentieth of its time for prompts, and make streams beside them half as fast.
 DECODE_WORTH = 10.0
+# Seconds of prompts in the background for each second, while live rows decode: with the row that
+# `slot_sharing` lets decode beside eight of them, their tokens take a fifth longer.
+BACKGROUND_SHARE = 0.1
 # Tokens of the first chunk of all, when nobody knows how long it will take.
 _UNMEASURED = 512
 # Of a pass over whole texts, how much may be padding; of one of few tokens any, because to read
@@ -58,6 +63,7 @@ _EVEN = ((1024, 2048), (128, 128))
 def schedule(state: State, policy: Policy) -> Plan:
     slots = Slots(state, policy)
     slots.relieve()
+    slots.clear()
     slots.hand_out()
     slots.take_back()
     gone = {victim.id for victim in (*slots.preempted, *slots.dropped)}
@@ -70,8 +76,10 @@ def schedule(state: State, policy: Policy) -> Plan:
     started = [replace(job, last_served=state.now) for job in slots.admitted]
     jobs = _by_urgency([*prefilling, *started], state, policy)
     seconds = _seconds_for_prompts(running, state.costs, policy)
-    chunks = _chunks(jobs, seconds, state.costs, slots.memory, policy)
-    left = seconds - state.since_decode
+    live = any(not row.background for row in (*state.running, *join) if row.id not in gone)
+    jobs, seconds, beside = _with_background(jobs, seconds, state, policy, live=live)
+    chunks = _chunks(jobs, seconds, state.costs, slots.memory, policy, small=beside)
+    left = 0.0 if beside else seconds - state.since_decode
     wait = policy.decode_waits and before > 0 and _can_wait(chunks, jobs, left, state.costs)
     return Plan(
         preempt=tuple(victim.id for victim in slots.preempted),
@@ -94,15 +102,38 @@ def _by_urgency(jobs: Sequence[PendingPrompt], state: State, policy: Policy) -> 
         places[job.id] = 0 if policy.whole else before[job.group]
         before[job.group] += 1
 
-    def urgency(job: PendingPrompt) -> tuple[float, bool, bool, float, int, int, int]:
+    def urgency(job: PendingPrompt) -> tuple[float, bool, bool, float, int, int, int, int]:
         turn = state.served.chunks.get(job.owner, BEFORE)
         overdue = now - job.last_served >= policy.start_wait
         forgotten = now - groups[job.group] >= policy.start_wait  # its whole request
         waited = job.last_served if overdue else 0.0
         length = job.remaining if policy.whole else 0
-        return turn, not forgotten, not overdue, waited, places[job.id], length, job.order
+        place = job.priority, places[job.id], length, job.order
+        return turn, not forgotten, not overdue, waited, *place
 
     return sorted(jobs, key=urgency)
+
+
+def _with_background(
+    jobs: list[PendingPrompt], seconds: float, state: State, policy: Policy, *, live: bool
+) -> tuple[list[PendingPrompt], float, bool]:
+    """Who may run now, for how long, and whether that is work in the background beside live work:
+    then its first chunk is small. live: whether live rows decode.
+    """
+    others = [job for job in jobs if job.background]
+    first = [job for job in jobs if not job.background]
+    if not others or not (first or live):
+        return jobs, seconds, False
+    # Of those that are overdue, who has waited longest is first, live or not.
+    oldest = min(jobs, key=lambda job: (job.last_served, job.order))
+    overdue = oldest.background and state.now - oldest.last_served >= policy.start_wait
+    if first:
+        return ([oldest, *first], seconds, True) if overdue else (first, seconds, False)
+    share = min(seconds, BACKGROUND_SHARE * (state.now - state.served.background))
+    least = min(others[0].remaining, policy.least_chunk)
+    if _affordable(share, state.costs, least, others[0].done) >= least:
+        return others, share, False
+    return ([oldest], seconds, True) if overdue else ([], seconds, False)
 
 
 def _seconds_for_prompts(running: int, costs: Costs, policy: Policy) -> float:
@@ -131,11 +162,17 @@ def _seconds(chunk: Chunk, done: int, costs: Costs) -> float:
 
 
 def _chunks(
-    jobs: list[PendingPrompt], seconds: float, costs: Costs, memory: Memory | None, policy: Policy
+    jobs: list[PendingPrompt],
+    seconds: float,
+    costs: Costs,
+    memory: Memory | None,
+    policy: Policy,
+    *,
+    small: bool = False,
 ) -> tuple[Chunk, ...]:
     """Whole prompts while they fit; a piece of one only if it is worth a pass of its own.
 
-    The first one is served in any case, with `least_chunk` tokens if need be.
+    The first one is served in any case, with `least_chunk` tokens if need be. small: with no more.
     """
     chunks: list[Chunk] = []
     budget = policy.prefill_chunk
@@ -151,6 +188,8 @@ def _chunks(
         )
         own = with_others if packed else seconds
         tokens = min(job.remaining, budget, _affordable(own, costs, budget, job.done))
+        if small and not chunks:
+            tokens = 0
         if tokens < job.remaining:
             tokens = _even(tokens)
         if not chunks:

@@ -12,6 +12,12 @@ more, the youngest of all yield with their state until the others fit, and come 
 new; the oldest of all never does, and alone it fits. Who does not fit lets others pass until he is
 `oldest`, or if he yielded not at all; from then on nobody takes memory before him, but rows whose
 request has no other, since they hold some that only they can give back.
+
+Of an owner's requests those of the lowest `priority` are next, and take slots from its others as
+above; between owners it makes no difference. Work in the background is after everyone's, and beside
+live rows it has few slots: the others yield at once, and come back when there has been no live work
+for start_wait. No class of work starves (B82): one that has
+waited for `oldest` since it last got a slot gets the next one that is free.
 """
 
 from __future__ import annotations
@@ -21,9 +27,14 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from bushel.engine.plan import BEFORE, PendingPrompt, Policy, Row, State
+from bushel.engine.plan import BEFORE, PendingPrompt, Policy, Row, State, WorkClass
 
 Claim = Row | PendingPrompt  # of a slot: a row without one, or a job that waits
+# Live rows for each row in the background that decodes beside them, which is at least one. A step
+# of nine rows takes no more than an eighth longer than one of eight, even where each row costs as
+# much as the first.
+LIVE_PER_BACKGROUND = 8
+_FIRST = -(1 << 63)  # before any priority
 
 
 @dataclass
@@ -38,6 +49,7 @@ class Slots:
     joining: list[Row] = field(default_factory=list)
     preempted: list[Claim] = field(default_factory=list)
     dropped: list[Claim] = field(default_factory=list)
+    promoted: set[int] = field(default_factory=set)  # who go first, whatever their priority
 
     def __post_init__(self) -> None:
         state = self.state
@@ -47,10 +59,34 @@ class Slots:
         self.memory = state.memory
         self.claims: list[Claim] = [row for row in state.ready if not row.slot]
         self.claims += state.waiting
+        held = (*self.holders, *with_slot)
+        self.background = sum(holder.background for holder in held)
+        live = sum(not work.background for work in (*held, *self.claims))
+        # Who asks now and then would else find a batch each time that has just come back.
+        alone = not live and state.now - state.served.live >= self.policy.start_wait
+        few = max(1, live // LIVE_PER_BACKGROUND)
+        self.most_background = self.policy.max_batch if alone else few
         if self.claims:
-            held = (*self.holders, *with_slot)
             self.owners.update(holder.owner for holder in held)
             self.groups.update(holder.group for holder in held)
+            if len({(claim.background, claim.priority) for claim in self.claims}) > 1:
+                self._promote()
+
+    def _promote(self) -> None:
+        """Of every class that has waited for too long, while others went before it, the first."""
+        classes: dict[WorkClass, Claim] = {}
+        for claim in sorted(self.claims, key=lambda claim: (claim.order, claim.id)):
+            classes.setdefault(WorkClass.of(claim), claim)
+        live = any(not each.background for each in classes)
+        first: dict[str, WorkClass] = {}
+        for each in classes:
+            first[each.owner] = min(first.get(each.owner, each), each)
+        for each, claim in classes.items():
+            if each == first[each.owner] and not (each.background and live):
+                continue  # nobody goes before it
+            served = self.state.served.classes.get(each, BEFORE)
+            if self.state.now - max(served, _waits_since(claim)) >= self.policy.oldest:
+                self.promoted.add(claim.id)
 
     def relieve(self) -> None:
         """Where rows have grown to more than there is, the youngest yield."""
@@ -70,6 +106,26 @@ class Slots:
             self.dropped.append(victim)
             self.memory = self.memory.without_rows(_held(victim), victim.length)
 
+    def clear(self) -> None:
+        """Work in the background makes way for live work: its rows yield at once but for a few, and
+        those when somebody lacks their slots.
+        """
+        background = [holder for holder in self.holders if holder.background]
+        claims = sum(not claim.background for claim in self.claims)
+        if self.dropped or not background:
+            return
+        background.sort(key=lambda holder: (holder.order, holder.id))
+        few = self.most_background
+        victims = background[few:]
+        late = self.state.now - self.policy.start_wait
+        lacking = claims - self.free - len(victims)
+        if lacking > 0:
+            able = [holder for holder in background[:few] if holder.since <= late]
+            victims += able[-lacking:]
+        for victim in victims:
+            self.preempted.append(victim)
+            self._count(victim, -1)
+
     def hand_out(self) -> None:
         """Give away the free slots; not in a step in which someone has to yield."""
         if self.free <= 0 or not self.claims or self.dropped:
@@ -77,7 +133,9 @@ class Slots:
         given = set[int]()
         behind = False  # someone old who does not fit
         for claim in self._in_turn(self.claims):
-            if self._may_pass(claim, behind) and self._fits(claim):
+            if claim.background and self.background >= self.most_background:
+                continue
+            if self._may_pass(claim, behind) and self._fits_beside(claim):
                 self._give(claim)
                 given.add(claim.id)
                 if self.free <= 0:
@@ -92,8 +150,10 @@ class Slots:
             return
         late = self.state.now - self.policy.start_wait
         urgent = [waiter for waiter in self.claims if _waits_since(waiter) <= late]
-        urgent = [waiter for waiter in urgent if not self.groups[waiter.group]]
-        if not self._contested({waiter.owner for waiter in urgent}):
+        urgent = [
+            waiter for waiter in urgent if not self.groups[waiter.group] and not waiter.background
+        ]
+        if not self._contested(urgent):
             return
         hopeless, behind = set[str](), False
         for claim in self._in_turn(urgent):
@@ -114,10 +174,13 @@ class Slots:
         returning = isinstance(claim, PendingPrompt) and claim.returning
         return returning or self.state.now - _waits_since(claim) >= self.policy.oldest
 
-    def _contested(self, owners: set[str]) -> bool:
+    def _contested(self, urgent: Sequence[Claim]) -> bool:
         """Whether any of them may take from someone; most times nobody may."""
-        if not owners or not self.owners:
+        if not urgent or not self.owners:
             return False
+        owners, lowest = {claim.owner for claim in urgent}, min(claim.priority for claim in urgent)
+        if any(holder.priority > lowest for holder in self.holders):
+            return True
         least = min(self.owners[owner] for owner in owners)
         uneven = max(self.owners.values()) >= least + 2 and len(owners | set(self.owners)) > 1
         idle = self.memory is not None and bool(self._idle())
@@ -136,9 +199,10 @@ class Slots:
         def place(owner: str, group: str) -> _Place:
             return self._place(queues[owner][group][0])
 
-        def turn(owner: str) -> _Place:
-            rank = heaps[owner][0][2]
-            return self.owners[owner], self.state.served.owners.get(owner, BEFORE), rank, owner
+        def turn(owner: str) -> _Turn:
+            (background, _), _, _, rank, _ = heaps[owner][0]
+            served = self.state.served.owners.get(owner, BEFORE)
+            return background, self.owners[owner], served, rank, owner
 
         heaps = {
             owner: [place(owner, name) for name in by_group] for owner, by_group in queues.items()
@@ -148,8 +212,8 @@ class Slots:
         turns = [turn(owner) for owner in queues]
         heapq.heapify(turns)
         while turns:
-            owner = heapq.heappop(turns)[3]
-            group = heapq.heappop(heaps[owner])[3]
+            owner = heapq.heappop(turns)[-1]
+            group = heapq.heappop(heaps[owner])[-1]
             yield queues[owner][group].popleft()
             if queues[owner][group]:
                 heapq.heappush(heaps[owner], place(owner, group))
@@ -161,7 +225,10 @@ class Slots:
         group = claim.group
         returning = isinstance(claim, PendingPrompt) and claim.returning
         served = BEFORE if returning else self.state.served.groups.get(group, BEFORE)
-        return self.groups[group], served, self._rank(claim), group
+        level = claim.background, claim.priority
+        if claim.id in self.promoted:
+            level = False, _FIRST
+        return level, self.groups[group], served, self._rank(claim), group
 
     def _rank(self, claim: Claim) -> _Rank:
         if self.policy.order == "arrival":
@@ -175,6 +242,16 @@ class Slots:
             return True
         chunk = min(self.policy.least_chunk, self.policy.prefill_chunk)
         return self.memory.with_rows(_need(claim), claim.length).fits(chunk)
+
+    def _fits_beside(self, claim: Claim) -> bool:
+        """It fits, or does when work in the background gives up state that waits for a slot."""
+        dropped, memory = len(self.dropped), self.memory
+        while not self._fits(claim):
+            if claim.background or not self._drop(claim, 0, background=True):
+                del self.dropped[dropped:]
+                self.memory = memory
+                return False
+        return True
 
     def _give(self, claim: Claim) -> None:
         self._count(claim, 1)
@@ -225,37 +302,47 @@ class Slots:
     def _yields_to(self, holder: Claim, claim: Claim) -> bool:
         if holder.owner != claim.owner:
             return self.owners[holder.owner] >= self.owners[claim.owner] + 2
+        if holder.priority != claim.priority:
+            return holder.priority > claim.priority
         return self.groups[holder.group] >= self.policy.share
 
     def _holds_most(self, holder: Claim) -> tuple[int, ...]:
-        slots = self.owners[holder.owner], self.groups[holder.group]
-        return *slots, -holder.yields, holder.order, holder.id
+        owner, group = self.owners[holder.owner], self.groups[holder.group]
+        return owner, holder.priority, group, -holder.yields, holder.order, holder.id
 
     def _youngest(self, holder: Claim) -> tuple[int, ...]:
         """Of whoever holds most."""
-        return self.owners[holder.owner], self.groups[holder.group], holder.order, holder.id
+        owner, group = self.owners[holder.owner], self.groups[holder.group]
+        return owner, holder.background, holder.priority, group, holder.order, holder.id
 
     def _droppable(self, holders: Iterable[Claim]) -> list[Claim]:
-        """All but the oldest that holds state, of each owner: it runs to its end."""
+        """All but the oldest that holds state, of each owner's live work and of its other: these
+        run to their ends.
+        """
         with_slot = (row for row in self.state.ready if row.slot)
         holding = (*self.holders, *with_slot, *self._idle())
-        oldest: dict[str, tuple[int, int]] = {}
+        oldest: dict[tuple[str, bool], tuple[int, int]] = {}
         for holder in holding:
-            age = holder.order, holder.id
-            oldest[holder.owner] = min(oldest.get(holder.owner, age), age)
+            age, whose = (holder.order, holder.id), (holder.owner, holder.background)
+            oldest[whose] = min(oldest.get(whose, age), age)
         return [
             candidate
             for candidate in holders
-            if (candidate.order, candidate.id) != oldest[candidate.owner]
+            if (candidate.order, candidate.id) != oldest[candidate.owner, candidate.background]
         ]
 
-    def _drop(self, claim: Claim, own: int) -> bool:
-        """State of someone who does not run: now from `preempted[own:]`, or for longer."""
+    def _drop(self, claim: Claim, own: int, *, background: bool = False) -> bool:
+        """State of someone who does not run: now from `preempted[own:]`, or for longer.
+
+        background: only of work that is.
+        """
         taken = (*self.joining, *self.admitted, *self.dropped, claim)
-        able = self._droppable(idle for idle in self._idle() if idle not in taken)
-        able = able or self._droppable(
-            holder for holder in self.preempted[own:] if holder not in taken
-        )
+
+        def able_of(holders: Iterable[Claim]) -> list[Claim]:
+            candidates = [one for one in holders if one.background or not background]
+            return self._droppable(one for one in candidates if one not in taken)
+
+        able = able_of(self._idle()) or able_of(self.preempted[own:])
         if not able or self.memory is None:
             return False
         victim = max(able, key=self._youngest)
@@ -271,12 +358,14 @@ class Slots:
     def _count(self, holder: Claim, change: int) -> None:
         """It has a slot more, or less."""
         self.free -= change
+        self.background += change if holder.background else 0
         self.owners[holder.owner] += change
         self.groups[holder.group] += change
 
 
 _Rank = tuple[bool, int, int, int]
-_Place = tuple[int, float, _Rank, str]
+_Place = tuple[tuple[bool, int], int, float, _Rank, str]
+_Turn = tuple[bool, int, float, _Rank, str]
 
 
 def _waits_since(claim: Claim) -> float:

@@ -14,7 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bushel.server.callers import ApiKeys
+from bushel.server.callers import ApiKeys, is_background
 from bushel.server.error_response import refusal
 from bushel.server.errors import ApiError
 from bushel.server.options import ServerOptions
@@ -24,6 +24,7 @@ _OPEN = frozenset({"/health", "/docs"})
 _PAGE_FILES = "/page/"
 # Where some clients look whether anyone is there, by HEAD and without a key.
 _PROBED = frozenset({"/", "/api/hello"})
+_UPLOADS = frozenset({"/v1/files"})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHODS = "GET, POST, DELETE, OPTIONS"
 _HOST = re.compile(r"(?:\[(?P<six>[^\[\]]+)\]|(?P<name>[^\s:/\\?#@\[\]]+))(?::[0-9]{1,5})?")
@@ -132,11 +133,13 @@ class Origins:
         return Response(status_code=204, headers=answer)
 
 
-def _check_type(method: str, headers: Headers) -> None:
+def _check_type(method: str, path: str, headers: Headers) -> None:
     """Browsers send other types across sites without asking first."""
     if method != "POST":
         return
     kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if kind == "multipart/form-data" and path in _UPLOADS:
+        return  # whose Origin has been looked at
     is_json = kind == "application/json" or (
         kind.startswith("application/") and kind.endswith("+json")
     )
@@ -164,7 +167,7 @@ class Access:
         self._origins = Origins(options.cors_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or is_background(scope):
             return await self._app(scope, receive, send)
         headers = Headers(scope=scope)
         reply = self._with_cors(headers.get("origin"), send)
@@ -193,4 +196,4 @@ class Access:
         self._origins.check(scope["method"], headers)
         if self._keys and not _is_open(scope["path"], scope["method"], headers):
             self._keys.check(headers)
-        _check_type(scope["method"], headers)
+        _check_type(scope["method"], scope["path"], headers)

@@ -17,6 +17,8 @@ from bushel.server.access import Access
 from bushel.server.admin import admin_routes
 from bushel.server.anthropic.routes import message_routes
 from bushel.server.api.errors import first_invalid
+from bushel.server.batches.batches import Batches
+from bushel.server.batches.routes import batch_routes
 from bushel.server.error_response import refusal, speaks_anthropic
 from bushel.server.errors import ApiError, internal_error
 from bushel.server.http.body_memory import Bodies
@@ -64,6 +66,8 @@ def create_app(services: Services) -> FastAPI:
         hub_routes,
     ):
         app.include_router(routes(services))
+    app.state.batches = Batches(services)
+    app.include_router(batch_routes(services, app.state.batches))
     app.include_router(page_routes())
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid)

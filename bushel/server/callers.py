@@ -9,9 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
+from starlette.types import Scope
 
 from bushel.server.errors import ApiError
 from bushel.server.options import ServerOptions
+
+# What the server asks itself is some key's, of which no more is known than this. HTTP knows no name
+# with a space, so that nobody else can say it.
+OWNER_HEADER = "bushel owner"
+_BACKGROUND = "background"  # in a scope's state, which is the server's own
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,16 @@ def sent_key(headers: Headers) -> bytes:
 
 def covered_key(headers: Headers) -> str:
     """What was sent for a key; responses are kept for who sends the same."""
-    return hashlib.sha256(sent_key(headers)).hexdigest()
+    return headers.get(OWNER_HEADER) or hashlib.sha256(sent_key(headers)).hexdigest()
+
+
+def background_state() -> dict[str, bool]:
+    """The state of a request that the server asks itself, and that nobody waits for."""
+    return {_BACKGROUND: True}
+
+
+def is_background(scope: Scope) -> bool:
+    return bool(scope.get("state", {}).get(_BACKGROUND))
 
 
 def owner_of(options: ServerOptions, headers: Headers) -> str:

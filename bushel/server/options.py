@@ -79,6 +79,9 @@ class ServerOptions:
     cache_per_key: bool = False  # requests with other API keys share nothing that was computed
     keepalive_seconds: float = 10.0  # between comments on a silent stream
     timeout: float | None = None  # of a request that names none
+    batches: bool = True  # whether there are /v1/files and /v1/batches
+    batch_dir: str | None = None  # where they are kept; None: in the user's cache, by the port
+    batch_disk: int = 10 * 10**9  # bytes for them
     end_with_stdin: bool = False  # it belongs to the program at the other end, and to no other
     log_json: bool = False
     log_prompts: bool = False

@@ -101,7 +101,8 @@ async def _serve(
 ) -> int:
     ledger = MemoryLedger(options.engine.memory_limit, Claims())
     service, services = _services(options, names, ledger)
-    server = make_server(create_app(services), options)
+    app = create_app(services)
+    server = make_server(app, options)
     gc.freeze()  # no pause of the event loop is for looking through what stays
     running = asyncio.create_task(service.run())
     sharing = asyncio.create_task(ledger.run())
@@ -111,8 +112,9 @@ async def _serve(
     port = sock.getsockname()[1]
     greeting = asyncio.create_task(_greet(services, port))
     adding = asyncio.create_task(serve_downloaded(services))
+    batches = asyncio.create_task(app.state.batches.run(app, port))
     announcement = None if options.end_with_stdin else announced(options.host, port)
-    ending = _Ending(service, options.drain_seconds)
+    ending = _Ending(service, options.drain_seconds, batches)
     if options.end_with_stdin:
         _watch_stdin(ending)
     listener = _listener(server, sock, room)
@@ -121,6 +123,7 @@ async def _serve(
     finally:
         greeting.cancel()
         adding.cancel()
+        batches.cancel()
         if announcement is not None:
             announcement.close()
         listener.close()
@@ -130,7 +133,7 @@ async def _serve(
         running.cancel()
         sharing.cancel()
         ending.task.cancel()
-        tasks = (serving, running, sharing, greeting, adding, ending.task)
+        tasks = (serving, running, sharing, greeting, adding, batches, ending.task)
         await asyncio.gather(*tasks, return_exceptions=True)
         ledger.close()
     if service.failed is not None:
@@ -168,9 +171,12 @@ class _Ending:
 
     code = 0
 
-    def __init__(self, service: Service | ModelLifecycle, seconds: float):
+    def __init__(
+        self, service: Service | ModelLifecycle, seconds: float, batches: asyncio.Task[None]
+    ):
         self._service = service
         self._seconds = seconds
+        self._batches = batches  # nobody waits for them: they go on when the server does
         self._asked = asyncio.Event()
         self.task = asyncio.create_task(self._drain())
         loop = asyncio.get_running_loop()
@@ -193,6 +199,7 @@ class _Ending:
         log.info(
             "shutting down: what runs has %g s to finish; once more ends it now", self._seconds
         )
+        self._batches.cancel()
         await self._service.drain(self._seconds)
 
 

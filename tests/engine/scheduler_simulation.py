@@ -14,7 +14,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bushel.core.footprint import Memory
-from bushel.engine.plan import Costs, PendingPrompt, Plan, Policy, Row, Served, State
+from bushel.engine.plan import (
+    BEFORE,
+    Costs,
+    PendingPrompt,
+    Plan,
+    Policy,
+    Row,
+    Served,
+    State,
+    WorkClass,
+)
 from bushel.engine.scheduler import schedule
 
 Schedule = Callable[[State, Policy], Plan]
@@ -30,6 +40,8 @@ class Arrival:
     choices: int = 1
     owner: str = ""
     group: str = ""  # empty: it is a request of its own
+    priority: int = 0
+    background: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,6 +53,7 @@ class Wait:
 @dataclass
 class Trace:
     gaps: list[float] = field(default_factory=list)
+    live_gaps: list[float] = field(default_factory=list)  # of rows that are not in the background
     waits: list[Wait] = field(default_factory=list)
     first: list[tuple[Arrival, float]] = field(default_factory=list)
     ended: list[tuple[Arrival, float]] = field(default_factory=list)
@@ -82,6 +95,7 @@ class _Prompt:
         return PendingPrompt(
             id, self.remaining, self.last_served, self.order, self.done, length, len(self.rows),
             row.owner, row.group, self.admitted, row.yields, self.begun,
+            priority=row.priority, background=row.background,
         )  # fmt: skip
 
 
@@ -113,6 +127,9 @@ class Simulation:
         self._owners: dict[str, float] = {}  # when they last got a slot
         self._groups: dict[str, float] = {}
         self._chunks: dict[str, float] = {}  # when owners last ran one
+        self._classes: dict[WorkClass, float] = {}
+        self._background = BEFORE  # when a chunk of such work last ran
+        self._live = BEFORE  # when other work was last here
         self._begun: set[int] = set()
         self.trace = Trace()
 
@@ -142,8 +159,9 @@ class Simulation:
         while self._coming and self._coming[0].at <= self._now:
             it, order = self._coming.pop(0), self._new()
             group, length = it.group or str(order), it.prompt + it.reply
+            kind = {"priority": it.priority, "background": it.background}
             rows = [
-                _Row(it, Row(self._new(), order, it.at, it.owner, group, length), it.reply)
+                _Row(it, Row(self._new(), order, it.at, it.owner, group, length, **kind), it.reply)
                 for _ in range(it.choices)
             ]
             self._waiting[order] = _Prompt(it, order, it.prompt, it.at, rows)
@@ -160,6 +178,11 @@ class Simulation:
 
     def _step(self) -> None:
         start = self._now
+        prompts = (*self._waiting.values(), *self._prefilling.values())
+        work = (*prompts, *self._ready.values(), *self._rows.values())
+        if not all(it.arrival.background for it in work):
+            self._live = start
+        times = (self._owners, self._groups, self._chunks, self._classes)
         plan = self._plan(
             State(
                 start,
@@ -169,7 +192,7 @@ class Simulation:
                 tuple(prompt.job(id) for id, prompt in self._waiting.items()),
                 self._costs,
                 self._promised(),
-                Served(self._owners, self._groups, self._chunks),
+                Served(*times, self._background, self._live),
                 self._now - self._decoded,
             ),
             self._policy,
@@ -194,6 +217,7 @@ class Simulation:
 
     def _serve(self, row: Row) -> None:
         self._owners[row.owner] = self._groups[row.group] = self._now
+        self._classes[WorkClass.of(row)] = self._now
 
     def _preempt(self, plan: Plan, start: float) -> None:
         for id in plan.preempt:
@@ -237,6 +261,8 @@ class Simulation:
         for row in self._rows.values():
             if row.last_token is not None:
                 self.trace.gaps.append(self._now - row.last_token)
+                if not row.arrival.background:
+                    self.trace.live_gaps.append(self._now - row.last_token)
             if row.row.order not in self._begun:
                 self._begun.add(row.row.order)
                 self.trace.first.append((row.arrival, self._now - row.arrival.at))
@@ -257,6 +283,8 @@ class Simulation:
         prompt.begun = True
         prompt.last_served, prompt.overdue_before = start, None
         self._chunks[prompt.arrival.owner] = start
+        if prompt.arrival.background:
+            self._background = start
         if prompt.remaining <= 0:
             del self._prefilling[id]
             for at, it in enumerate(prompt.rows):

@@ -40,6 +40,7 @@ from bushel.server.api.shared_fields import (
     LikeliestTokens,
     Model,
     NucleusMass,
+    RequestPriority,
     Stream,
     Timeout,
 )
@@ -114,6 +115,7 @@ class MessagesRequest(CountRequest, SamplerFields):
     stream: Stream = None
     timeout: Timeout = None
     cache_salt: CacheSalt = None
+    priority: RequestPriority = None
 
     metadata: IgnoredObject = None
     service_tier: IgnoredHint = None

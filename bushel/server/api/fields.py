@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from bushel.chat.template.options import RESERVED, VARIABLE
-from bushel.core.params import BOUNDS, MAX_SALT, MAX_STOPS
+from bushel.core.params import BOUNDS, MAX_SALT, MAX_STOPS, MOST_PRIORITY
 from bushel.server.api.errors import InvalidField, unsupported
 
 MOST_BIASES = 1024
@@ -105,6 +105,7 @@ LimitOrNone = Annotated[TokensOrNone, BeforeValidator(_unlimited), _limit_schema
 TopLogprobs = Annotated[int, Field(strict=True, ge=0, le=MOST_TOP_LOGPROBS), _Whole]
 Seconds = Annotated[Real, Field(gt=0, le=86400)]
 TokenId = Annotated[int, Field(strict=True, ge=0, le=LARGEST_ID), _Whole]
+Priority = Annotated[int, Field(strict=True, ge=-MOST_PRIORITY, le=MOST_PRIORITY), _Whole]
 Salt = Annotated[str, Field(strict=True, max_length=MAX_SALT)]
 TokenIds = Annotated[list[TokenId], Field(max_length=MOST_BIASES, fail_fast=True)]
 ManyTokenIds = Annotated[

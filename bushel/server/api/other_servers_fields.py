@@ -5,7 +5,7 @@ from __future__ import annotations
 _BY_SERVER = {
     "vLLM": """
         add_special_tokens best_of documents include_reasoning kv_transfer_params
-        length_penalty logits_processors mm_processor_kwargs priority request_id
+        length_penalty logits_processors mm_processor_kwargs request_id
         return_tokens_as_token_ids spaces_between_special_tokens
         thinking_token_budget truncate_prompt_tokens use_beam_search vllm_xargs
     """,

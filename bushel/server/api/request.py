@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 
 from bushel.core import SamplingParams
 from bushel.core.params import BOUNDS
-from bushel.server.callers import owner_of, sent_key
+from bushel.server.callers import covered_key, is_background, owner_of
 from bushel.server.service.job import GenerationJob
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def salt_of(service: Service, headers: Headers, cache_salt: str | None) -> str:
     salt = cache_salt or ""
     if not service.options.cache_per_key:
         return salt
-    return hashlib.sha256(sent_key(headers) + b"\0" + salt.encode()).hexdigest()
+    return hashlib.sha256(f"{covered_key(headers)}\0{salt}".encode()).hexdigest()
 
 
 class GenerationBody(Protocol):
@@ -38,6 +38,7 @@ class GenerationBody(Protocol):
     stream: bool | None
     timeout: float | None
     cache_salt: str | None
+    priority: int | None
 
 
 def generation_job(
@@ -64,4 +65,6 @@ def generation_job(
         owner=owner_of(service.options, request.headers),
         salt=salt_of(service, request.headers, body.cache_salt),
         reads=reads,
+        priority=body.priority or 0,
+        background=is_background(request.scope),
     )

@@ -30,6 +30,7 @@ from bushel.server.api.shared_fields import (
     CacheSalt,
     LikeliestTokens,
     NucleusMass,
+    RequestPriority,
     Timeout,
     sampled,
 )
@@ -89,6 +90,7 @@ class SamplingFields(SamplerFields):
     )
     timeout: Timeout = None
     cache_salt: CacheSalt = None
+    priority: RequestPriority = None
 
     def params(self, limit: int | None, logprobs: int | None, n: int = 1) -> SamplingParams:
         """limit: tokens of the reply, at most."""

@@ -9,6 +9,7 @@ from bushel.server.api.descriptions import about
 from bushel.server.api.fields import (
     Flag,
     Hint,
+    Priority,
     Salt,
     Seconds,
     StreamOptions,
@@ -43,6 +44,13 @@ Timeout = Annotated[
 CacheSalt = Annotated[
     Salt | None,
     about("What was computed for this prompt serves only requests with the same salt."),
+]
+RequestPriority = Annotated[
+    Priority | None,
+    about(
+        "Of the requests of one key that wait, those with the lowest value go first; none waits "
+        "for ever (default: 0)."
+    ),
 ]
 
 # -- how tokens are chosen ---------------------------------------------------------------------

@@ -326,6 +326,16 @@ def _cache_flags(group: Group) -> None:
           "tenth of what is free there if that is less)")
 
 
+def _batch_flags(group: Group) -> None:
+    _flag(group, "--no-batches", "server.batches", action="store_false",
+          help="no /v1/files and no /v1/batches")
+    _flag(group, "--batch-dir", "server.batch_dir", type=_place, metavar="DIR",
+          help="keep files and batches there; they hold what requests and replies say (default: "
+          "in ~/.cache/bushel, a folder for each port)")
+    _flag(group, "--batch-disk", "server.batch_disk", type=_size, metavar="SIZE",
+          help=f"room for these files (default: {ServerOptions.batch_disk // 10**9} GB)")
+
+
 def _process_flags(group: Group) -> None:
     server = ServerOptions
     _flag(group, "--timeout", "server.timeout", type=_real(0.001), metavar="SECONDS",
@@ -413,6 +423,7 @@ def add(commands: Any) -> argparse.ArgumentParser:
         ("address and access", _access_flags),
         ("load and memory", _load_flags),
         ("reuse of what prompts have in common", _cache_flags),
+        ("files and batches", _batch_flags),
         ("time and processes", _process_flags),
         ("conversations and replies", _chat_flags),
         (

@@ -23,6 +23,7 @@ class Record:
     arrived: float
     owner: str = ""  # whose it is: `callers.owner_of`
     part: bool = False  # of a request that is logged as a whole
+    background: bool = False  # nobody waits for it
     phase: Phase = "preparing"
     prompt_tokens: int = 0
     cached_tokens: int = 0

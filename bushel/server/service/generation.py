@@ -85,9 +85,11 @@ class Generations:
     async def open(self, job: GenerationJob, wake: Callable[[], None]) -> Ticket:
         count = _checked(choices, job.params)
         named = uuid.uuid4().hex, job.api, job.model, job.stream, count, awake()
-        record = Record(*named, job.owner, job.part)
+        record = Record(*named, job.owner, job.part, job.background)
         self._requests.admit(record)
-        seconds = job.timeout if job.timeout is not None else self._options.timeout
+        seconds = job.timeout
+        if seconds is None and not job.background:
+            seconds = self._options.timeout
         async with self._requests.on_its_way(record, seconds):
             model_info = await self._pool.known()
             decoding = self._decoding(job, model_info)
@@ -129,9 +131,11 @@ class Generations:
     async def _prepared(self, job: GenerationJob, record: Record) -> tuple[Made, memoryview]:
         if self._options.log_prompts:
             logs.prompt(record.id, job.request)
+        # In the background it is somebody else's, with whom the owner's own requests take turns.
+        owner = f"{job.owner} in the background" if job.background else job.owner
         made, tail = await self._pool.ask(
             Prepare(record.id, {**job.request, **tokenized_texts(job.params)}),
-            job.owner,
+            owner,
             job.group or record.id,
         )
         assert isinstance(made, Made)
@@ -290,6 +294,8 @@ def _submit(job: GenerationJob, record: Record, made: Made, decoding: Decoding) 
         owner=job.owner,
         group=job.group,
         result=job.result,
+        priority=job.priority,
+        background=job.background,
     )
 
 

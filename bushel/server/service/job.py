@@ -30,6 +30,8 @@ class GenerationJob:
     result: Result = "text"
     part: bool = False  # of a request that is logged as a whole
     reads: bool = False  # its reply, for thoughts and calls (`core.delta`)
+    priority: int = 0  # among its owner's: the lowest goes first
+    background: bool = False  # nobody waits for it: everyone else goes first
 
     def reader(self, model_info: ModelInfo, made: Made) -> Callable[[], Reader] | None:
         """What makes a reader for each choice; None: nobody reads them."""

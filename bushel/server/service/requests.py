@@ -51,6 +51,11 @@ class Requests:
     def preparing(self) -> int:
         return sum(record.phase == "preparing" for record in self._records.values())
 
+    @property
+    def live(self) -> int:
+        """Those that somebody waits for."""
+        return sum(not record.background for record in self._records.values())
+
     def find(self, caller: Caller, request_id: str) -> Record | None:
         """None if no such request is there, or is not the caller's."""
         record = self._records.get(request_id)
@@ -63,6 +68,8 @@ class Requests:
         if (outage := self._outage()) is not None and outage.hopeless:
             raise errors.unavailable(outage.reason)
         waiting = [other for other in self._records.values() if other.phase in _WAITING]
+        if not record.background:  # which takes nobody's place
+            waiting = [other for other in waiting if not other.background]
         free = self._options.limits.queue - len(waiting)
         own = sum(other.owner == record.owner for other in waiting)
         # An owner among several leaves as much of the queue free as it takes.

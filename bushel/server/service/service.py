@@ -170,6 +170,11 @@ class Service:
         return len(self._requests) - self.gate.waiting
 
     @property
+    def live(self) -> int:
+        """Requests that somebody waits for."""
+        return self._requests.live
+
+    @property
     def loading(self) -> bool:
         """Whether a request may have to wait for long before anything is said of it."""
         return not self.gate.is_open

@@ -10,7 +10,13 @@ from bushel.server.api.descriptions import KIND_OF_OBJECT
 from bushel.server.api.errors import InvalidField
 from bushel.server.api.fields import Truncation, Unsupported, whole
 from bushel.server.api.reply_fields import USAGE, Index, PromptTokens, ReplyModel
-from bushel.server.api.shared_fields import CacheSalt, IgnoredHint, Model, Timeout
+from bushel.server.api.shared_fields import (
+    CacheSalt,
+    IgnoredHint,
+    Model,
+    RequestPriority,
+    Timeout,
+)
 from bushel.server.openai.completions.schema import Prompts
 
 MOST_TEXTS = 2048  # of one request, as OpenAI documents it
@@ -52,6 +58,7 @@ class PooledRequest(BaseModel):
     user: IgnoredHint = None
     timeout: Timeout = None
     cache_salt: CacheSalt = None
+    priority: RequestPriority = None
     stream: Unsupported = None
 
 

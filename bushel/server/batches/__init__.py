@@ -1,0 +1,1 @@
+"""OpenAI's files and batches: many requests in one file, answered when nobody else waits."""
