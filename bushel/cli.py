@@ -109,10 +109,34 @@ def _parser() -> argparse.ArgumentParser:
     serving = flags.add(commands)
     serving.set_defaults(run=partial(_serve, serving))
     completion.add(commands, parser)
+    _add_help(commands, parser)
     known = {name: at for at, name in enumerate(_ORDER)}
     commands._choices_actions.sort(key=lambda action: known.get(action.dest, len(known)))
     parser.set_defaults(run=partial(_greet, greeting.command_helps(commands)))
     return parser
+
+
+def _add_help(commands: Any, parser: argparse.ArgumentParser) -> None:
+    """The two flags as commands, as people try them."""
+    helping = commands.add_parser("help", help="what a command does, and its flags")
+    helping.add_argument("about", metavar="COMMAND", nargs="?", help="default: all of them")
+    helping.set_defaults(run=partial(_help, parser))
+    version = commands.add_parser("version", help="which Bushel this is")
+    version.set_defaults(run=_version)
+
+
+def _help(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    commands = _commands(parser)
+    if options.about not in (None, *commands):
+        hint = did_you_mean(options.about, commands).rstrip(".")
+        raise BushelError(f"{options.about!r} is not known{hint} (see bushel --help)")
+    (commands[options.about] if options.about else parser).print_help()
+    return 0
+
+
+def _version(options: argparse.Namespace) -> int:
+    print(f"bushel {VERSION}")
+    return 0
 
 
 def _greet(helps: dict[str, str], options: argparse.Namespace) -> int:
@@ -171,7 +195,8 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     if words[:1] in _PASSING_ON and "--" in words:
         at = words.index("--")
         words, passed_on = words[:at], words[at + 1 :]
-    options, rest = _parser().parse_known_args(words, argparse.Namespace(passed_on=passed_on))
+    parser = _parser()
+    options, rest = parser.parse_known_args(words, argparse.Namespace(passed_on=passed_on))
     if options.command == "serve":
         rest = flags.take_model(options, rest)
     elif options.command == "run":
@@ -179,9 +204,25 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.greeting_json and options.command:
         rest = ["--json", *rest]  # of the command, behind which it belongs
     if rest:
-        _complain(f"unrecognized arguments: {' '.join(rest)} (see bushel {options.command} --help)")
+        known = _commands(parser)[options.command] if options.command else parser
+        _complain(
+            f"unrecognized arguments: {' '.join(rest)}{_meant(rest, known)} (see {known.prog} "
+            "--help)"
+        )
         raise SystemExit(_WRONG)
     return options
+
+
+def _meant(rest: Sequence[str], parser: argparse.ArgumentParser) -> str:
+    """The flag that the first of these was to be, if there is one like it."""
+    flag = next((word.partition("=")[0] for word in rest if word.startswith("--")), None)
+    known = [name for name in parser._option_string_actions if name.startswith("--")]
+    return "" if flag is None else did_you_mean(flag, known).rstrip(".")
+
+
+def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    [found] = [it for it in parser._actions if isinstance(it, argparse._SubParsersAction)]
+    return dict(found.choices)
 
 
 @contextlib.contextmanager

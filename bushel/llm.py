@@ -133,6 +133,8 @@ class LLM:
     model: a directory or hub id. dtype: None is the checkpoint's (float32 on CPU).
     max_batch: rows that decode together, at most. prefill_chunk: tokens of a prompt that run at
     once, at most. trust_remote_code: run code that the checkpoint brings.
+    max_model_len: tokens that prompt and reply have together, if that is less than the model's
+    context.
     kv_bits: 8 or 4 keep attention's keys and values in as many bits, from the first token on.
     token_gap, start_wait: the two bounds of the scheduler, in seconds: the longest gap between
     two tokens of a running reply, and the longest a started prompt goes without progress.

@@ -113,7 +113,12 @@ def main(descriptor: int) -> int:
     first, _ = link.wait()
     assert isinstance(first, Open)
     try:
-        host = open_host(first.model, trust_remote_code=first.trust_remote_code)
+        host = open_host(
+            first.model,
+            trust_remote_code=first.trust_remote_code,
+            chat_template=first.chat_options.template,
+            max_model_len=first.max_model_len,
+        )
         model_info = model_info_of(host, first.chat_options)
         if host.task == "generate":  # before the first request waits for it
             _ = host.profile.abilities

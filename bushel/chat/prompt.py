@@ -149,7 +149,13 @@ def _from_messages(
         prepared,
         borders=find_borders(host, prompt.call, text, prepared, prompt.mark),
         opened=thinks,
-        constraint=constraint_of(reply_format, request, opened=thinks, host=host),
+        constraint=constraint_of(
+            reply_format,
+            request,
+            opened=thinks,
+            host=host,
+            defaults=chat_options.template_kwargs,
+        ),
     )
 
 
@@ -169,7 +175,9 @@ def read(
     chat_options: ChatOptions = PLAIN,
 ) -> RenderablePrompt:
     can = host.profile.abilities
-    options = template_options(host, request)  # before any media is fetched
+    options = template_options(
+        host, request, chat_options.template_kwargs
+    )  # before any media is fetched
     tools = checked_tools(request.get("tools"))
     media = Intake(rules)
     parsed = ParsedMessages(request["messages"], tools, media)

@@ -12,6 +12,7 @@ from bushel.chat.structured_output.answer_grammar import AnswerGrammar, answer_o
 from bushel.chat.structured_output.custom_input import has_grammar, input_schema
 from bushel.chat.structured_output.json_schema import checked
 from bushel.chat.structured_output.lark import SPACE, Lark, without
+from bushel.chat.template.options import NOTHING
 from bushel.chat.tool_parsers.generic import GENERIC
 from bushel.chat.tool_parsers.grammar.call_form import CallForm, ToolGrammar
 from bushel.chat.tool_parsers.harmony import HARMONY
@@ -25,9 +26,15 @@ _NAME = re.compile(r"[^\s\"'<>(){}\[\]=|\\]{1,256}")
 
 
 def constraint_of(
-    reply_format: ReplyFormat, request: Mapping[str, Any], *, opened: bool, host: Preparer
+    reply_format: ReplyFormat,
+    request: Mapping[str, Any],
+    *,
+    opened: bool,
+    host: Preparer,
+    defaults: Mapping[str, Any] = NOTHING,
 ) -> Constraint | None:
-    """None if the reply is free. request: a `core.conversation.Conversation`.
+    """None if the reply is free. request: a `core.conversation.Conversation`. defaults: variables
+    of the template where it sets none.
 
     opened: the prompt ends inside a thinking block. RequestError for what cannot be held to.
     """
@@ -39,7 +46,8 @@ def constraint_of(
         return None
     grammar = None
     if answer is not None or wanted is not None:
-        writer = _GrammarWriter(reply_format, thinking, opened, _may_think(request, host), host)
+        may_think = _may_think(request, host, defaults)
+        writer = _GrammarWriter(reply_format, thinking, opened, may_think, host)
         writer.require_tokens()
         grammar = writer.grammar(answer, wanted)
         _require_text(grammar or "")
@@ -47,7 +55,7 @@ def constraint_of(
     return None if grammar is None and budget is None else Constraint(grammar, budget)
 
 
-def _may_think(request: Mapping[str, Any], host: Preparer) -> bool:
+def _may_think(request: Mapping[str, Any], host: Preparer, defaults: Mapping[str, Any]) -> bool:
     """Whether a reply may begin with thoughts, if its prompt has not begun with them already."""
     asked = request.get("thinking") or {}
     switch = host.profile.abilities.switch
@@ -57,6 +65,8 @@ def _may_think(request: Mapping[str, Any], host: Preparer) -> bool:
         enabled = options[switch.name] != switch.off
     if enabled is None and (asked.get("budget") or asked.get("effort")):
         enabled = True
+    if enabled is None and switch is not None and switch.name in defaults:
+        enabled = defaults[switch.name] != switch.off
     return host.profile.thinks_by_default if enabled is None else bool(enabled)
 
 

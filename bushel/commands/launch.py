@@ -55,7 +55,9 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--api-key", metavar="KEY", help=f"the server's key; default: {KEY_VARIABLE}"
     )
-    parser.add_argument("--model", metavar="NAME", help="which one, if the server has several")
+    parser.add_argument(
+        "--model", "-m", metavar="NAME", help="which one, if the server has several"
+    )
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument(
         "--print",

@@ -44,7 +44,9 @@ def add(commands: Any) -> None:
         epilog=_EXAMPLES,
     )
     parser.add_argument("prompt", metavar="PROMPT", nargs="*", help="what to ask; words are joined")
-    parser.add_argument("--model", metavar="MODEL", help="a served name, a directory or a hub id")
+    parser.add_argument(
+        "--model", "-m", metavar="MODEL", help="a served name, a directory or a hub id"
+    )
     parser.add_argument(
         "--json",
         action="store_true",

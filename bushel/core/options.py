@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from bushel.core.params import GenerationDefaults
 from bushel.core.reply_format import ReplyFormat
@@ -37,6 +38,7 @@ class EngineOptions:
     prefix_cache: bool = True
     trust_remote_code: bool = False
     _: KW_ONLY
+    max_model_len: int | None = None
     kv_bits: int | None = None
     token_gap: float = 0.5
     start_wait: float = 2.0
@@ -59,13 +61,16 @@ class ChatOptions:
 
     keep_headers: leave what clients put before their system prompts. hoist: system messages in the
     middle of a conversation go to its top. tools, thinking: names of `chat.reply`'s forms that are
-    used instead of those found from the model.
+    used instead of those found from the model. template: instead of the checkpoint's.
+    template_kwargs: its variables, where a request does not set them.
     """
 
     keep_headers: bool = False
     hoist: bool = False
     tools: str | None = None
     thinking: str | None = None
+    template: str | None = None
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)

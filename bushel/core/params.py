@@ -176,6 +176,7 @@ class GenerationDefaults:
     min_p: float | None = None
     repetition_penalty: float | None = None
     max_tokens: int | None = None
+    seed: int | None = None  # that a server was given; checkpoints have none
 
     def over(self, other: GenerationDefaults) -> GenerationDefaults:
         """These, and the other's where they are silent."""
@@ -413,7 +414,7 @@ def resolve(
         presence_penalty=_real("presence_penalty", params.presence_penalty),
         frequency_penalty=_real("frequency_penalty", params.frequency_penalty),
         logit_bias=_bias(params.logit_bias, vocab),
-        seed=secrets.randbits(63) if params.seed is None else _whole("seed", params.seed),
+        seed=secrets.randbits(63) if pick("seed") is None else _whole("seed", pick("seed")),
         max_tokens=_whole("max_tokens", pick("max_tokens")),
         min_tokens=min_tokens,
         end_ids=ends,

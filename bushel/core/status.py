@@ -80,6 +80,7 @@ class EngineStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pid: Count = UNSET
     running: int = 0  # choices
     waiting: int = 0
+    deferred: int = 0  # of those that wait: for a file to be read, or a grammar to be compiled
     lane: Literal["batch", "single"] = "batch"
     lane_reason: str | None = None
     attention: dict[str, str] = {}  # of rows that share a batch, by kind of layer

@@ -176,10 +176,11 @@ class Started(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Stepped(WireMessage, frozen=True):
-    """Everything that one step of the engine added."""
+    """Everything that one step of the engine added. prefilled: tokens of prompts that it ran."""
 
     events: list[Event]
     started: list[Started] = []
+    prefilled: int = 0
 
 
 class Beat(WireMessage, frozen=True):
@@ -230,9 +231,11 @@ class MediaRules(msgspec.Struct, frozen=True):
     domains: tuple[str, ...] = ()  # if any: from these hosts alone
     folder: str | None = None  # local files below it
     most_items: int = 64  # images and videos in one request
+    most_images: int | None = None  # … and of each kind
+    most_videos: int | None = None
     most_bytes: int = 64 << 20  # of one item, as sent or fetched
     most_pixels: int = 64 << 20  # of one picture
-    least_side: int = 4  # pixels
+    least_side: int = 4  # pixels; smaller pictures are enlarged
     most_frames: int = 64
     fetch_seconds: float = 10.0
     memory: int = 2 << 30  # bytes that preparing one request may take
@@ -245,6 +248,7 @@ class Open(WireMessage, frozen=True):
     trust_remote_code: bool
     rules: MediaRules
     chat_options: ChatOptions = ChatOptions()
+    max_model_len: int | None = None
 
 
 class Prepare(WireMessage, frozen=True):

@@ -60,6 +60,7 @@ def build(
         dtype=options.dtype,
         kv_bits=options.kv_bits,
         trust_remote_code=options.trust_remote_code,
+        max_model_len=options.max_model_len,
         usable=usable,
         loading=loading or _nothing,
     )

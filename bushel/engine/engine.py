@@ -67,6 +67,7 @@ class Engine:
         self._sharing = MemorySharing(model, self.admission, prefixes, claim or MemoryClaim())
         self.max_decode_batch = 0  # largest so far
         self.preemptions = 0  # of rows and prompts, so far
+        self.prefilled = 0  # tokens of prompts, in the last step
         self.work = Work()  # of the present or the last step; any thread may look
         self._snapshot_every = snapshot_every
         self._clock = clock
@@ -130,6 +131,7 @@ class Engine:
         self.take_in(arrivals)
         plan = self.decide()
         passes = self.execute(plan)
+        self.prefilled = passes.tokens
         rows = 0 if self._pending is None else len(self._pending.sequences)
         self._stopwatch.step(self._clock() - arrivals.now, rows=rows, passes=passes)
         seconds = passes.seconds(self._stopwatch.costs(rows))
@@ -467,6 +469,7 @@ class Engine:
         return EngineStatus(
             running=len(sequences) - waiting,
             waiting=waiting,
+            deferred=sum(len(job.sequences) for job in self._queue.deferred),
             lane="single" if alone else "batch",
             lane_reason=self.single_because,
             attention={} if alone else self.attention,

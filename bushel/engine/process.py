@@ -140,18 +140,18 @@ class Process:
         except DeviceFault:
             self._report(self._engine.take_events())  # what was read before it is right
             raise
-        self._report(events)
+        self._report(events, self._engine.prefilled)
         self._known.add(self._kind)
         self._since = None
         self._steps += 1
 
-    def _report(self, events: list[Event]) -> None:
+    def _report(self, events: list[Event], prefilled: int = 0) -> None:
         started = self._engine.take_started()
         for slice in _slices(events):
-            self._link.send(Stepped(slice, started))
-            started = []
-        if started:
-            self._link.send(Stepped([], started))
+            self._link.send(Stepped(slice, started, prefilled))
+            started, prefilled = [], 0
+        if started or prefilled:
+            self._link.send(Stepped([], started, prefilled))
 
     @property
     def _kind(self) -> tuple[bool, int]:

@@ -260,6 +260,11 @@ class RequestQueue:
                 shared[id(ready.snapshot)] = row.length
         yield from shared.values()
 
+    @property
+    def deferred(self) -> list[Prefill]:
+        """Those that wait for what is read or compiled for them, and not for room."""
+        return [job for job in self.waiting.values() if not job.complete]
+
     def arrivals(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Waiting prompts whose files have been read, and those whose grammars are compiled."""
         waiting = self.waiting.items()

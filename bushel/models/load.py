@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib.util
+import logging
 import resource
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from bushel.models.text_model import TextModel
 from bushel.models.vision.vision_model import VisionModel
 from bushel.text.tokenizer import Tokenizer, load_tokenizer
 
+log = logging.getLogger(__name__)
 # Bytes of weights that are read at once. 512 MB of bfloat16, made float32, took as long in such
 # groups as all at once, and 1056 MB at the most instead of 1104.
 _GROUP = 64 << 20
@@ -168,13 +170,31 @@ def _open(model: str, trust: bool) -> tuple[Checkpoint, Callable[[], Model]]:
     return checkpoint, lambda: (_open_vision if sees else _open_text)(checkpoint, trust)
 
 
-def open_host(model: str, *, trust_remote_code: bool = False) -> Preparer:
-    """The part of a checkpoint that prepares requests, without reading a weight."""
+def open_host(
+    model: str,
+    *,
+    trust_remote_code: bool = False,
+    chat_template: str | None = None,
+    max_model_len: int | None = None,
+) -> Preparer:
+    """The part of a checkpoint that prepares requests, without reading a weight.
+
+    chat_template: instead of its own. max_model_len: as of `load`.
+    """
     use_cpu()
     loaded = _opened(model, trust_remote_code)
     host = loaded.host
     loaded.close()
+    _bound_context(host, max_model_len)
+    if chat_template is not None:
+        host.use_template(chat_template)
     return host
+
+
+def _bound_context(host: Preparer, most: int | None) -> None:
+    """No longer than the model's own: what lies behind that it was never taught."""
+    if most is not None:
+        host.context = most if host.context is None else min(most, host.context)
 
 
 def outline(model: str, *, dtype: str | None = None, trust_remote_code: bool = False) -> Model:
@@ -212,11 +232,13 @@ def load(
     dtype: str | None = None,
     kv_bits: int | None = None,
     trust_remote_code: bool = False,
+    max_model_len: int | None = None,
     usable: int | None = None,
     loading: OnLoaded = _nothing,
 ) -> Model:
     """Load a checkpoint, or raise one clear ModelError and leave no memory behind (B8).
 
+    max_model_len: tokens of prompt and reply, if that is less than the model's context.
     usable: bytes of memory; weights that are more are not even read. loading: hears how many are.
     """
     dtype = _default_dtype(dtype)
@@ -228,6 +250,10 @@ def load(
         require_fit(loaded_bytes(str(checkpoint.path), dtype, widens=ON_CPU), usable)
     try:
         loaded = opened()
+        own = loaded.context
+        _bound_context(loaded.host, max_model_len)
+        if own is not None and max_model_len is not None and max_model_len > own:
+            log.warning("a context of %d tokens was asked for, and %d is all", max_model_len, own)
         _settle(loaded.network, dtype, loading)
         state = _run_once(loaded, dtype)
         if kv_bits is not None:

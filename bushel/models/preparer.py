@@ -53,6 +53,11 @@ class Preparer:
             )
         return Prepared(tuple(self.encode(text, mark)))
 
+    def use_template(self, template: str) -> None:
+        """Instead of the checkpoint's own; ModelError if it is none."""
+        self.tokenizer = self.tokenizer.with_template(template)
+        self.profile = TokenizerProfile(self.tokenizer, self.vocab)
+
     def encode(self, text: str, mark: str = "") -> list[int]:
         """Rendered text without media."""
         return self.tokenizer.encode_marked(text, mark, add_special_tokens=False)

@@ -28,6 +28,9 @@ _UPLOADS = frozenset({"/v1/files"})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHODS = "GET, POST, DELETE, OPTIONS"
 _HOST = re.compile(r"(?:\[(?P<six>[^\[\]]+)\]|(?P<name>[^\s:/\\?#@\[\]]+))(?::[0-9]{1,5})?")
+# What containers call the machine they run on, and what machines of a network call themselves.
+_NEAR = frozenset({"host.docker.internal", "gateway.docker.internal", "host.containers.internal"})
+_NEAR_SUFFIX = ".local"
 _EXPOSED = "x-request-id, request-id, retry-after"
 
 
@@ -39,6 +42,12 @@ def wants_html(headers: Headers) -> bool:
 class Hosts:
     """Names this server may be called by. An address needs no permission: only a name can be
     made to point here by someone else (DNS rebinding).
+
+    Nobody on the internet can do that with a name of `_NEAR`: no public name server has them. On
+    the same network somebody can. Where the server is reached by an address of that network, this
+    gives them nothing that they do not have. On loopback it would, through a browser that they
+    send here; so there such a name is for programs alone, and browsers are told apart by what they
+    always send.
     """
 
     def __init__(self, options: ServerOptions):
@@ -47,13 +56,17 @@ class Hosts:
         self._names = {_plain(name) for name in names if not name.startswith("*.")}
         self._suffixes = tuple(name[1:].lower() for name in names if name.startswith("*."))
 
-    def check(self, headers: Headers) -> None:
+    def check(self, headers: Headers, arrived_at: str = "") -> None:
+        """arrived_at: the address of this machine that the request came to."""
         hosts = headers.getlist("host")
         if self._all or not hosts:  # a browser always sends one
             return
         name = _plain(hosts[0])
         good = bool(name) and (
-            name in self._names or name.endswith(self._suffixes) or _is_address(name)
+            name in self._names
+            or name.endswith(self._suffixes)
+            or _is_address(name)
+            or (_is_near(name) and _may_be_near(arrived_at, headers))
         )
         if len(hosts) > 1 or not good:
             raise ApiError(
@@ -69,6 +82,25 @@ def _plain(host: str) -> str:
         return host.lower()
     match = _HOST.fullmatch(host)
     return (match["six"] or match["name"]).lower().rstrip(".") if match else ""
+
+
+def _is_near(name: str) -> bool:
+    return name in _NEAR or name.endswith(_NEAR_SUFFIX)
+
+
+def _may_be_near(arrived_at: str, headers: Headers) -> bool:
+    try:
+        address = ipaddress.ip_address(arrived_at.partition("%")[0])
+    except ValueError:
+        return False
+    if address.is_loopback:
+        return not _from_browser(headers)
+    return address.is_private or address.is_link_local
+
+
+def _from_browser(headers: Headers) -> bool:
+    told = any(name in headers for name in ("origin", "referer", "sec-fetch-site"))
+    return told or headers.get("user-agent", "").startswith("Mozilla/")
 
 
 def _is_address(name: str) -> bool:
@@ -172,7 +204,7 @@ class Access:
         headers = Headers(scope=scope)
         reply = self._with_cors(headers.get("origin"), send)
         try:
-            self._hosts.check(headers)
+            self._hosts.check(headers, (scope.get("server") or ("",))[0])
             if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
                 return await self._origins.preflight(headers)(scope, receive, send)
             self._check(scope, headers)

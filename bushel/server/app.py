@@ -22,6 +22,7 @@ from bushel.server.batches.routes import batch_routes
 from bushel.server.error_response import refusal, speaks_anthropic
 from bushel.server.errors import ApiError, internal_error
 from bushel.server.http.body_memory import Bodies
+from bushel.server.http.root_path import RootPath
 from bushel.server.hub.routes import hub_routes
 from bushel.server.model_control import control_routes
 from bushel.server.openai.chat.routes import chat_routes
@@ -74,7 +75,8 @@ def create_app(services: Services) -> FastAPI:
     app.add_exception_handler(HTTPException, _no_route)
     app.add_middleware(Access, options=services.options)
     app.add_middleware(RequestIdMiddleware)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    app.add_middleware(RootPath, path=services.options.root_path)
+    app.openapi = lambda: _openapi(app, services.options.root_path)  # type: ignore[method-assign]
     return app
 
 
@@ -138,10 +140,13 @@ async def _invalid(request: Request, error: Exception) -> Response:
     return refusal(request.scope, first_invalid(error.errors()))
 
 
-def _openapi(app: FastAPI) -> dict[str, Any]:
+def _openapi(app: FastAPI, root_path: str) -> dict[str, Any]:
     """FastAPI promises a 422 of its own form everywhere; here it is a 400 of ours."""
     if app.openapi_schema is None:
-        schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        servers = [{"url": root_path}] if root_path else None
+        schema = get_openapi(
+            title=app.title, version=app.version, routes=app.routes, servers=servers
+        )
         for path in schema["paths"].values():
             for operation in path.values():
                 operation["responses"].pop("422", None)

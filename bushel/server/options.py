@@ -69,6 +69,8 @@ class ServerOptions:
     allowed_hosts: tuple[str, ...] = ()  # beside loopback names and `host`; "*" allows all
     cors_origins: tuple[str, ...] = ()
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)  # over the model's own
+    generation_config: GenerationDefaults | None = None  # instead of the model's own
+    root_path: str = ""  # below which a proxy has this server
     media: MediaRules = field(default_factory=MediaRules)
     limits: Limits = field(default_factory=Limits)
     workers: int = 2  # processes that prepare requests, at most

@@ -154,7 +154,8 @@ def _services(
         return lifecycle, Services(*lifecycle.services, loading=lifecycle, aliases=options.aliases)
     [only] = names
     claim = ledger.claim(options.engine, only.main)
-    service = Service(options, only, Metrics(only.main), claim)
+    metrics = Metrics(only.main, kv_bits=options.engine.kv_bits)
+    service = Service(options, only, metrics, claim)
     return service, Services(service)
 
 

@@ -35,6 +35,7 @@ class Tokenizer:
 
     def __init__(self, hf: Any, checkpoint: Checkpoint, render: Callable[..., str] | None = None):
         self.hf = hf
+        self._checkpoint = checkpoint
         self._render = render or hf.apply_chat_template
         # Straight to the Rust tokenizer: the wrapper around it costs five times the decoding.
         self._fast = getattr(hf, "backend_tokenizer", None)
@@ -54,6 +55,15 @@ class Tokenizer:
             raise ModelError(f"The tokenizer of {checkpoint.path.name} has no vocabulary.")
         self.end_ids = self._find_end_ids(checkpoint)
         self.options = self._find_options()
+
+    def with_template(self, template: str) -> Tokenizer:
+        """The same one with another chat template."""
+        try:
+            Environment(extensions=_EXTENSIONS).parse(template)
+        except TemplateError as error:
+            raise ModelError(f"The chat template is none: {public_message(error)}") from None
+        self.hf.chat_template = template
+        return Tokenizer(self.hf, self._checkpoint)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         return list(self.hf.encode(text, add_special_tokens=add_special_tokens))

@@ -76,16 +76,22 @@ def test_every_format_is_decoded_as_mlx_vlm_decodes_it(form: str) -> None:
     assert same(open_image(data, SERVER), load_image(io.BytesIO(data)))
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "I;16", "F"])
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "F"])
 def test_every_mode_is_converted_as_mlx_vlm_converts_it(mode: str) -> None:
     form = "TIFF" if mode in ("CMYK", "F") else "PNG"
     source = picture(LARGE)
     if mode == "RGBA":
         source.putalpha(picture(LARGE, 1).convert("L"))
-    data = encoded(
-        source.convert("I").convert(mode) if mode == "I;16" else source.convert(mode), form
-    )
+    data = encoded(source.convert(mode), form)
     assert same(open_image(data, SERVER), load_image(io.BytesIO(data)))
+
+
+@pytest.mark.parametrize("form", ["PNG", "TIFF"])
+def test_grey_of_16_bits_keeps_its_brightness(form: str) -> None:
+    """mlx-vlm's loader makes all of it white that is brighter than 255 of 65,535."""
+    grey = picture(LARGE).convert("L")
+    deep = Image.fromarray(np.asarray(grey).astype(np.uint16) << 8)
+    assert same(open_image(encoded(deep, form), SERVER), grey.convert("RGB"))
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF"])
@@ -140,12 +146,51 @@ def test_a_part_without_a_url_is_refused(kind: str, source: Any) -> None:
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 100), (100, 3)])
-def test_a_tiny_picture_is_refused(size: tuple[int, int]) -> None:
-    """CVE-2026-22773: a 1x1 image crashed an engine."""
-    for kind in ("image_url", "video_url"):
-        assert "too small" in refusal(url(encoded(picture(size))), kind)
-    assert "too small" in refusal(picture(size), under=OWN)
+def test_a_tiny_picture_is_enlarged(size: tuple[int, int]) -> None:
+    """CVE-2026-22773: a 1x1 image crashed an engine. Its pixels stay what they are."""
+    scale = -(-4 // min(size))
+    large = picture(size).resize((size[0] * scale, size[1] * scale), Image.Resampling.NEAREST)
+    assert same(taken(url(encoded(picture(size)))), large)
+    assert same(taken(picture(size), under=OWN), large)
+    [frame] = taken(url(encoded(picture(size))), "video_url")
+    assert same(frame, large)
     assert taken(url(encoded(picture((4, 4))))).size == (4, 4)
+
+
+def test_a_line_that_would_be_too_large_is_not_enlarged() -> None:
+    line = url(encoded(picture((1, 1000))))
+    assert "4x4000 pixels is too large" in refusal(line, under=rules(most_pixels=15_999))
+    assert taken(line, under=rules(most_pixels=16_000)).size == (4, 4000)
+
+
+@pytest.mark.parametrize(
+    ("limits", "good", "bad"),
+    [
+        ({"most_images": 1}, ["image_url", "video_url", "video_url"], "image_url"),
+        ({"most_videos": 0}, ["image_url"] * 3, "video_url"),
+    ],
+)
+def test_each_kind_has_a_limit_of_its_own(
+    limits: dict[str, int], good: list[str], bad: str
+) -> None:
+    intake, sent = Intake(rules(**limits)), url(encoded(picture((8, 8)), "GIF"))
+    for kind in good:
+        intake.take("here", kind, sent)
+    with pytest.raises(RequestError, match=f"hold . {bad.removesuffix('_url')}s"):
+        intake.take("here", bad, sent)
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF"])
+@pytest.mark.parametrize("padded", [True, False])
+def test_base64_needs_no_url_around_it(form: str, padded: bool) -> None:
+    data = encoded(picture(LARGE), form)
+    sent = base64.b64encode(data).decode()
+    assert same(taken(sent if padded else sent.rstrip("=")), taken(url(data)))
+
+
+@pytest.mark.parametrize("name", ["/9j/photo.png", "iVBORw0KGgo.png", "Qk" * 40 + ".bmp"])
+def test_a_path_that_begins_like_base64_is_a_path(name: str) -> None:
+    assert "not opened here" in refusal(name)
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -65,7 +65,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "floats": (np.zeros((32, 32, 3)), "must be of uint8"),
     "channels first": (np.zeros((3, 32, 32), np.uint8), "(3, 32, 32)"),
     "a batch": (np.zeros((1, 32, 32, 3), np.uint8), "(1, 32, 32, 3)"),
-    "too small": (np.zeros((2, 2, 3), np.uint8), "too small"),
+    "without pixels": (np.zeros((0, 2, 3), np.uint8), "shows nothing"),
     "bytes of no picture": (b"not a picture", "cannot be decoded"),
     "no bytes": (b"", "cannot be decoded"),
     "a number": (5, "image needs a path, a url, bytes, a PIL image or an array"),

@@ -7,7 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from .scripted_service import Service, ask, options
+from bushel.server.app import create_app
+from bushel.server.service.services import Services
+
+from .scripted_service import Service, ask, options, run, served
 
 CHAT = {"messages": [{"role": "user", "content": "Hello"}]}
 ROUTES = [
@@ -296,3 +299,94 @@ def test_another_page_than_the_allowed_one_may_not() -> None:
         preflight = ask(service, "OPTIONS", "/v1/models", headers={**PREFLIGHT, "origin": origin})
         assert preflight.status_code == 403
         assert "access-control-allow-origin" not in preflight.headers
+
+
+# -- names of the network ----------------------------------------------------------------------
+
+NEAR = ("host.docker.internal", "host.docker.internal:8000", "mac.local", "MAC.local.:11434")
+CURL = {"user-agent": "python-httpx/0.28"}
+
+
+def called(host: str, at: str | None, **headers: str) -> int:
+    """A status. at: the address of this machine that the request came to."""
+
+    async def work() -> int:
+        app = create_app(Services(Service()))  # type: ignore[arg-type]
+        statuses: list[int] = []
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b""}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+
+        sent = [(b"host", host.encode())]
+        sent += [(name.encode(), value.encode()) for name, value in headers.items()]
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/health",
+            "query_string": b"",
+            "headers": sent,
+            "server": None if at is None else (at, 8000),
+        }
+        await app(scope, receive, send)
+        return statuses[0]
+
+    return run(work())
+
+
+@pytest.mark.parametrize("host", NEAR)
+@pytest.mark.parametrize("at", ["127.0.0.1", "::1", "192.168.1.5", "172.17.0.1", "fe80::1%en0"])
+def test_containers_and_neighbours_may_use_their_names_of_this_machine(host: str, at: str) -> None:
+    assert called(host, at, **CURL) == 200
+
+
+@pytest.mark.parametrize("at", ["8.8.8.8", "2001:4860:4860::8888", "/run/socket", None])
+@pytest.mark.parametrize("host", NEAR[:1] + NEAR[2:3])
+def test_on_a_public_address_they_may_not(host: str, at: str | None) -> None:
+    assert called(host, at, **CURL) == 403
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "local", "evil-local", "a.internal", "evil.local.example"]
+)
+@pytest.mark.parametrize("at", ["127.0.0.1", "192.168.1.5"])
+def test_a_name_that_anyone_can_register_is_refused_wherever_it_comes(host: str, at: str) -> None:
+    """It may be a name that was made to point here (DNS rebinding)."""
+    assert called(host, at, **CURL) == 403
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"user-agent": "Mozilla/5.0"},
+        {"origin": "http://evil.local:8000"},
+        {"referer": "http://evil.local:8000/"},
+        {"sec-fetch-site": "same-origin"},
+    ],
+)
+@pytest.mark.parametrize("host", ["evil.local", "host.docker.internal"])
+def test_a_browser_may_not_come_to_loopback_by_them(host: str, headers: dict[str, str]) -> None:
+    """Who answers for such a name on the network could send a browser to what only this machine
+    reaches. To an address that they reach themselves they need none.
+    """
+    assert called(host, "127.0.0.1", **headers) == 403
+    assert called(host, "192.168.1.5", **headers) == 200
+
+
+def test_a_program_whose_runtime_looks_like_a_browser_may() -> None:
+    """Node's `fetch` says how it asks, and not from where."""
+    node = {"user-agent": "node", "sec-fetch-mode": "cors", "accept-language": "*"}
+    assert called("host.docker.internal", "127.0.0.1", **node) == 200
+
+
+def test_over_a_real_connection_the_address_is_known() -> None:
+    async def work() -> list[int]:
+        async with served(Service()) as port, httpx.AsyncClient() as client:
+            url = f"http://127.0.0.1:{port}/health"
+            hosts = ("host.docker.internal", "mac.local", "evil.example")
+            return [(await client.get(url, headers={"host": host})).status_code for host in hosts]
+
+    assert run(work()) == [200, 200, 403]

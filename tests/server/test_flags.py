@@ -18,7 +18,12 @@ from bushel.cli import main
 from bushel.core import GenerationDefaults
 from bushel.core.options import EngineOptions, Order
 from bushel.server.command import flags
-from bushel.server.command.other_servers_flags import NOTED, NOTED_VALUES, REFUSED
+from bushel.server.command.other_servers_flags import (
+    NOTED,
+    NOTED_PERHAPS,
+    NOTED_VALUES,
+    REFUSED,
+)
 from bushel.server.options import ServerOptions
 
 Capture = pytest.CaptureFixture[str]
@@ -157,6 +162,39 @@ def test_sampling_defaults_stand_before_the_models_own(served: list[ServerOption
         ("--uvicorn-log-level error", "--log-level error"),
         ("--port 81 org/model", "org/model --port 81"),
         ("--trust-remote-code org/model --port 81", "org/model --port 81 --trust-remote-code"),
+        ("--model org/model", "org/model"),
+        ("-m org/model --port 81", "org/model --port 81"),
+        ("--model a/one two=b/two --model c/three", "a/one two=b/two c/three"),
+        ("-c 4096", "--max-model-len 4096"),
+        ("--ctx-size 0", ""),
+        ("--max-model-len auto", ""),
+        ("--max-model-len 32k", "--max-model-len 32000"),
+        ("--max-model-len 32K", "--max-model-len 32768"),
+        ("--max-model-len 1.5K", "--context-length 1536"),
+        ("--seed -1", ""),
+        ("-s 5", "--seed 5"),
+        ("--temp 0.7", "--default-temperature 0.7"),
+        (
+            "--top-p 0.9 --top-k 5 --min-p 0.1",
+            "--default-top-p 0.9 --default-top-k 5 --default-min-p 0.1",
+        ),
+        ("--repeat-penalty 1.1", "--default-repetition-penalty 1.1"),
+        ("-n 9", "--default-max-tokens 9"),
+        ("--n-predict -1", ""),
+        ("-np 4", "--max-num-seqs 4"),
+        ("--decode-concurrency 4", "--max-num-seqs 4"),
+        ("org/model -a local", "org/model --served-model-name local"),
+        ("--api-prefix /v", "--root-path /v"),
+        ("--root-path /v/", "--root-path /v"),
+        ("--root-path /", ""),
+        ("--generation-config auto", ""),
+        ('--limit-mm-per-prompt {"image":4,"video":1}', "--limit-mm-per-prompt image=4,video=1"),
+        ('--limit-mm-per-prompt {"image":{"count":4}}', "--limit-mm-per-prompt image=4"),
+        ("--limit-mm-per-prompt audio=1", ""),
+        ('--chat-template-args {"a":1}', '--default-chat-template-kwargs {"a":1}'),
+        ('--allowed-origins ["http://a","*"]', "--cors-origin http://a --cors-origin *"),
+        ("--allowed-origins http://a,http://b", "--cors-origin http://a --cors-origin http://b"),
+        ("--log-level INFO", "--log-level info"),
     ],
 )
 def test_other_spellings_mean_the_same(said: str, meant: str, served: list[ServerOptions]) -> None:
@@ -189,7 +227,25 @@ def test_files_get_a_tenth_of_what_is_free_and_no_more_than_20_gb(
 # -- notes -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("flag", [*NOTED, *NOTED_VALUES])
+def test_numbers_that_other_servers_set_arrive(served: list[ServerOptions], tmp_path: Path) -> None:
+    (tmp_path / "generation_config.json").write_text('{"temperature": 0.4, "top_k": 9}')
+    template = "{{ messages }}"
+    options = made(
+        served,
+        *("--max-model-len", "4k", "--seed", "3", "--generation-config", str(tmp_path)),
+        *("--limit-mm-per-prompt", '{"image": 80, "video": 0}', "--chat-template", template),
+        *("--default-chat-template-kwargs", '{"enable_thinking": false}'),
+    )
+    assert (options.engine.max_model_len, options.defaults.seed) == (4000, 3)
+    assert options.generation_config == GenerationDefaults(temperature=0.4, top_k=9)
+    media = options.media
+    assert (media.most_images, media.most_videos, media.most_items) == (80, 0, 80)
+    assert options.chat_options.template == template
+    assert options.chat_options.template_kwargs == {"enable_thinking": False}
+    assert made(served, "--generation-config", "vllm").generation_config == GenerationDefaults(1.0)
+
+
+@pytest.mark.parametrize("flag", [*NOTED, *NOTED_VALUES, *NOTED_PERHAPS])
 def test_a_flag_for_what_bushel_does_anyway_is_noted_once(
     flag: str, served: list[ServerOptions], capsys: Capture
 ) -> None:
@@ -331,6 +387,24 @@ def test_a_file_without_keys_is_refused(tmp_path: Path, capsys: Capture) -> None
         "--cors-origin http://localhost/",
         "--allowed-host http://here",
         "--allowed-host box.*",
+        "--max-model-len -5",
+        "--max-model-len much",
+        "--seed one",
+        "--generation-config /no/such/place",
+        "--limit-mm-per-prompt image",
+        "--limit-mm-per-prompt image=-1",
+        "--limit-mm-per-prompt [1]",
+        '--limit-mm-per-prompt {"picture":1}',
+        "--root-path llm",
+        "--root-path /a?b",
+        "--chat-template /no/such/file",
+        "--chat-template-file /no/such/file",
+        "--default-chat-template-kwargs [1]",
+        "--default-chat-template-kwargs {",
+        '--default-chat-template-kwargs {"messages":1}',
+        "--allowed-origins [1]",
+        "--allowed-origins localhost",
+        "--temp -1",
         "--model-alias nothing",
         "--model-alias =a",
         "--served-model-name",
@@ -357,6 +431,7 @@ def test_a_wrong_value_is_told_in_one_line(said: str, capsys: Capture) -> None:
         (["another", "--pin", "third"], "--pin third"),
         (["another", "--model-alias", "x=third"], "--model-alias x=third"),
         (["another", "--keep-alive", "soon"], "--keep-alive"),
+        (["another", "--chat-template", "{{ messages }}"], "--chat-template is one model's"),
     ],
 )
 def test_what_does_not_go_together_is_told(said: list[str], told: str, capsys: Capture) -> None:

@@ -35,7 +35,18 @@ VLLM = {
     "vllm:request_decode_time_seconds": "histogram",
     "vllm:request_prompt_tokens": "histogram",
     "vllm:request_generation_tokens": "histogram",
+    "vllm:request_inference_time_seconds": "histogram",
+    "vllm:request_params_n": "histogram",
+    "vllm:request_params_max_tokens": "histogram",
+    "vllm:iteration_tokens_total": "histogram",
+    "vllm:num_requests_waiting_by_reason": "gauge",
+    "vllm:cache_config_info": "gauge",
 }
+LABELLED = (
+    "vllm:request_success_total",
+    "vllm:num_requests_waiting_by_reason",
+    "vllm:cache_config_info",
+)
 STATUS: dict[str, Any] = {
     "running": 3,
     "waiting": 2,
@@ -77,6 +88,9 @@ def after(*records: Record) -> dict[str, float]:
     for it in records:
         if it.started is not None:
             metrics.reuse.started(it)
+        if it.first_token is not None:
+            metrics.prompt_done(it)
+            metrics.first_token(it)
         metrics.finished(it)
     return seen(metrics)
 
@@ -89,7 +103,7 @@ def test_dashboards_for_vllm_find_their_metrics() -> None:
     for name, kind in VLLM.items():
         assert f"# TYPE {name} {kind}" in body
         suffixes = ("_bucket{le=+Inf}", "_sum", "_count") if kind == "histogram" else ("",)
-        if name != "vllm:request_success_total":
+        if name not in LABELLED:
             assert all(name + suffix in found for suffix in suffixes), name
     for reason in ("stop", "length", "abort", "error"):
         assert found[f"vllm:request_success_total{{finished_reason={reason}}}"] == 0
@@ -103,6 +117,9 @@ def test_dashboards_for_vllm_find_their_metrics() -> None:
         ("vllm:request_time_per_output_token_seconds", ("0.01", "0.075", "80.0")),
         ("vllm:e2e_request_latency_seconds", ("0.3", "1.5", "7680.0")),
         ("vllm:request_queue_time_seconds", ("0.3", "1.5", "7680.0")),
+        ("vllm:request_inference_time_seconds", ("0.3", "1.5", "7680.0")),
+        ("vllm:iteration_tokens_total", ("1.0", "8.0", "512.0", "16384.0")),
+        ("vllm:request_params_n", ("1.0", "5.0", "20.0")),
     ],
 )
 def test_buckets_are_vllms(name: str, bounds: tuple[str, ...]) -> None:
@@ -129,12 +146,63 @@ def test_its_times_are_those_that_vllm_means() -> None:
         "vllm:request_queue_time_seconds": 0.1,  # in the engine's queue
         "vllm:request_prefill_time_seconds": 0.3,
         "vllm:request_decode_time_seconds": 2.0,
+        "vllm:request_inference_time_seconds": 2.3,
         "vllm:request_time_per_output_token_seconds": 0.05,
         "vllm:e2e_request_latency_seconds": 2.5,
     }
     for name, total in sums.items():
         assert found[f"{name}_sum"] == pytest.approx(total)
         assert found[f"{name}_count"] == 1
+
+
+def test_what_a_reply_may_be_is_counted_and_an_embedding_is_none() -> None:
+    found = after(record(choices=2, max_tokens=50), record(max_tokens=None))
+    assert found["vllm:request_params_n_sum"] == 2
+    assert found["vllm:request_params_max_tokens_sum"] == 50
+    assert found["vllm:request_params_max_tokens_count"] == 1
+
+
+def test_a_prompt_and_a_first_token_count_before_the_request_ends() -> None:
+    metrics, running = Metrics(MODEL), record()
+    metrics.prompt_done(running)
+    metrics.first_token(running)
+    found = seen(metrics)
+    assert found["vllm:prompt_tokens_total"] == 120
+    assert found["vllm:time_to_first_token_seconds_sum"] == pytest.approx(0.5)
+    metrics.finished(running)
+    found = seen(metrics)
+    assert found["vllm:prompt_tokens_total"] == 120
+    assert found["vllm:time_to_first_token_seconds_count"] == 1
+
+
+def test_steps_are_counted_with_all_that_they_ran() -> None:
+    metrics = Metrics(MODEL)
+    for tokens in (0, 1, 500):  # one that ran nothing is none
+        metrics.iteration(tokens)
+    found = seen(metrics)
+    assert found["vllm:iteration_tokens_total_count"] == 2
+    assert found["vllm:iteration_tokens_total_sum"] == 501
+    assert found["vllm:iteration_tokens_total_bucket{le=256.0}"] == 1
+
+
+def test_who_waits_is_told_by_reason() -> None:
+    metrics = Metrics(MODEL)
+    engine_says(metrics, {**STATUS, "waiting": 5, "deferred": 2})
+    found = seen(metrics)
+    name = "vllm:num_requests_waiting_by_reason"
+    assert (found[f"{name}{{reason=capacity}}"], found[f"{name}{{reason=deferred}}"]) == (3, 2)
+
+
+@pytest.mark.parametrize(("kv_bits", "kind"), [(None, "auto"), (8, "int8")])
+def test_how_keys_and_values_are_kept_is_told_in_labels(kv_bits: int | None, kind: str) -> None:
+    metrics = Metrics(MODEL, kv_bits=kv_bits)
+    engine_says(metrics, cache())
+    [told] = [name for name in seen(metrics) if name.startswith("vllm:cache_config_info")]
+    assert f"cache_dtype={kind}" in told
+    assert "enable_prefix_caching=True" in told
+    assert "kv_cache_memory_bytes=1200" in told
+    engine_says(metrics, {}, up=False)
+    assert not any(name.startswith("vllm:cache_config_info") for name in seen(metrics))
 
 
 def test_choices_that_run_beside_each_other_are_no_faster_each() -> None:

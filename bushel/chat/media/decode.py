@@ -19,7 +19,14 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from bushel.chat.media.fetch import Fetcher
-from bushel.chat.media.media_source import UnusableMedia, from_data, from_file, scheme_of
+from bushel.chat.media.media_source import (
+    UnusableMedia,
+    from_base64,
+    from_data,
+    from_file,
+    is_base64,
+    scheme_of,
+)
 from bushel.core import RequestError
 from bushel.core.wire import MediaRules
 
@@ -73,6 +80,7 @@ class Intake:
                 raise UnusableMedia(
                     f"A request may hold {most} images and videos, and this is one more."
                 )
+            self._count(kind)
             item = self._opened(kind, source)
             frames = item if isinstance(item, list) else [item]
             self._pixels += sum(frame.width * frame.height for frame in frames)
@@ -86,10 +94,20 @@ class Intake:
             ) from error.__cause__
         self.items.append(item)
 
+    def _count(self, kind: str) -> None:
+        moving = _moves(kind)
+        most = self.rules.most_videos if moving else self.rules.most_images
+        if (
+            most is not None
+            and sum(isinstance(item, list) is moving for item in self.items) >= most
+        ):
+            what = "videos" if moving else "images"
+            raise UnusableMedia(f"A request may hold {most} {what} here, and this is one more.")
+
     def _opened(self, kind: str, source: Any) -> Any:
         """A URL as clients send it, or what a script has: a path, bytes of a file, a picture."""
         source = source.get("url") if isinstance(source, Mapping) else source
-        moving = kind.removesuffix("_url") == "video"
+        moving = _moves(kind)
         if isinstance(source, Image.Image | np.ndarray):
             if moving:
                 raise UnusableMedia(f"{kind} needs a file, not one picture.")
@@ -107,6 +125,8 @@ class Intake:
 
     def _read(self, url: str) -> bytes:
         rules = self.rules
+        if is_base64(url):
+            return from_base64(url, rules.most_bytes)
         match scheme_of(url):
             case "data":
                 return from_data(url, rules.most_bytes)
@@ -124,6 +144,10 @@ class Intake:
             return Fetcher(self.rules.domains, self.rules.most_bytes).fetch(url, seconds)
         finally:
             self._fetch_seconds = max(0.0, self._fetch_seconds - (time.monotonic() - began))
+
+
+def _moves(kind: str) -> bool:
+    return kind.removesuffix("_url") == "video"
 
 
 def open_image(data: bytes, rules: MediaRules = OWN) -> Image.Image:
@@ -164,7 +188,20 @@ def from_pixels(picture: Image.Image | np.ndarray, rules: MediaRules = OWN) -> I
 
 def _upright(image: Image.Image, rules: MediaRules) -> Image.Image:
     _check_size(*image.size, rules)
-    return ImageOps.exif_transpose(image).convert("RGB")
+    return _coloured(ImageOps.exif_transpose(image), rules)
+
+
+def _coloured(image: Image.Image, rules: MediaRules) -> Image.Image:
+    """In three bytes a pixel, and large enough for a processor: of a few pixels, all are larger."""
+    if image.mode.startswith("I"):  # 16 bits of grey, of which Pillow would cut off the upper ones
+        image = Image.fromarray((np.asarray(image).clip(0, 0xFFFF) >> 8).astype(np.uint8))
+    image = image.convert("RGB")
+    scale = -(-rules.least_side // min(image.size))
+    if scale > 1:
+        size = image.width * scale, image.height * scale
+        _check_size(*size, rules)
+        image = image.resize(size, Image.Resampling.NEAREST)
+    return image
 
 
 def open_video(data: bytes, rules: MediaRules = OWN) -> list[Image.Image]:
@@ -194,7 +231,7 @@ def _moving_frames(data: bytes, rules: MediaRules) -> Iterator[Image.Image]:
     for at in _sampled(getattr(movie, "n_frames", 1), *movie.size, rules):
         movie.seek(at)
         _check_size(*movie.size, rules)  # a frame may be larger than the whole
-        yield movie.convert("RGB")
+        yield _coloured(movie, rules)
 
 
 def _film_frames(data: bytes, rules: MediaRules) -> Iterator[Image.Image]:
@@ -232,7 +269,7 @@ def _read_frames(film: Any, rules: MediaRules) -> Iterator[Image.Image]:
             if not ok:
                 break
             _check_size(picture.shape[1], picture.shape[0], rules)
-            yield Image.fromarray(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB))
+            yield _coloured(Image.fromarray(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)), rules)
             read += 1
         at += 1
     if not read:
@@ -249,11 +286,8 @@ def _sampled(count: int, width: int, height: int, rules: MediaRules) -> list[int
 
 
 def _check_size(width: int, height: int, rules: MediaRules) -> None:
-    if min(width, height) < rules.least_side:
-        least = rules.least_side
-        raise UnusableMedia(
-            f"A picture of {width}x{height} pixels is too small: {least} a side at least."
-        )
+    if min(width, height) < 1:
+        raise UnusableMedia(f"A picture of {width}x{height} pixels shows nothing.")
     most = min(rules.most_pixels, _most_held(rules))
     if width * height > most:
         raise UnusableMedia(f"A picture of {width}x{height} pixels is too large: {most} at most.")

@@ -18,6 +18,23 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _BASE64_MARK = re.compile(r";\s*base64\s*$", re.IGNORECASE)
 _SLACK = 1024  # padding, and a few line breaks in something small
 _PIECE = 1 << 16
+_BASE64_TEXT = re.compile(r"[A-Za-z0-9+/_\s-]+={0,2}\s*", re.ASCII)
+# How files begin that are decoded here, as base64 has it.
+_BEGINNINGS = (
+    "iVBORw0KGgo",  # PNG
+    "/9j/",  # JPEG
+    "_9j_",
+    "R0lGODlh",  # GIF
+    "R0lGODdh",
+    "UklGR",  # WebP, AVI
+    "Qk",  # BMP
+    "SUkqA",  # TIFF
+    "TU0AK",
+    "AAAA",  # MP4, QuickTime
+    "GkXfo",  # WebM, Matroska
+)
+_LOOKED = 4096  # characters, more than a path has
+_SHORTEST = 32  # the smallest GIF has 26 bytes, which are 35 of them
 _SPACE = b" \t\r\n\f\v"
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
@@ -74,17 +91,33 @@ def _unescaped(text: str) -> bytes:
 
 
 def _unpacked(data: bytes, most_bytes: int) -> bytes:
-    """Base64 as clients write it: in one line or many, of the plain or the URL-safe kind."""
+    """Base64 as clients write it: in one line or many, of the plain or the URL-safe kind, with its
+    padding or without.
+    """
     plain = data.translate(None, _SPACE)
     if len(plain) // 4 * 3 > most_bytes + 3:
         raise too_large(most_bytes)
-    if b"-" in plain or b"_" in plain:  # those who write it so leave the padding out
-        plain = plain.translate(_URL_SAFE)
-        plain += b"=" * (-len(plain) % 4)
+    plain = plain.translate(_URL_SAFE).rstrip(b"=")
+    plain += b"=" * (-len(plain) % 4)
     try:
         return base64.b64decode(plain, validate=True)
     except binascii.Error:
-        raise UnusableMedia("A data: URL holds broken base64.") from None
+        raise UnusableMedia("It holds broken base64.") from None
+
+
+def is_base64(text: str) -> bool:
+    """Whether it is a file itself, without a data: URL around it. A path can look like that, too,
+    but not begin as a picture or a film does.
+    """
+    if len(text) < _SHORTEST or not text.startswith(_BEGINNINGS):
+        return False
+    return _BASE64_TEXT.fullmatch(text, 0, _LOOKED) is not None
+
+
+def from_base64(text: str, most_bytes: int) -> bytes:
+    if len(text) > 2 * most_bytes + _SLACK:
+        raise too_large(most_bytes)
+    return _unpacked(text.encode("utf-8", "replace"), most_bytes)
 
 
 def from_file(url: str, folder: str | None, most_bytes: int) -> bytes:

@@ -43,9 +43,13 @@ _SWITCHES = ("add_generation_prompt", "continue_final_message")
 _PARAM = "chat_template_kwargs"
 _MOST_NAMES = 256  # that clients make up, and that the log tells
 _told: set[str] = set()
+NOTHING: Mapping[str, Any] = {}
 
 
-def template_options(host: Preparer, request: Mapping[str, Any]) -> dict[str, Any]:
+def template_options(
+    host: Preparer, request: Mapping[str, Any], defaults: Mapping[str, Any] = NOTHING
+) -> dict[str, Any]:
+    """defaults: variables that are set where the request does not set them."""
     if request.get("chat_template") is not None:
         raise RequestError(
             "A chat_template of the request's own is not accepted.", param="chat_template"
@@ -53,8 +57,16 @@ def template_options(host: Preparer, request: Mapping[str, Any]) -> dict[str, An
     given = request.get(_PARAM) or {}
     if not isinstance(given, Mapping):
         raise RequestError(f"{_PARAM} must be an object.", param=_PARAM)
-    can = host.profile.abilities
-    options = can.thinking_options(_asked(request.get("thinking")))
+    asked = host.profile.abilities.thinking_options(_asked(request.get("thinking")))
+    options = {**_variables(host, defaults), **asked, **_variables(host, given)}
+    if options.get("continue_final_message"):
+        options.setdefault("add_generation_prompt", False)
+    return options
+
+
+def _variables(host: Preparer, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of those that are given, what the template gets."""
+    can, options = host.profile.abilities, dict[str, Any]()
     for name, value in given.items():
         if name in _SWITCHES:
             if not isinstance(value, bool):
@@ -63,8 +75,6 @@ def template_options(host: Preparer, request: Mapping[str, Any]) -> dict[str, An
             options |= can.thinking_options(_meant(name, value))
             continue
         options[name] = value
-    if options.get("continue_final_message"):
-        options.setdefault("add_generation_prompt", False)
     return options
 
 

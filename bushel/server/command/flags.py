@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
 import os
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, get_args
 
+from bushel.chat.template.options import RESERVED, VARIABLE
 from bushel.core import BushelError, GenerationDefaults
 from bushel.core.options import MOST_DISK, Attention, ChatOptions, EngineOptions, disk_room
-from bushel.core.params import BOUNDS
 from bushel.core.wire import MediaRules
 from bushel.server import api_keys
 from bushel.server.callers import is_loopback
+from bushel.server.command import flag_values as values
 from bushel.server.command import other_servers_flags
+from bushel.server.command.flag_values import OneOf, real, scaled_bytes, shaped, size, whole
 from bushel.server.observability.logs import LEVELS
 from bushel.server.options import Limits, ModelSpec, ServerOptions
 from bushel.server.service.names import names_of
@@ -39,17 +39,14 @@ _COMES_AND_GOES = {
 _ORDERS = {"arrival": "arrival", "fcfs": "arrival", "shortest": "shortest", "sjf": "shortest"}
 _ATTENTION = {how: how for how in get_args(Attention)}
 _SYSTEM = {"fold": False, "hoist": True}
-_SIZE = re.compile(r"([0-9]*\.?[0-9]+) ?([KMGT]i?B|)", re.IGNORECASE)
-_UNITS = {
-    **{"": 10**9, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12},
-    **{"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40},
-}
-_DURATION = re.compile(r"(-?[0-9]*\.?[0-9]+)([smh]?)")
-_TIMES = {"": 1, "s": 1, "m": 60, "h": 3600}
-_ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s?#]+")
-_HOST = re.compile(r"[A-Za-z0-9.:_%\[\]-]+")
-_DOMAIN = re.compile(rf"(?:\*\.)?{_HOST.pattern}")
-_HOSTS = re.compile(rf"\*|{_DOMAIN.pattern}")
+# Sampling parameters that have a default of the server's, with what other servers call it.
+_SAMPLED = (
+    ("temperature", "--temp"),
+    ("top_p", "--top-p"),
+    ("top_k", "--top-k"),
+    ("min_p", "--min-p"),
+    ("repetition_penalty", "--repeat-penalty"),
+)
 
 _EPILOG = """\
 examples:
@@ -58,132 +55,12 @@ examples:
   bushel serve small=./a large=./b --keep-alive 10m   two, each loaded when it is asked for
   bushel serve MODEL --host 0.0.0.0 --api-key-file keys.txt
 
-Flags of vLLM and vllm-mlx are understood: those that mean one of the above as that one,
-those for what Bushel always does with a note, and all others are refused.
+Flags of vLLM, vllm-mlx, mlx-lm and llama.cpp are understood: those that mean one of the above as
+that one (--model as MODEL), those for what Bushel always does with a note, and all others are
+refused.
 """
 
 Group = argparse._ArgumentGroup
-
-
-# -- values --------------------------------------------------------------------------------
-
-
-def _range(low: float, high: float | None) -> str:
-    return f"{low:g} or more" if high is None else f"between {low:g} and {high:g}"
-
-
-def _whole(low: int, high: int | None = None) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = low - 1
-        if value < low or (high is not None and value > high):
-            rule = _range(low, high)
-            raise argparse.ArgumentTypeError(f"must be a whole number, {rule}, not {text!r}")
-        return value
-
-    return read
-
-
-def _real(low: float, high: float | None = None) -> Callable[[str], float]:
-    def read(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not (math.isfinite(value) and low <= value and (high is None or value <= high)):
-            rule = _range(low, high)
-            raise argparse.ArgumentTypeError(f"must be a number, {rule}, not {text!r}")
-        return value
-
-    return read
-
-
-def _sampled(name: str) -> Callable[[str], float]:
-    """A sampling parameter's value."""
-    bound = BOUNDS[name]
-    if bound.whole:
-        return _whole(int(bound.low), int(bound.high))
-    return _real(bound.low, bound.high)
-
-
-def _bytes(unit: int, low: float) -> Callable[[str], int]:
-    read = _real(low, 1e6)
-    return lambda text: int(read(text) * unit)
-
-
-def _size(text: str) -> int:
-    """Like the flags whose names end with -gb, and with other units as well."""
-    match = _SIZE.fullmatch(text.strip())
-    size = 0 if match is None else int(float(match[1]) * _UNITS[match[2].lower()])
-    if not 10**6 <= size <= 10**15:
-        rule = "a size of 1 MB or more such as 4 (which is GB), 4GB or 512MB"
-        raise argparse.ArgumentTypeError(f"must be {rule}, not {text!r}")
-    return size
-
-
-class _OneOf:
-    """Of these words the value. choices: what shells complete."""
-
-    def __init__(self, table: Mapping[str, Any]):
-        self._table = table
-        self.choices = tuple(table)
-
-    def __call__(self, text: str) -> Any:
-        if text not in self._table:
-            rule = f"must be one of {', '.join(self._table)}"
-            raise argparse.ArgumentTypeError(f"{rule}, not {text!r}")
-        return self._table[text]
-
-
-def _shaped(form: re.Pattern[str], rule: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if form.fullmatch(text) is None:
-            raise argparse.ArgumentTypeError(f"must be {rule}, not {text!r}")
-        return text
-
-    return read
-
-
-def _duration(text: str) -> float:
-    """Seconds; as Ollama has it, a negative one means never."""
-    if text == "never":
-        return math.inf
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        rule = "seconds, or a time such as 90s, 10m, 2h or never"
-        raise argparse.ArgumentTypeError(f"must be {rule}, not {text!r}")
-    seconds = float(match[1]) * _TIMES[match[2]]
-    return seconds if seconds >= 0 else math.inf
-
-
-def _alias(text: str) -> tuple[str, str]:
-    pattern, _, name = text.partition("=")
-    if not pattern or not name:
-        raise argparse.ArgumentTypeError(f"must be PATTERN=NAME, not {text!r}")
-    return pattern, name
-
-
-def _folder(text: str) -> str:
-    if not os.path.isdir(text):
-        raise argparse.ArgumentTypeError(f"must be a directory, not {text!r}")
-    return os.path.realpath(text)
-
-
-def _existing(path: str) -> str:
-    """The path itself, or the first above it that is there."""
-    while not os.path.lexists(path):
-        path = os.path.dirname(path)
-    return path
-
-
-def _place(text: str) -> str:
-    path = os.path.abspath(os.path.expanduser(text))
-    there = _existing(path)
-    if not (text and os.path.isdir(there) and os.access(there, os.W_OK | os.X_OK)):
-        raise argparse.ArgumentTypeError(f"must be a directory that can be used, not {text!r}")
-    return path
 
 
 # -- flags ---------------------------------------------------------------------------------
@@ -206,32 +83,42 @@ def _model_flags(group: Group) -> None:
         "models",
         metavar="MODEL",
         nargs="*",
+        action="extend",
         help=f"a directory or a hub id (default: {TINY}, which comes with Bushel). Several, or a "
         "directory of checkpoints, are each loaded when somebody asks for them; NAME=MODEL says "
         "what one is called",
+    )
+    group.add_argument(
+        "--model", "-m", dest="models", action="append", metavar="MODEL", help=argparse.SUPPRESS
     )
     _flag(group, "--downloaded", "server.downloaded", action="store_true",
           help="serve every model that `bushel list` shows, too, by its hub id, and those that "
           "operators download while the server runs; code that these bring is never run")
     _flag(group, "--keep-alive", "server.keep_alive", "--auto-unload-idle-seconds",
-          type=_duration, metavar="TIME",
+          type=values.duration, metavar="TIME",
           help="of several models, or one, to unload one that nobody has asked for so long: "
           "seconds, 90s, 10m, 2h or never; 0: at once (default: "
           f"{ServerOptions.keep_alive / 60:g}m for several, never for one)")
     _flag(group, "--pin", "pinned", action="append", metavar="NAME",
           help="of several models, load this one at the start and keep it; may be repeated")
-    _flag(group, "--swap-seconds", "server.swap_seconds", type=_real(0), metavar="SECONDS",
+    _flag(group, "--swap-seconds", "server.swap_seconds", type=real(0), metavar="SECONDS",
           help="a model that waits for memory waits no longer before one that is in use finishes "
           f"what it has and makes way (default: {ServerOptions.swap_seconds:g})")
-    _flag(group, "--served-model-name", "names", nargs="+", action="append", metavar="NAME",
+    _flag(group, "--served-model-name", "names", "--alias", "-a", nargs="+", action="append",
+          metavar="NAME",
           help="names the model is served under; replies to requests that name none carry the "
           "first (default: MODEL itself)")
-    _flag(group, "--model-alias", "aliases", action="append", type=_alias, metavar="PATTERN=NAME",
+    _flag(group, "--model-alias", "aliases", action="append", type=values.alias,
+          metavar="PATTERN=NAME",
           help="requests for a name that matches PATTERN (* for any characters) mean NAME; "
           "may be repeated, the first match wins")
-    _flag(group, "--dtype", "engine.dtype", type=_OneOf(_DTYPES), metavar="DTYPE",
+    _flag(group, "--dtype", "engine.dtype", type=OneOf(_DTYPES), metavar="DTYPE",
           help=f"{names} (default: the checkpoint's; float32 on a CPU)")
-    _flag(group, "--kv-bits", "engine.kv_bits", type=_OneOf(_BITS), metavar="{8,4}",
+    _flag(group, "--max-model-len", "engine.max_model_len", "--ctx-size", "-c", "--context-length",
+          type=values.context_tokens, metavar="TOKENS",
+          help="prompt and reply together have no more than so many tokens: 8192, 32k (32,000) or "
+          "32K (32,768) (default: auto, the model's own context, which is never exceeded)")
+    _flag(group, "--kv-bits", "engine.kv_bits", type=OneOf(_BITS), metavar="{8,4}",
           help="keep attention's keys and values in so many bits")
     _flag(group, "--trust-remote-code", "engine.trust_remote_code", action="store_true",
           help="run code that the checkpoint brings")
@@ -240,9 +127,9 @@ def _model_flags(group: Group) -> None:
 
 
 def _access_flags(group: Group) -> None:
-    _flag(group, "--host", "server.host", type=_shaped(_HOST, "a host name or an address"),
+    _flag(group, "--host", "server.host", type=shaped(values.HOST, "a host name or an address"),
           metavar="HOST", help=f"address to listen on (default: {ServerOptions.host})")
-    _flag(group, "--port", "server.port", type=_whole(0, 65535), metavar="PORT",
+    _flag(group, "--port", "server.port", type=whole(0, 65535), metavar="PORT",
           help=f"0 takes any free one (default: {ServerOptions.port})")
     _flag(group, "--api-key", "keys", action="append", type=api_keys.key, metavar="KEY",
           help="a key that clients must send; may be repeated. Other users of this machine can "
@@ -255,12 +142,18 @@ def _access_flags(group: Group) -> None:
           f"be repeated, and {api_keys.OPERATOR_VARIABLE} in the environment is better (default: "
           "the only key, if there is one; everyone, if there is none)")
     _flag(group, "--allowed-host", "allowed_hosts", action="append", metavar="HOST",
-          type=_shaped(_HOSTS, "a host name, *.NAME or *"),
+          type=shaped(values.HOSTS, "a host name, *.NAME or *"),
           help="a name that clients may call this server by, beside --host and loopback; "
           "*.local allows all that end so, * all; may be repeated")
     _flag(group, "--cors-origin", "cors_origins", action="append", metavar="ORIGIN",
-          type=_shaped(_ORIGIN, "an origin such as http://localhost:3000, or *"),
+          type=shaped(values.ORIGIN, "an origin such as http://localhost:3000, or *"),
           help="pages of this origin may use the server from a browser; may be repeated")
+    group.add_argument("--allowed-origins", dest="cors_origins", action="extend",
+                       type=values.origins, help=argparse.SUPPRESS)
+    _flag(group, "--root-path", "server.root_path", "--api-prefix", type=values.root_path,
+          metavar="PATH",
+          help="a path such as /llm below which a proxy has this server: it answers there, too, "
+          "whether the proxy leaves the path in requests or takes it away")
     _flag(group, "--cache-per-key", "server.cache_per_key", action="store_true",
           help="what was computed for a request serves others with the same key alone; without "
           "it a key can tell by time and cached_tokens how others' prompts began")
@@ -268,60 +161,62 @@ def _access_flags(group: Group) -> None:
 
 def _load_flags(group: Group) -> None:
     engine, limits = EngineOptions, Limits
-    _flag(group, "--max-num-seqs", "engine.max_batch", "--max-batch", type=_whole(1, 4096),
+    _flag(group, "--max-num-seqs", "engine.max_batch", "--max-batch", "--parallel",
+          "-np", "--decode-concurrency", type=whole(1, 4096),
           metavar="N", help=f"replies that run together (default: {engine.max_batch})")
     _flag(group, "--prefill-chunk", "engine.prefill_chunk", "--chunked-prefill-tokens",
           "--prefill-step-size", "--mllm-prefill-step-size", "--max-num-batched-tokens",
-          type=_whole(1, 1 << 20), metavar="N",
+          type=whole(1, 1 << 20), metavar="N",
           help=f"tokens of a prompt that run at once (default: {engine.prefill_chunk})")
     _flag(group, "--scheduler-policy", "engine.order", "--scheduling-policy",
-          type=_OneOf(_ORDERS), metavar="ORDER",
+          type=OneOf(_ORDERS), metavar="ORDER",
           help="who is admitted first: by arrival (also: fcfs) or the shortest prompt (also: "
           "sjf)")
-    _flag(group, "--attention", "engine.attention", type=_OneOf(_ATTENTION), metavar="HOW",
+    _flag(group, "--attention", "engine.attention", type=OneOf(_ATTENTION), metavar="HOW",
           help="rows of a batch have pages, or are padded to the longest (default: auto: pages on "
           "a GPU, if they stand a trial there)")
-    _flag(group, "--token-gap", "engine.token_gap", type=_real(0), metavar="SECONDS",
+    _flag(group, "--token-gap", "engine.token_gap", type=real(0), metavar="SECONDS",
           help="a running reply should not wait longer for its next token "
           f"(default: {engine.token_gap})")
-    _flag(group, "--start-wait", "engine.start_wait", type=_real(0), metavar="SECONDS",
+    _flag(group, "--start-wait", "engine.start_wait", type=real(0), metavar="SECONDS",
           help="a prompt should not wait longer for its next chunk, or for its first while "
           f"another request holds many rows (default: {engine.start_wait})")
-    _flag(group, "--memory-limit-gb", "engine.memory_limit", type=_bytes(10**9, 0.001),
+    _flag(group, "--memory-limit-gb", "engine.memory_limit", type=scaled_bytes(10**9, 0.001),
           metavar="GB", help="what MLX may use (default: what this machine can spare)")
-    _flag(group, "--scheduler-headroom-gb", "engine.headroom", type=_bytes(10**9, 0),
+    _flag(group, "--scheduler-headroom-gb", "engine.headroom", type=scaled_bytes(10**9, 0),
           metavar="GB", help="how much of that to leave alone (default: a twentieth)")
-    _flag(group, "--queue-limit", "limits.queue", type=_whole(1, 1 << 20), metavar="N",
+    _flag(group, "--queue-limit", "limits.queue", type=whole(1, 1 << 20), metavar="N",
           help=f"requests that may wait; more get a 429 (default: {limits.queue})")
-    _flag(group, "--max-request-tokens", "limits.tokens", type=_whole(1, 1 << 40), metavar="N",
+    _flag(group, "--max-request-tokens", "limits.tokens", type=whole(1, 1 << 40), metavar="N",
           help="tokens that one request may ask for, over all its choices "
           f"(default: {limits.tokens})")
-    _flag(group, "--max-body-mb", "limits.body_bytes", type=_bytes(1 << 20, 0.001), metavar="MB",
-          help=f"size of a request (default: {limits.body_bytes >> 20})")
+    _flag(group, "--max-body-mb", "limits.body_bytes", type=scaled_bytes(1 << 20, 0.001),
+          metavar="MB", help=f"size of a request (default: {limits.body_bytes >> 20})")
 
 
 def _cache_flags(group: Group) -> None:
     _flag(group, "--no-prefix-cache", "engine.prefix_cache", "--disable-prefix-cache",
           "--no-enable-prefix-caching", action="store_false",
           help="compute every prompt whole")
-    _flag(group, "--cache-memory", "engine.cache_memory", type=_size, metavar="SIZE",
+    _flag(group, "--cache-memory", "engine.cache_memory", type=size, metavar="SIZE",
           help="memory for it, such as 4 (GB) or 512MB; running requests come first (default: "
           "half of what is free beside the weights)")
-    _flag(group, "--cache-memory-mb", "engine.cache_memory", type=_bytes(1 << 20, 1),
+    _flag(group, "--cache-memory-mb", "engine.cache_memory", type=scaled_bytes(1 << 20, 1),
           help=argparse.SUPPRESS)
     _flag(group, "--snapshot-every", "engine.snapshot_every", "--mid-prefill-save-interval",
-          type=_whole(0, 1 << 30), metavar="TOKENS",
+          type=whole(0, 1 << 30), metavar="TOKENS",
           help="how far apart states of a long prompt are kept where layers cannot go back; 0: "
           f"none but those at the borders of messages (default: {EngineOptions.snapshot_every})")
     _flag(group, "--cache-kv-bits", "engine.cache_kv_bits", "--kv-cache-quantization-bits",
-          type=_OneOf(_BITS), metavar="{8,4}",
+          type=OneOf(_BITS), metavar="{8,4}",
           help="keep it in so many bits: more fits, and replies may differ a little")
     group.add_argument(
         "--kv-cache-quantization", dest="quantized", action="store_true", help=argparse.SUPPRESS
     )
-    _flag(group, "--cache-dir", "engine.cache_dir", "--ssd-cache-dir", type=_place, metavar="DIR",
+    _flag(group, "--cache-dir", "engine.cache_dir", "--ssd-cache-dir", type=values.place,
+          metavar="DIR",
           help="keep it in files there, too, across restarts; they hold what prompts say")
-    _flag(group, "--cache-disk", "engine.cache_disk", "--ssd-cache-max-gb", type=_size,
+    _flag(group, "--cache-disk", "engine.cache_disk", "--ssd-cache-max-gb", type=size,
           metavar="SIZE", help=f"room for these files (default: {MOST_DISK // 10**9} GB, or a "
           "tenth of what is free there if that is less)")
 
@@ -338,15 +233,15 @@ def _batch_flags(group: Group) -> None:
 
 def _process_flags(group: Group) -> None:
     server = ServerOptions
-    _flag(group, "--timeout", "server.timeout", type=_real(0.001), metavar="SECONDS",
+    _flag(group, "--timeout", "server.timeout", type=real(0.001), metavar="SECONDS",
           help="for a request that names none (default: as long as it takes)")
-    _flag(group, "--drain-seconds", "server.drain_seconds", type=_real(0), metavar="SECONDS",
+    _flag(group, "--drain-seconds", "server.drain_seconds", type=real(0), metavar="SECONDS",
           help="what running requests get when the server is told to end "
           f"(default: {server.drain_seconds:g})")
-    _flag(group, "--hang-seconds", "server.hang_seconds", type=_real(1), metavar="SECONDS",
+    _flag(group, "--hang-seconds", "server.hang_seconds", type=real(1), metavar="SECONDS",
           help="an engine that makes no progress for so long is replaced "
           f"(default: {server.hang_seconds:g})")
-    _flag(group, "--workers", "server.workers", type=_whole(1, 64), metavar="N",
+    _flag(group, "--workers", "server.workers", type=whole(1, 64), metavar="N",
           help="processes that template, tokenize and decode images "
           f"(default: {server.workers})")
     _flag(group, "--end-with-stdin", "server.end_with_stdin", action="store_true",
@@ -356,7 +251,7 @@ def _process_flags(group: Group) -> None:
 
 
 def _chat_flags(group: Group) -> None:
-    _flag(group, "--system-messages", "chat_options.hoist", type=_OneOf(_SYSTEM),
+    _flag(group, "--system-messages", "chat_options.hoist", type=OneOf(_SYSTEM),
           metavar="{fold,hoist}",
           help="those in the middle of a conversation: fold them into the turn beside them if the "
           "template takes none there, or hoist all to the top, so that every one changes all "
@@ -365,32 +260,54 @@ def _chat_flags(group: Group) -> None:
           help="how the model writes calls (default: as its template tells)")
     _flag(group, "--thinking-format", "chat_options.thinking", metavar="NAME",
           help="how the model writes thoughts (default: as its template tells)")
+    _flag(group, "--chat-template", "chat_options.template", type=values.chat_template,
+          metavar="FILE",
+          help="a chat template instead of the checkpoint's: a file, or the template itself")
+    group.add_argument("--chat-template-file", dest="chat_options.template",
+                       type=values.template_file, help=argparse.SUPPRESS)
+    _flag(group, "--default-chat-template-kwargs", "chat_options.template_kwargs",
+          "--chat-template-kwargs", "--chat-template-args", type=values.json_object,
+          metavar="JSON",
+          help='variables of the chat template where a request does not set them, such as '
+          """'{"enable_thinking": false}'""")
     _flag(group, "--keep-client-headers", "chat_options.keep_headers", action="store_true",
           help="leave lines about the client itself, such as billing headers, in system prompts; "
           "they keep conversations from sharing what was computed")
 
 
 def _sampling_flags(group: Group) -> None:
-    for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty"):
+    _flag(group, "--generation-config", "server.generation_config",
+          type=values.generation_config, metavar="WHERE",
+          help="auto: the checkpoint's own; vllm: none, so that a temperature of 1 and nothing "
+          "else is meant; or a directory with another generation_config.json (default: auto)")
+    for name, *also in _SAMPLED:
         flag = f"--default-{name.replace('_', '-')}"
-        _flag(group, flag, f"defaults.{name}", type=_sampled(name), metavar="X")
-    _flag(group, "--default-max-tokens", "defaults.max_tokens", "--max-tokens",
-          type=_sampled("max_tokens"), metavar="N")
+        _flag(group, flag, f"defaults.{name}", *also, type=values.sampled(name), metavar="X")
+    _flag(group, "--default-max-tokens", "defaults.max_tokens", "--max-tokens", "--n-predict", "-n",
+          type=values.unless("-1", values.sampled("max_tokens")), metavar="N")
+    _flag(group, "--seed", "defaults.seed", "-s",
+          type=values.unless("-1", values.sampled("seed")), metavar="N",
+          help="of a request that names none; the same request gets the same reply then (default: "
+          "another one each time)")
 
 
 def _media_flags(group: Group) -> None:
     _flag(group, "--allow-remote-media", "media.remote", action="store_true",
           help="fetch http and https URLs")
     _flag(group, "--allowed-media-domains", "domains", nargs="+", action="append",
-          metavar="DOMAIN", type=_shaped(_DOMAIN, "a host name or *.NAME"),
+          metavar="DOMAIN", type=shaped(values.DOMAIN, "a host name or *.NAME"),
           help="fetch from these alone; *.example.org: from all below it")
-    _flag(group, "--media-path", "media.folder", "--allowed-local-media-path", type=_folder,
+    _flag(group, "--media-path", "media.folder", "--allowed-local-media-path", type=values.folder,
           metavar="DIR", help="files below it may be named in requests")
+    _flag(group, "--limit-mm-per-prompt", "media_limits", type=values.media_limits, metavar="JSON",
+          help="how many of each kind one request may hold, such as "
+          """'{"image": 4, "video": 1}' or image=4,video=1 (default: """
+          f"{MediaRules().most_items} in all)")
 
 
 def _log_flags(group: Group) -> None:
     _flag(group, "--log-level", "server.log_level", "--uvicorn-log-level",
-          type=_OneOf({name: name for name in LEVELS}), metavar="LEVEL",
+          type=OneOf({name: name for name in LEVELS}, fold=True), metavar="LEVEL",
           help=f"{', '.join(LEVELS)} (default: {ServerOptions.log_level})")
     _flag(group, "--log-json", "server.log_json", action="store_true",
           help="one JSON object per line")
@@ -472,6 +389,8 @@ def _models(given: Mapping[str, Any]) -> tuple[ModelSpec, ...]:
         return ()
     if len(specs) > 1 and "names" in given:
         raise BushelError("--served-model-name names one model; write several as NAME=MODEL.")
+    if (len(specs) > 1 or "server.downloaded" in given) and "chat_options.template" in given:
+        raise BushelError("--chat-template is one model's; serve that one alone.")
     return specs
 
 
@@ -529,6 +448,21 @@ def _cache(engine: Mapping[str, Any], quantized: bool) -> dict[str, Any]:
     return settings
 
 
+def _media(given: Mapping[str, Any]) -> dict[str, int]:
+    """How many images and videos a request may hold; more than usual, if that was asked for."""
+    limits: dict[str, int] = given.get("media_limits", {})
+    most = max(MediaRules().most_items, sum(limits.values()))
+    return {**limits, "most_items": most} if limits else {}
+
+
+def _check_variables(given: Mapping[str, Any]) -> None:
+    for name in given:
+        if name in RESERVED or not VARIABLE.fullmatch(name):
+            raise BushelError(
+                f"--default-chat-template-kwargs: {name!r:.60} is no variable of a chat template."
+            )
+
+
 def _build(given: Mapping[str, Any], environment: Mapping[str, str]) -> ServerOptions:
     def part(name: str) -> dict[str, Any]:
         prefix = f"{name}."
@@ -537,9 +471,11 @@ def _build(given: Mapping[str, Any], environment: Mapping[str, str]) -> ServerOp
     models = _models(given)
     first = models[0].model if models else (given.get("models") or [TINY])[0]
     engine = {"model": first, **_cache(part("engine"), "quantized" in given)}
+    media = {**_media(given), **part("media")}
     domains = _words(given, "domains", "--allowed-media-domains")
     if domains and "media.remote" not in given:
         raise BushelError("--allowed-media-domains needs --allow-remote-media.")
+    _check_variables(part("chat_options").get("template_kwargs", {}))
     return ServerOptions(
         engine=EngineOptions(**engine),
         models=models,
@@ -551,7 +487,7 @@ def _build(given: Mapping[str, Any], environment: Mapping[str, str]) -> ServerOp
         allowed_hosts=tuple(given.get("allowed_hosts", ())),
         cors_origins=tuple(given.get("cors_origins", ())),
         defaults=GenerationDefaults(**part("defaults")),
-        media=MediaRules(domains=domains, **part("media")),
+        media=MediaRules(domains=domains, **media),
         limits=Limits(**part("limits")),
         chat_options=ChatOptions(**part("chat_options")),
         **part("server"),

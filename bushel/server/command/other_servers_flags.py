@@ -13,6 +13,9 @@ from typing import Any
 
 _ALWAYS = "Bushel always works this way."
 _FITS = "there are no blocks to size; a request is admitted when all of it fits into memory."
+_PROCESSES = "the engine is always a process of its own; --workers counts those beside it."
+_MAPPED = "weights are read once, into memory of the device."
+_DEVICE = "MLX uses the whole device."
 _PREFIX = "needs no flag; --no-prefix-cache switches it off."
 _ENTRIES = "what is kept is bounded by its size; see --cache-memory."
 
@@ -31,6 +34,30 @@ NOTED = {
     "--disable-uvicorn-access-log": _ALWAYS,
     "--enable-auto-tool-choice": "calls are read whenever a request offers tools.",
     "--enable-reasoning": "thoughts are always told apart from the answer.",
+    "--disable-log-stats": "numbers are at /metrics and /v1/status, and not in the log.",
+    "--enable-prompt-tokens-details": "replies always tell how many tokens were reused.",
+    "--enable-server-load-tracking": "metrics are always at /metrics.",
+    "--disable-frontend-multiprocessing": _PROCESSES,
+    "--async-scheduling": _ALWAYS,
+    "--enforce-eager": "MLX has no graphs to capture.",
+    "--allow-credentials": "keys are sent as headers, which --cors-origin allows.",
+    "--use-default-chat-template": "the checkpoint's own is used, or --chat-template.",
+    "--jinja": "the checkpoint's own template is always used.",
+    "--cont-batching": _ALWAYS,
+    "-cb": _ALWAYS,
+    "--metrics": "metrics are always at /metrics.",
+    "--slots": "/v1/status shows every request.",
+    "--mlock": _MAPPED,
+    "--no-mmap": _MAPPED,
+    "--embedding": "embeddings need no flag.",
+    "--embeddings": "embeddings need no flag.",
+    "--reranking": "scores need no flag.",
+}
+
+# Flags with one value, or none.
+NOTED_PERHAPS = {
+    "--flash-attn": _ALWAYS,
+    "-fa": _ALWAYS,
 }
 
 # Flags with one value.
@@ -43,20 +70,34 @@ NOTED_VALUES = {
     "--block-size": _FITS,
     "--prefix-cache-size": _ENTRIES,
     "--tool-call-parser": "found in the model's template; --tool-format NAME overrides it.",
+    "--api-server-count": _PROCESSES,
+    "--load-format": "safetensors are read, as checkpoints have them.",
+    "--guided-decoding-backend": "one grammar compiler serves all forms.",
+    "--chat-template-content-format": "found by trying the model's template.",
+    "--allowed-methods": "--cors-origin allows all that the server has.",
+    "--allowed-headers": "--cors-origin allows all that a page asks for.",
+    "--prompt-concurrency": "prompts run one at a time, in chunks; see --prefill-chunk.",
+    "--prompt-cache-size": _ENTRIES,
+    "--threads": _DEVICE,
+    "-t": _DEVICE,
+    "--n-gpu-layers": _DEVICE,
+    "--gpu-layers": _DEVICE,
+    "-ngl": _DEVICE,
+    "--ubatch-size": "--prefill-chunk says how many tokens run at once.",
+    "-ub": "--prefill-chunk says how many tokens run at once.",
     "--reasoning-parser": "found in the model's template; --thinking-format NAME overrides it.",
 }
 
-_THINKING = "requests say whether and how long a model thinks, as `enable_thinking` and so on."
+_THINKING = "requests say it, or --default-chat-template-kwargs for those that do not."
 _DRAFTS = "speculative decoding is not there yet."
 _SEVERAL = "name several models, or a directory of them; see --keep-alive and --pin."
 _ADAPTERS = "adapters are not there yet."
-_CHECKPOINT = "the checkpoint's own chat template is used, with what requests say."
+_GGUF = "name the model's hub id as MODEL; GGUF files are not read."
 _KV = "use --kv-bits, or --cache-kv-bits for what is kept of prompts."
 _TLS = "put a proxy with TLS in front."
 
 REFUSED = {
-    "--max-model-len": "the context is the model's own and cannot be set yet.",
-    "--max-kv-size": "the context is the model's own and cannot be set yet.",
+    "--max-kv-size": "nothing of a conversation is dropped; --max-model-len bounds its length.",
     "--gpu-memory-utilization": "use --memory-limit-gb.",
     "--tool-parser-plugin": "formats are Bushel's own; --tool-format names one.",
     "--mcp-config": "tools are the client's to run.",
@@ -88,15 +129,27 @@ REFUSED = {
     "--linear-state-quantization-bits": "recurrent state keeps the model's own precision.",
     "--linear-state-quantization-group-size": "recurrent state keeps the model's own precision.",
     "--linear-state-bf16": "recurrent state keeps the model's own precision.",
-    "--chat-template": _CHECKPOINT,
-    "--default-chat-template-kwargs": _CHECKPOINT,
+    "--tokenizer": "the checkpoint's own is used.",
+    "--hf-overrides": "change the checkpoint's config.json.",
+    "--quantization": "a checkpoint is served as it is quantized.",
+    "--override-generation-config": "use --default-temperature and its like.",
+    "--mm-processor-kwargs": "the checkpoint's own processor settings are used.",
+    "--enable-force-include-usage": "requests ask for it, by stream_options.",
+    "--return-tokens-as-token-ids": "requests ask for ids.",
+    "--middleware": "put a proxy in front.",
+    "--uds": "listen on 127.0.0.1.",
+    "--adapter-path": _ADAPTERS,
+    "--mmproj": "a checkpoint's directory has its vision half, too.",
+    "--hf-repo": _GGUF,
+    "-hf": _GGUF,
+    "--prompt-cache-bytes": "use --cache-memory.",
     "--default-presence-penalty": "penalties of this kind are the request's own.",
     "--models-config": _SEVERAL,
     "--lazy-load-model": _SEVERAL,
     "--enable-lora": _ADAPTERS,
     "--lora-modules": _ADAPTERS,
-    "--embedding-model": "embeddings are not there yet.",
-    "--rerank-model": "reranking is not there yet.",
+    "--embedding-model": _SEVERAL,
+    "--rerank-model": _SEVERAL,
     "--max-audio-upload-mb": "audio is not there yet.",
     "--max-tts-input-chars": "audio is not there yet.",
     "--rate-limit": "there is --queue-limit, and a proxy can count requests.",
@@ -142,6 +195,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     tables: tuple[tuple[dict[str, str], type[argparse.Action], int | str | None], ...] = (
         (NOTED, _Note, 0),
         (NOTED_VALUES, _Note, None),
+        (NOTED_PERHAPS, _Note, "?"),
         (REFUSED, _Refuse, "?"),
     )
     for table, action, nargs in tables:

@@ -31,7 +31,7 @@ def own_flags(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
     """By name without its dashes, those that the help shows; `models` is what has no name."""
     found: dict[str, argparse.Action] = {}
     for action in parser._actions:
-        if action.dest == _MODELS:
+        if action.dest == _MODELS and not action.option_strings:
             found[_MODELS] = action
         elif action.help != argparse.SUPPRESS and action.dest not in ("help", "config"):
             found[action.option_strings[0].lstrip("-")] = action

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 from bushel.core.conversation import Conversation
 from bushel.server.errors import ApiError
 from bushel.server.http.body_memory import Bodies, Body
+from bushel.server.http.content_encoding import decoder_of
 from bushel.server.http.json_decode import decode
 from bushel.server.options import Limits
 
@@ -125,14 +126,15 @@ async def make_conversation(request: Request, make: Callable[[], Conversation]) 
 
 
 async def read_body(request: Request, limits: Limits, body: Body) -> bytes:
-    """All of a body; 413 as soon as it is too long, 408 when it does not come, and 503 while
-    others take the memory for it.
+    """All of a body, unpacked; 413 as soon as that is too long, 408 when it does not come, and 503
+    while others take the memory for it.
     """
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and (len(declared) > 18 or int(declared) > limits.body_bytes):
         raise _too_large(limits)
+    decoder = decoder_of(request.headers.get("content-encoding", ""))
     loop = asyncio.get_running_loop()
-    start = loop.time()
+    start, arrived = loop.time(), 0
     try:
         async with asyncio.timeout(limits.read_seconds) as deadline:
             more = True
@@ -140,13 +142,19 @@ async def read_body(request: Request, limits: Limits, body: Body) -> bytes:
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
                     raise ApiError(400, "The body was cut off.", code="incomplete_body")
-                body.add(message.get("body", b""))
+                data = message.get("body", b"")
+                arrived += len(data)
+                for piece in decoder.pieces(data):
+                    body.add(piece)
+                    if len(body.data) > limits.body_bytes:
+                        raise _too_large(limits)
+                    if len(piece) > len(data):  # it was packed, and there may be much of it
+                        await asyncio.sleep(0)
                 more = message.get("more_body", False)
-                if len(body.data) > limits.body_bytes:
-                    raise _too_large(limits)
                 # As a whole it may take its time; between two pieces it may not.
-                allowed = min(start + len(body.data) / _SLOWEST, loop.time())
+                allowed = min(start + arrived / _SLOWEST, loop.time())
                 deadline.reschedule(allowed + limits.read_seconds)
+        decoder.finish()
     except TimeoutError:
         raise ApiError(408, "The body did not arrive in time.", code="body_timeout") from None
     return bytes(body.data)

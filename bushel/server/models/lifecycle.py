@@ -60,7 +60,7 @@ class ModelLifecycle:
         self, options: ServerOptions, spec: ModelSpec, names: Names, *, front: bool
     ) -> LoadableModel:
         own = _own_options(options, spec, names.main, self._shares)
-        metrics = Metrics(names.main, front=front)
+        metrics = Metrics(names.main, front=front, kv_bits=options.engine.kv_bits)
         return LoadableModel(own, names, metrics, self._ledger, self._changed)
 
     @property

@@ -50,6 +50,10 @@ _TOKEN = (
 # vLLM ends this series at the model's context.
 _TOKENS = tuple(float(digit * 10**power) for power in range(6) for digit in (1, 2, 5))
 
+_CHOICES = (1.0, 2.0, 5.0, 10.0, 20.0)
+# Of one step: a token for each row that decodes, and chunks of prompts.
+_STEP = (1.0, *(float(1 << power) for power in range(3, 15)))
+
 _REASONS = ("stop", "length", "abort", "error")
 _RESTARTS = ("died", "hung")
 # Label values that nobody thought of are counted together beyond this.
@@ -132,9 +136,10 @@ _GAUGES: tuple[tuple[str, str, Callable[[EngineStatus], float | None]], ...] = (
 class EngineState(Collector):
     """What the engine said last; nothing of it while it is gone."""
 
-    def __init__(self, model_name: str, *, front: bool = True):
+    def __init__(self, model_name: str, *, front: bool = True, kv_bits: int | None = None):
         self._model_name = model_name
         self._front = front
+        self._kv_bits = kv_bits
         self.status = EngineStatus()
         self.up = False
         self.preparing = 0
@@ -162,15 +167,57 @@ class EngineState(Collector):
             yield dropped
         for name, told, value in _GAUGES:
             yield self._gauge(name, told, value(self.status))
+        yield self._waiting()
+        yield self._cache_config()
+
+    def _waiting(self) -> GaugeMetricFamily:
+        """By vLLM's two reasons."""
+        family = GaugeMetricFamily(
+            "vllm:num_requests_waiting_by_reason",
+            "Replies that wait, for room (capacity) or for a file or a grammar (deferred).",
+            labels=["model_name", "reason"],
+        )
+        deferred = self.status.deferred
+        for reason, count in (
+            ("capacity", max(0, self.status.waiting - deferred)),
+            ("deferred", deferred),
+        ):
+            family.add_metric([self._model_name, reason], count)
+        return family
+
+    def _cache_config(self) -> GaugeMetricFamily:
+        """vLLM's labels, as far as they mean something here: there are no blocks to count."""
+        status, memory = self.status, self.status.memory
+        limit, weights = memory.limit_bytes, memory.weights_bytes
+        known = limit is not UNSET and weights is not UNSET
+        labels = {
+            "model_name": self._model_name,
+            "block_size": "1",
+            "cache_dtype": f"int{self._kv_bits}" if self._kv_bits else "auto",
+            "enable_prefix_caching": str(status.cache.on),
+            "kv_cache_memory_bytes": str(limit - weights) if known else "None",  # type: ignore[operator]
+            "num_gpu_blocks": "None",
+        }
+        family = GaugeMetricFamily(
+            "vllm:cache_config_info",
+            "How keys and values are kept, in labels; it is always 1.",
+            labels=list(labels),
+        )
+        if self.up:
+            family.add_metric(list(labels.values()), 1)
+        return family
 
 
 class Metrics:
-    """front: with what concerns the process; one model of a server has it."""
+    """front: with what concerns the process; one model of a server has it. kv_bits: of the engine's
+    options.
+    """
 
-    def __init__(self, model_name: str, *, front: bool = True):
+    def __init__(self, model_name: str, *, front: bool = True, kv_bits: int | None = None):
         self._model_name = model_name
         self._registry = CollectorRegistry()
-        self._gaps, self._engine = Gaps(model_name), EngineState(model_name, front=front)
+        self._gaps = Gaps(model_name)
+        self._engine = EngineState(model_name, front=front, kv_bits=kv_bits)
         self.reuse = PrefixMetrics(model_name)
         self.loop = LoopProbe(model_name)
         for collector in (self._gaps, self._engine, self.reuse):
@@ -247,8 +294,18 @@ class Metrics:
         self._decode = make(
             "vllm:request_decode_time_seconds", "From the first token to the last.", _REQUEST
         )
+        self._inference = make(
+            "vllm:request_inference_time_seconds", "From the prompt to the last token.", _REQUEST
+        )
         self._prompts = make("vllm:request_prompt_tokens", "Tokens of prompts.", _TOKENS)
         self._replies = make("vllm:request_generation_tokens", "Tokens of replies.", _TOKENS)
+        self._choices = make("vllm:request_params_n", "Replies that requests ask for.", _CHOICES)
+        self._limits = make(
+            "vllm:request_params_max_tokens", "Tokens that replies may have.", _TOKENS
+        )
+        self._steps = make(
+            "vllm:iteration_tokens_total", "Tokens of prompts and replies in one step.", _STEP
+        )
 
     # -- what happens ----------------------------------------------------------------------
 
@@ -256,6 +313,20 @@ class Metrics:
         """Tokens that arrived, and the time since the one before for each that had one."""
         self._generated.inc(count)
         self._gaps.add(gaps)
+
+    def iteration(self, tokens: int) -> None:
+        """A step of the engine has run so many."""
+        if tokens:
+            self._steps.observe(tokens)
+
+    def prompt_done(self, record: Record) -> None:
+        """All of its prompt has run."""
+        self._prompt.inc(record.prompt_tokens)
+
+    def first_token(self, record: Record) -> None:
+        """Its first token is out."""
+        assert record.first_token is not None
+        self._first.observe(record.first_token - record.arrived)
 
     def finished(self, record: Record) -> None:
         """A request has its answer, whatever it is. To be called once for each."""
@@ -267,23 +338,25 @@ class Metrics:
         if not gone and (record.error is not None or record.status >= 400):
             self._inc(self._errors, record.error or str(record.status))
         if record.first_token is not None:
-            self._prompt.inc(record.prompt_tokens)
             self._prompts.observe(record.prompt_tokens)
             self._replies.observe(record.completion_tokens)
+        if record.max_tokens is not None:
+            self._choices.observe(record.choices)
+            self._limits.observe(record.max_tokens)
         self._times(record)
 
     def _times(self, record: Record) -> None:
         """Each where both of its ends happened."""
         accepted, started = record.accepted, record.started
         first, last = record.first_token, record.last_token
-        if first is not None:
-            self._first.observe(first - record.arrived)
         if accepted is not None and started is not None:
             self._queued.observe(started - accepted)
         if started is not None and first is not None:
             self._prefill.observe(first - started)
         if first is not None and last is not None:
             self._decode.observe(last - first)
+        if started is not None and last is not None:
+            self._inference.observe(last - started)
         if record.rate:
             self._per_token.observe(record.choices / record.rate)
         if accepted is not None and record.finished is not None:

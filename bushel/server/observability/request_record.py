@@ -43,6 +43,7 @@ class Record:
     restarts: int = 0  # of the engine, survived while waiting
     prefill_told: float | None = None  # when the log last said how far its prompt is
     cancelled: bool = False  # by request, while it was being prepared
+    max_tokens: int | None = None  # of a reply; None: it is no reply that was asked for
 
     def start(self, started: Started, now: float) -> None:
         """Its prompt begins to run."""

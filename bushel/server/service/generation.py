@@ -93,6 +93,7 @@ class Generations:
         async with self._requests.on_its_way(record, seconds):
             model_info = await self._pool.known()
             decoding = self._decoding(job, model_info)
+            record.max_tokens = decoding.max_tokens if job.result == "text" else None
             made, tail = await self._prepared(job, record)
             await self._prove(job, record, made)
             decoding = _checked(lambda rules: with_token_rules(decoding, rules), made.token_rules)
@@ -114,8 +115,9 @@ class Generations:
         return model_info.reply_format.markers if job.reads else ()
 
     def _decoding(self, job: GenerationJob, model_info: ModelInfo) -> Decoding:
-        # The command line over the model's generation config (B31).
-        defaults = self._options.defaults.over(model_info.defaults)
+        # The command line over the generation config, which is the model's or another (B31).
+        config = self._options.generation_config
+        defaults = self._options.defaults.over(model_info.defaults if config is None else config)
         more = model_info.infill_ends if job.request.get("suffix") else frozenset()
         return _checked(
             lambda params: resolve(
@@ -261,9 +263,13 @@ class Generations:
                 continue
             if not live.begun:
                 self._held.add(-live.release())
+                self._metrics.prompt_done(live.record)
             tokens += len(event.token_ids)
+            silent = live.record.first_token is None
             if (gap := live.take(event, now)) is not None:
                 gaps.append(gap)
+            elif silent and live.record.first_token is not None:
+                self._metrics.first_token(live.record)
             self._news[live.wake] = None
             if event.finish_reason is not None and live.done:
                 self._forget(live)
@@ -271,6 +277,7 @@ class Generations:
             elif live.overrun:
                 self._abort(live, errors.slow_reader())
         self._metrics.tokens(tokens, gaps)
+        self._metrics.iteration(message.prefilled + tokens)
 
     def _tell(self) -> None:
         """In one callback for all, and when all that has arrived is taken: a front that is late

@@ -77,7 +77,13 @@ class Service:
             engine, self, options.hang_seconds, label=f"engine{label}", memory=memory
         )
         self.pool = Pool(
-            Open(engine.model, engine.trust_remote_code, options.media, options.chat_options),
+            Open(
+                engine.model,
+                engine.trust_remote_code,
+                options.media,
+                options.chat_options,
+                engine.max_model_len,
+            ),
             options.workers,
             options.prepare_seconds,
             held.roomy,

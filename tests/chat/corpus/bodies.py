@@ -70,9 +70,14 @@ OWN = {path.stem: path for path in sorted(HERE.glob("*.json"))}
 NAMES = [name for name, path in {**RECORDED, **OWN}.items() if _read(path) is not None]
 
 
-@cache
-def conversation(name: str) -> dict[str, Any]:
+def recorded(name: str) -> tuple[str, dict[str, Any]]:
+    """Where it was sent, and the body."""
     found = _read({**RECORDED, **OWN}[name])
     assert found is not None
-    where, body = found
+    return found
+
+
+@cache
+def conversation(name: str) -> dict[str, Any]:
+    where, body = recorded(name)
     return json.loads(json.dumps(_APIS[where](body)))  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""The dashboard for Grafana: what it asks of Prometheus, and whether it gets an answer."""
