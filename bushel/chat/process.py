@@ -59,6 +59,9 @@ def model_info_of(host: Preparer, chat_options: ChatOptions = PLAIN) -> ModelInf
         if host.task == "generate"
         else ReplyFormat(),
         task=host.task,
+        model_type=str(host.config.get("model_type", "")),
+        sees=host.sees,
+        template=host.tokenizer.template,
     )
 
 

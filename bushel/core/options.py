@@ -82,3 +82,6 @@ class ModelInfo:
     template_options: frozenset[str] = frozenset()  # that the chat template reads
     reply_format: ReplyFormat = field(default_factory=ReplyFormat)
     task: Task = "generate"
+    model_type: str = ""  # its architecture, as its config names it
+    sees: bool = False  # images and videos
+    template: str = ""  # its chat template

@@ -35,9 +35,14 @@ def salt_of(service: Service, headers: Headers, cache_salt: str | None) -> str:
 class GenerationBody(Protocol):
     """What every body that asks for a reply has."""
 
-    stream: bool | None
-    timeout: float | None
-    cache_salt: str | None
+    @property
+    def stream(self) -> bool | None: ...
+
+    @property
+    def timeout(self) -> float | None: ...
+
+    @property
+    def cache_salt(self) -> str | None: ...
 
 
 def generation_job(
