@@ -69,7 +69,6 @@ LlamaLogitBias = Annotated[
     dict[int, float],
     PlainValidator(_biases),
     WithJsonSchema({"anyOf": [{"type": "array", "items": _PAIR}, {"type": "object"}]}),
-    about("Pairs of a token id and a number that is added to its logit, or false: it never comes."),
 ]
 
 
@@ -83,7 +82,6 @@ Samplers = Annotated[
     list[str],
     PlainValidator(_samplers),
     WithJsonSchema({"type": "array", "items": {"enum": list(_SAMPLERS)}}),
-    about("Samplers that are used, others are not; their order is Bushel's own (default: all)."),
 ]
 Off = Annotated[Literal[0, -1] | None, about("Not supported: refused, unless it is 0 or -1.")]
 
@@ -104,8 +102,16 @@ class LlamaCompletionRequest(LlamaSamplingFields):
     )
     grammar: Prose | None = Field(None, description="A grammar in GBNF that the reply must follow.")
     json_schema: Annotated[dict[str, Any] | None, HELD_TO] = None
-    logit_bias: LlamaLogitBias | None = None  # type: ignore[assignment]
-    samplers: Samplers | None = None
+    logit_bias: LlamaLogitBias | None = Field(  # type: ignore[assignment]
+        None,
+        description="Pairs of a token id and a number that is added to its logit, or false: it "
+        "never comes.",
+    )
+    samplers: Samplers | None = Field(
+        None,
+        description="Samplers that are used, others are not; their order is Bushel's own "
+        "(default: all).",
+    )
     return_tokens: Flag | None = Field(
         None, description="Whether a whole reply has its token ids; streams do (default: false)."
     )

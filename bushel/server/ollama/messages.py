@@ -68,7 +68,6 @@ Images = Annotated[
     list[str],
     PlainValidator(lambda value: check_images("", value)),
     WithJsonSchema({**_IMAGES_SCHEMA, "maxItems": MOST_IMAGES}),
-    about("Pictures that go with it, in base64."),
 ]
 
 _TEXT = {"type": ["string", "null"]}

@@ -20,8 +20,9 @@ from pydantic import (
 from bushel.server.api.descriptions import SPEAKER, about
 from bushel.server.api.errors import InvalidField
 from bushel.server.api.fields import Flag, Prose, TopLogprobs, Unsupported
-from bushel.server.api.reply_fields import PromptTokens, ReplyModel, ReplyTokens
+from bushel.server.api.reply_fields import ReplyModel
 from bushel.server.api.shared_fields import TOP_LOGPROBS, Model
+from bushel.server.api.tools import OFFERED
 from bushel.server.ollama.messages import Images, Messages
 from bushel.server.ollama.options import OllamaOptions
 from bushel.server.ollama.tools import Tools
@@ -127,7 +128,7 @@ class OllamaRequest(BaseModel):
 
 class OllamaChatRequest(OllamaRequest):
     messages: Messages = Field(default_factory=list)
-    tools: Tools | None = None
+    tools: Annotated[Tools | None, about(OFFERED)] = None
 
 
 class OllamaGenerateRequest(OllamaRequest):
@@ -135,7 +136,9 @@ class OllamaGenerateRequest(OllamaRequest):
         None, description="What the user says; empty: the model is loaded, and nothing is said."
     )
     system: Prose | None = Field(None, description="What the model is told before it.")
-    images: Images | None = None
+    images: Images | None = Field(
+        None, description="Pictures that go with it, in base64 (default: none)."
+    )
     raw: Flag | None = Field(
         None,
         description="Whether the prompt goes to the model as it is, without its chat template "
@@ -186,11 +189,11 @@ class OllamaReply(BaseModel):
     load_duration: int | None = Field(
         None, description=f"{_NANOSECONDS} before the prompt ran, loading included."
     )
-    prompt_eval_count: PromptTokens | None = None
+    prompt_eval_count: int | None = Field(None, description="Tokens of the prompt.")
     prompt_eval_duration: int | None = Field(
         None, description=f"{_NANOSECONDS} until the first token."
     )
-    eval_count: ReplyTokens | None = None
+    eval_count: int | None = Field(None, description="Tokens of the reply, thoughts included.")
     eval_duration: int | None = Field(
         None, description=f"{_NANOSECONDS} from the first token to the last."
     )

@@ -7,13 +7,12 @@ from typing import Annotated, Any
 from pydantic import PlainValidator, WithJsonSchema
 
 from bushel.core.conversation import Tool, ToolFunction
-from bushel.server.api.descriptions import about, described, tagged
+from bushel.server.api.descriptions import described, tagged
 from bushel.server.api.errors import InvalidField
 from bushel.server.api.openapi import object_schema
 from bushel.server.api.tools import (
     DESCRIPTION,
     NAME_SCHEMA,
-    OFFERED,
     PARAMETERS,
     checked_description,
     checked_name,
@@ -58,5 +57,4 @@ Tools = Annotated[
     list[dict[str, Any]],
     PlainValidator(_tools),
     WithJsonSchema({"type": "array", "items": _TOOL, "maxItems": MOST_TOOLS}),
-    about(OFFERED),
 ]
