@@ -26,7 +26,7 @@ def compacted(client: openai.OpenAI, **fields: Any) -> Any:
 def test_what_the_user_said_stays_and_one_item_stands_for_the_rest(client: openai.OpenAI) -> None:
     made = compacted(client, instructions="You are kind.")
     assert made.object == "response.compaction"
-    *kept, item = [one.to_dict() for one in made.output]
+    *kept, item = [one.to_dict(warnings=False) for one in made.output]
     assert [one["content"][0]["text"] for one in kept] == ["What is 3 + 4?", "What is 1 + 1?"]
     assert {one["role"] for one in kept} == {"user"}
     assert (item["type"], bool(item["encrypted_content"])) == ("compaction", True)
@@ -37,7 +37,7 @@ def test_what_the_user_said_stays_and_one_item_stands_for_the_rest(client: opena
 def test_a_conversation_goes_on_from_it(client: openai.OpenAI, server: Server) -> None:
     """The summary is part of the next prompt, and the prompt is shorter than the conversation."""
     made = compacted(client)
-    items = [one.to_dict() for one in made.output]
+    items = [one.to_dict(warnings=False) for one in made.output]
     asked: Any = [*items, {"role": "user", "content": "And 2 + 2?"}]
     reply = client.responses.create(model=MODEL, input=asked, temperature=0)
     assert reply.status == "completed"
@@ -54,7 +54,7 @@ def test_a_conversation_goes_on_from_it(client: openai.OpenAI, server: Server) -
 def test_one_that_is_kept_can_be_compacted(client: openai.OpenAI) -> None:
     first = client.responses.create(model=MODEL, input="What is 3 + 4?", temperature=0)
     made = compacted(client, input="And 2 + 2?", previous_response_id=first.id)
-    texts = [one.to_dict()["content"][0]["text"] for one in made.output[:-1]]
+    texts = [one.to_dict(warnings=False)["content"][0]["text"] for one in made.output[:-1]]
     assert texts == ["What is 3 + 4?", "And 2 + 2?"]
 
 
