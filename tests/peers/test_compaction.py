@@ -18,9 +18,11 @@ HISTORY: list[Any] = [
     {"role": "user", "content": "What is 1 + 1?"},
 ]
 
+SHORT = {"max_output_tokens": 24}
+
 
 def compacted(client: openai.OpenAI, **fields: Any) -> Any:
-    return client.responses.compact(model=MODEL, **{"input": HISTORY, **fields})
+    return client.responses.compact(model=MODEL, extra_body=SHORT, **{"input": HISTORY, **fields})
 
 
 def test_what_the_user_said_stays_and_one_item_stands_for_the_rest(client: openai.OpenAI) -> None:
@@ -61,7 +63,7 @@ def test_one_that_is_kept_can_be_compacted(client: openai.OpenAI) -> None:
 def test_tools_of_the_conversation_are_not_called(client: openai.OpenAI) -> None:
     """As Codex sends them along."""
     tools = [{"type": "function", "name": "add", "parameters": {"type": "object"}}]
-    more = {"tools": tools, "parallel_tool_calls": True, "reasoning": {"effort": "low"}}
+    more = {**SHORT, "tools": tools, "parallel_tool_calls": True, "reasoning": {"effort": "low"}}
     made = client.responses.compact(model=MODEL, input=HISTORY, extra_body=more)
     assert [one.type for one in made.output] == ["message", "message", "compaction"]
 

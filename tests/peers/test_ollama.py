@@ -120,8 +120,9 @@ def test_a_seed_gives_the_same_reply_again(ollamas: ollama.Client) -> None:
 
 
 def test_a_penalty_has_its_own_name(ollamas: ollama.Client, client: openai.OpenAI) -> None:
-    reply = ollamas.chat(model=MODEL, messages=SUM, options={"repeat_penalty": 5.0, **SURE})
-    expected = said(client, SUM, extra_body={"repetition_penalty": 5.0})
+    options = {"repeat_penalty": 5.0, "num_predict": 16, **SURE}
+    reply = ollamas.chat(model=MODEL, messages=SUM, options=options)
+    expected = said(client, SUM, max_tokens=16, extra_body={"repetition_penalty": 5.0})
     assert reply.message.content == expected.choices[0].message.content
     assert reply.message.content != said(client, SUM).choices[0].message.content
 
