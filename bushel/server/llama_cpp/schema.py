@@ -64,11 +64,25 @@ def _bias(where: str, pair: Any) -> tuple[int, float]:
     return token, float(bias)
 
 
-_PAIR = {"type": "array", "minItems": 2, "maxItems": 2}
+_BIAS = {"type": "number", "minimum": _NEVER, "maximum": BOUNDS["logit_bias"].high}
+_PAIR = {
+    "type": "array",
+    "prefixItems": [
+        {"type": "integer", "minimum": 0},
+        {"anyOf": [_BIAS, {"const": False}]},
+    ],
+    "minItems": 2,
+    "maxItems": 2,
+}
+_KEYED = {
+    "type": "object",
+    "patternProperties": {"^[0-9]{1,9}$": _BIAS},
+    "additionalProperties": False,
+}
 LlamaLogitBias = Annotated[
     dict[int, float],
     PlainValidator(_biases),
-    WithJsonSchema({"anyOf": [{"type": "array", "items": _PAIR}, {"type": "object"}]}),
+    WithJsonSchema({"anyOf": [{"type": "array", "items": _PAIR}, _KEYED]}),
 ]
 
 
