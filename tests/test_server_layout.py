@@ -10,9 +10,16 @@ from tests.test_layout import ROOT, imported, module_of
 
 SERVER = ROOT / "server"
 SHARED = "api"
-APIS = ("openai", "anthropic", "responses")
+APIS = ("openai", "anthropic", "responses", "ollama", "llama_cpp")
 # Who puts the APIs together; everyone else in the front works for all of them alike.
-OVER_THEM = {"admin", "app", "error_response", "model_control", "tokenization"}
+OVER_THEM = {
+    "admin",
+    "app",
+    "apply_template",
+    "error_response",
+    "model_control",
+    "tokenization",
+}
 MODULES = sorted(SERVER.rglob("*.py"))
 
 
@@ -65,11 +72,14 @@ def test_control_what_is_shared_and_what_is_ones_own_is_not(module: str, source:
     assert trespasses(source, module) == set()
 
 
-@pytest.mark.parametrize("folder", ["openai/chat", "openai/completions", "anthropic", "responses"])
+@pytest.mark.parametrize(
+    "folder",
+    ["openai/chat", "openai/completions", "anthropic", "responses", "ollama", "llama_cpp"],
+)
 def test_every_api_has_the_same_parts(folder: str) -> None:
     parts = {path.stem for path in (SERVER / folder).glob("*.py")}
     wanted = {"routes", "schema", "writer", "conversation"}
-    if folder == "openai/completions":  # a prompt is no conversation
+    if folder in ("openai/completions", "llama_cpp"):  # a prompt is no conversation
         wanted -= {"conversation"}
     assert wanted <= parts
 

@@ -34,6 +34,8 @@ TERMS = {
     "template": "text/template_probe.py",
     "anthropic writer": "server/anthropic/writer.py",
     "responses writer": "server/responses/writer.py",
+    "ollama writer": "server/ollama/writer.py",
+    "llama cpp writer": "server/llama_cpp/writer.py",
 }
 
 

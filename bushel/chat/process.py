@@ -61,6 +61,9 @@ def model_info_of(host: Preparer, chat_options: ChatOptions = PLAIN) -> ModelInf
         else ReplyFormat(),
         task=host.task,
         infill_ends=infill_ends(host),
+        model_type=str(host.config.get("model_type", "")),
+        sees=host.sees,
+        template=host.tokenizer.template,
     )
 
 

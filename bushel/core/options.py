@@ -88,3 +88,6 @@ class ModelInfo:
     reply_format: ReplyFormat = field(default_factory=ReplyFormat)
     task: Task = "generate"
     infill_ends: frozenset[int] = frozenset()  # what ends a reply that fills in the middle, too
+    model_type: str = ""  # its architecture, as its config names it
+    sees: bool = False  # images and videos
+    template: str = ""  # its chat template

@@ -6,7 +6,7 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
@@ -17,14 +17,21 @@ from bushel.server.access import Access
 from bushel.server.admin import admin_routes
 from bushel.server.anthropic.routes import message_routes
 from bushel.server.api.errors import first_invalid
+from bushel.server.apply_template import template_routes
 from bushel.server.batches.batches import Batches
 from bushel.server.batches.routes import batch_routes
 from bushel.server.error_response import refusal, speaks_anthropic
 from bushel.server.errors import ApiError, internal_error
 from bushel.server.http.body_memory import Bodies
 from bushel.server.http.root_path import RootPath
-from bushel.server.hub.routes import hub_routes
+from bushel.server.hub.routes import hub_routes, pulls_of
+from bushel.server.llama_cpp.props import props_routes
+from bushel.server.llama_cpp.routes import llama_completion_routes
 from bushel.server.model_control import control_routes
+from bushel.server.ollama.embeddings import vector_routes
+from bushel.server.ollama.models import listing_routes
+from bushel.server.ollama.pull import pull_routes
+from bushel.server.ollama.routes import reply_routes
 from bushel.server.openai.chat.routes import chat_routes
 from bushel.server.openai.completions.routes import completion_routes
 from bushel.server.openai.embeddings.routes import embedding_routes
@@ -33,6 +40,7 @@ from bushel.server.openai.scores.routes import score_routes
 from bushel.server.page.routes import page_routes
 from bushel.server.responses.routes import response_routes
 from bushel.server.tokenization import tokenization_routes
+from bushel.server.unversioned import Unversioned
 
 if TYPE_CHECKING:
     from bushel.server.service.services import Services
@@ -53,7 +61,24 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.limits = services.options.limits
     app.state.bodies = Bodies(services.options.limits)
-    for routes in (
+    app.state.batches = Batches(services)
+    routers = [*_routers(services), batch_routes(services, app.state.batches)]
+    for router in routers:
+        app.include_router(router)
+    app.add_exception_handler(ApiError, _api_error)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _no_route)
+    app.add_middleware(Access, options=services.options)
+    app.add_middleware(RequestIdMiddleware)
+    paths = [route.path for router in routers for route in router.routes]  # type: ignore[attr-defined]
+    app.add_middleware(Unversioned, paths=paths)
+    app.add_middleware(RootPath, path=services.options.root_path)
+    app.openapi = lambda: _openapi(app, services.options.root_path)  # type: ignore[method-assign]
+    return app
+
+
+def _routers(services: Services) -> list[APIRouter]:
+    every = (
         chat_routes,
         completion_routes,
         message_routes,
@@ -64,20 +89,20 @@ def create_app(services: Services) -> FastAPI:
         embedding_routes,
         score_routes,
         control_routes,
-        hub_routes,
-    ):
-        app.include_router(routes(services))
-    app.state.batches = Batches(services)
-    app.include_router(batch_routes(services, app.state.batches))
-    app.include_router(page_routes())
-    app.add_exception_handler(ApiError, _api_error)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _no_route)
-    app.add_middleware(Access, options=services.options)
-    app.add_middleware(RequestIdMiddleware)
-    app.add_middleware(RootPath, path=services.options.root_path)
-    app.openapi = lambda: _openapi(app, services.options.root_path)  # type: ignore[method-assign]
-    return app
+        llama_completion_routes,
+        props_routes,
+        template_routes,
+        reply_routes,
+        vector_routes,
+        listing_routes,
+    )
+    pulls = pulls_of(services)
+    return [
+        *(routes(services) for routes in every),
+        hub_routes(services, pulls),
+        pull_routes(services, pulls),
+        page_routes(),
+    ]
 
 
 class RequestIdMiddleware:

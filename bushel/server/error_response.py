@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from starlette.responses import Response
 from starlette.types import Scope
@@ -10,11 +10,23 @@ from starlette.types import Scope
 from bushel.server.anthropic.errors import error_bytes as anthropic_bytes
 from bushel.server.api.errors import error_bytes
 from bushel.server.errors import ApiError
+from bushel.server.llama_cpp.errors import error_bytes as llama_bytes
 from bushel.server.observability.refusals import refusals
+from bushel.server.ollama.errors import error_bytes as ollama_bytes
+from bushel.server.unversioned import VERSION_PREFIX
 
-_MESSAGES = "/v1/messages"
-_MODELS = "/v1/models"
+_MESSAGES = f"{VERSION_PREFIX}/messages"
+_MODELS = f"{VERSION_PREFIX}/models"
 _HEALTH = "/health"  # asked by those who wait: a no is what they came for
+# By how paths begin; elsewhere errors are OpenAI's.
+_FORMS: dict[str, Callable[[ApiError], bytes]] = {
+    _MESSAGES: anthropic_bytes,
+    "/api/": ollama_bytes,
+    "/completions": error_bytes,
+    "/completion": llama_bytes,
+    "/props": llama_bytes,
+    "/apply-template": llama_bytes,
+}
 
 
 def speaks_anthropic(scope: Scope) -> bool:
@@ -32,7 +44,7 @@ def refusal(scope: Scope, error: ApiError, headers: Mapping[str, str] | None = N
     if speaks_anthropic(scope):
         payload = anthropic_bytes(error, scope.get("state", {}).get("request_id"))
     else:
-        payload = error_bytes(error)
+        payload = _form(scope["path"])(error)
     return Response(
         payload,
         status_code=error.status,
@@ -43,6 +55,11 @@ def refusal(scope: Scope, error: ApiError, headers: Mapping[str, str] | None = N
 
 def refusal_bytes(url: bytes, error: ApiError) -> bytes:
     """The body alone, where no more of a request is known than its address, if that."""
-    if url.startswith(_MESSAGES.encode()):
-        return anthropic_bytes(error)
-    return error_bytes(error)
+    path = url.decode("latin-1")
+    if path.startswith(_MESSAGES.removeprefix(VERSION_PREFIX)):
+        path = f"{VERSION_PREFIX}{path}"
+    return _form(path)(error)
+
+
+def _form(path: str) -> Callable[[ApiError], bytes]:
+    return next((form for start, form in _FORMS.items() if path.startswith(start)), error_bytes)

@@ -26,6 +26,7 @@ from bushel.server.errors import ApiError, unavailable
 from bushel.server.http.connection import make_server
 from bushel.server.http.sse import BODY, Held
 from bushel.server.observability.prefix_metrics import PrefixMetrics
+from bushel.server.observability.request_record import Timings
 from bushel.server.options import ServerOptions
 from bushel.server.service.job import GenerationJob
 from bushel.server.service.names import Names
@@ -77,6 +78,7 @@ class Ticket:
         self.prompt_ids = service.ids(job.request)
         self.cached_tokens = service.cached
         self.stored_tokens = len(self.prompt_ids) - 1 - service.cached
+        self.timings = Timings(1.0, 2.0, 3.0)
         self._steps = list(steps)
         self._wake = wake
         self._waiting: asyncio.Task[None] | None = None

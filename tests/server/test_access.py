@@ -16,6 +16,10 @@ CHAT = {"messages": [{"role": "user", "content": "Hello"}]}
 ROUTES = [
     ("POST", "/v1/chat/completions"),
     ("POST", "/v1/completions"),
+    ("POST", "/chat/completions"),
+    ("GET", "/models"),
+    ("GET", "/status"),
+    ("DELETE", "/cache"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/test/model"),
     ("GET", "/metrics"),

@@ -55,11 +55,22 @@ def shortened(body: Any) -> Any:
             body["max_tokens"] = 3
         if type(body.get("n")) in (int, float) and 4 < body["n"] <= 128:
             body["n"] = 4
+        shorten_names_of_others(body)
     if "input" in body:
         body.setdefault("stream", len(str(body)) % 2 == 0)
         if body.get("max_output_tokens") is None:
             body["max_output_tokens"] = 3
     return body
+
+
+def shorten_names_of_others(body: dict[str, Any]) -> None:
+    """llama.cpp's limit, and Ollama's; elsewhere nobody reads them."""
+    if type(body.get("n_predict")) in (int, type(None)):
+        body["n_predict"] = 3
+    if isinstance(body.get("options"), dict | None):
+        options = body.get("options") or {}
+        if type(options.get("num_predict")) in (int, type(None)):
+            body["options"] = {**options, "num_predict": 3}
 
 
 def asked(operation: Any, mode: Any, seen: Counter[int]) -> None:

@@ -10,14 +10,12 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from bushel.core import CallBegin, CallEnd, CallPart, Delta, TextDelta
+from bushel.server.api.call_arguments import arguments_object
 from bushel.server.api.opaque_thoughts import seal
 
 Kind = Literal["text", "thinking", "tool_use"]
 # The signature of thoughts that are shown; clients only look whether there is something.
 _SHOWN = "YnVzaGVs"
-# Where an object is needed and none was said: what was, under the name that Anthropic's own
-# documentation gives it, so that it cannot be taken for arguments (B24).
-INVALID = "INVALID_JSON"
 
 
 class BlockStart(NamedTuple):
@@ -94,7 +92,7 @@ class ContentBlock(msgspec.Struct):
     def whole(self, hides_thoughts: bool) -> dict[str, Any]:
         text, block = "".join(self.pieces), self.empty()
         if self.kind == "tool_use":
-            block["input"] = _arguments(text)
+            block["input"] = arguments_object(text)
         elif self.kind == "thinking":
             block["thinking"] = "" if hides_thoughts else text
             block["signature"] = self.signature(hides_thoughts)
@@ -105,13 +103,3 @@ class ContentBlock(msgspec.Struct):
     def signature(self, hides_thoughts: bool) -> str:
         """It stands for thoughts that are not shown."""
         return seal("".join(self.pieces)) if hides_thoughts else _SHOWN
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    if not text.strip():
-        return {}
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        value = None
-    return value if isinstance(value, dict) else {INVALID: text}

@@ -49,12 +49,12 @@ def documented(
     }
 
 
-def streamed(description: str) -> dict[str, Any]:
-    """A reply that may be a stream, beside JSON."""
+def streamed(description: str, kind: str = "text/event-stream") -> dict[str, Any]:
+    """A reply that may be a stream, beside JSON. kind: its content type."""
     return {
         "description": description,
         # No schema: to some readers it is one of the whole stream, to others of one event.
-        "content": {"text/event-stream": {}},
+        "content": {kind: {}},
     }
 
 

@@ -35,10 +35,17 @@ def salt_of(service: Service, headers: Headers, cache_salt: str | None) -> str:
 class GenerationBody(Protocol):
     """What every body that asks for a reply has."""
 
-    stream: bool | None
-    timeout: float | None
-    cache_salt: str | None
-    priority: int | None
+    @property
+    def stream(self) -> bool | None: ...
+
+    @property
+    def timeout(self) -> float | None: ...
+
+    @property
+    def cache_salt(self) -> str | None: ...
+
+    @property
+    def priority(self) -> int | None: ...
 
 
 def generation_job(

@@ -27,8 +27,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Writer(Protocol):
-    """One API's form of one reply. Either `fold` and `whole` are called, or the others."""
+class WholeWriter(Protocol):
+    """One API's form of one reply."""
+
+    def fold(self, events: Sequence[Event]) -> None:
+        """Keep events for `whole`."""
+
+    def whole(self) -> bytes:
+        """The reply as one JSON object."""
+
+
+class Writer(WholeWriter, Protocol):
+    """Of a reply that may be a stream: either `fold` and `whole` are called, or the others."""
 
     def begin(self) -> bytes:
         """What a stream starts with."""
@@ -45,15 +55,40 @@ class Writer(Protocol):
     def failed(self, error: ApiError) -> bytes:
         """What ends a stream that fails, so that nobody takes it for a success (B48a)."""
 
-    def fold(self, events: Sequence[Event]) -> None:
-        """Keep events for `whole`."""
 
-    def whole(self) -> bytes:
-        """The reply as one JSON object."""
-
-
-class ApiResponse(Response):
+class WholeResponse(Response):
     """Opens its jobs when it is sent, and ends them when the client goes (B47)."""
+
+    def __init__(
+        self,
+        service: Service,
+        jobs: Sequence[GenerationJob],
+        writer: Callable[[MultiTicket], Awaitable[WholeWriter]],
+    ):
+        super().__init__()
+        self._service = service
+        self._jobs = jobs
+        self._folder = writer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._answer(scope, receive, send)
+        except ClientGone:
+            return
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with present(receive), MultiTicket(self._service, self._jobs) as answer:
+            scope["state"]["request_id"] = answer.id
+            writer = await self._folder(answer)
+            await answer.deliver(writer.fold)
+            payload = writer.whole()
+        headers = {"x-request-id": answer.id}
+        response = Response(payload, headers=headers, media_type="application/json")
+        await response(scope, receive, send)
+
+
+class ApiResponse(WholeResponse):
+    """The same, or a stream."""
 
     def __init__(
         self,
@@ -64,48 +99,37 @@ class ApiResponse(Response):
         stream: bool,
         failed: Callable[[ApiError], bytes],
         refused: Callable[[ApiError], bytes | None] | None = None,
+        framing: sse.Framing = sse.EVENTS,
     ):
         """failed: what ends a stream of which nothing but comments was sent. refused: the whole
-        stream of a request that is refused, where the API has such.
+        stream of a request that is refused, where the API has such. framing: of a stream.
         """
-        super().__init__()
+        super().__init__(service, jobs, writer)
         self._failed = failed
-        self._service = service
-        self._jobs = jobs
         self._writer = writer
         self._stream = stream
         self._refused = refused
+        self._framing = framing
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            if self._stream:
-                await self._send_stream(scope, receive, send)
-            else:
-                await self._send_whole(scope, receive, send)
-        except ClientGone:
-            return
-
-    async def _send_whole(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with present(receive), MultiTicket(self._service, self._jobs) as answer:
-            scope["state"]["request_id"] = answer.id
-            writer = await self._writer(answer)
-            await answer.deliver(writer.fold)
-            payload = writer.whole()
-        headers = {"x-request-id": answer.id}
-        response = Response(payload, headers=headers, media_type="application/json")
-        await response(scope, receive, send)
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._stream:
+            await self._send_stream(scope, receive, send)
+        else:
+            await super()._answer(scope, receive, send)
 
     async def _send_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         writer: Writer | None = None
         seconds = self._service.options.keepalive_seconds
-        head = sse.LateHead(send, seconds if self._service.loading else None)
+        headers = self._framing.headers
+        late = seconds if self._service.loading else None
+        head = sse.LateHead(send, late, self._framing)
         try:
             async with present(receive), head, MultiTicket(self._service, self._jobs) as answer:
                 scope["state"]["request_id"] = answer.id
                 made = await self._writer(answer)
                 await head.end()
                 if not head.sent:
-                    await sse.start(send, {**sse.HEADERS, "x-request-id": answer.id})
+                    await sse.start(send, {**headers, "x-request-id": answer.id})
                 writer = made
                 await sse.body(send, writer.begin())
                 await sse.relay(scope, answer, writer.write, seconds, writer.keepalive)
@@ -121,7 +145,7 @@ class ApiResponse(Response):
                 refusal = self._refused(error) if self._refused else None
                 if refusal is None:
                     raise
-                await sse.start(send, sse.HEADERS)
+                await sse.start(send, headers)
                 last = refusal
         except Exception:
             if writer is None and not head.sent:

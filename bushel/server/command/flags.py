@@ -20,7 +20,14 @@ from bushel.server import api_keys
 from bushel.server.callers import is_loopback
 from bushel.server.command import flag_values as values
 from bushel.server.command import other_servers_flags
-from bushel.server.command.flag_values import OneOf, real, scaled_bytes, shaped, size, whole
+from bushel.server.command.flag_values import (
+    OneOf,
+    real,
+    scaled_bytes,
+    shaped,
+    size,
+    whole,
+)
 from bushel.server.observability.logs import LEVELS
 from bushel.server.options import Limits, ModelSpec, ServerOptions
 from bushel.server.service.names import names_of
@@ -224,10 +231,10 @@ def _cache_flags(group: Group) -> None:
 def _batch_flags(group: Group) -> None:
     _flag(group, "--no-batches", "server.batches", action="store_false",
           help="no /v1/files and no /v1/batches")
-    _flag(group, "--batch-dir", "server.batch_dir", type=_place, metavar="DIR",
+    _flag(group, "--batch-dir", "server.batch_dir", type=values.place, metavar="DIR",
           help="keep files and batches there; they hold what requests and replies say (default: "
           "in ~/.cache/bushel, a folder for each port)")
-    _flag(group, "--batch-disk", "server.batch_disk", type=_size, metavar="SIZE",
+    _flag(group, "--batch-disk", "server.batch_disk", type=size, metavar="SIZE",
           help=f"room for these files (default: {ServerOptions.batch_disk // 10**9} GB)")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from starlette.types import Scope, Send
 
@@ -26,6 +26,16 @@ HEADERS = {
     # nginx would collect the events otherwise.
     "x-accel-buffering": "no",
 }
+
+
+class Framing(NamedTuple):
+    """A form of streams. waiting: what says that somebody is there, before there is a reply."""
+
+    headers: Mapping[str, str]
+    waiting: bytes
+
+
+EVENTS = Framing(HEADERS, KEEPALIVE)
 
 
 def data(payload: bytes) -> bytes:
@@ -43,18 +53,19 @@ async def body(send: Send, payload: bytes, *, more: bool = True) -> None:
 
 class LateHead:
     """A stream that may have to begin before there is anything to say: after so many seconds its
-    header is sent, and a comment as often. None: it waits.
+    header is sent, and a sign of life as often. None: it waits.
     """
 
-    def __init__(self, send: Send, seconds: float | None):
+    def __init__(self, send: Send, seconds: float | None, framing: Framing = EVENTS):
         self.sent = False
         self._send = send
         self._seconds = seconds
+        self._framing = framing
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> LateHead:
         if self._seconds is not None:
-            self._task = asyncio.create_task(self._comment(self._seconds))
+            self._task = asyncio.create_task(self._wait(self._seconds))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -67,13 +78,13 @@ class LateHead:
             task.cancel()
             await asyncio.wait([task])
 
-    async def _comment(self, seconds: float) -> None:
+    async def _wait(self, seconds: float) -> None:
         while True:
             await asyncio.sleep(seconds)
             if not self.sent:
                 self.sent = True
-                await start(self._send, HEADERS)
-            await body(self._send, KEEPALIVE)
+                await start(self._send, self._framing.headers)
+            await body(self._send, self._framing.waiting)
 
 
 class Held(Protocol):

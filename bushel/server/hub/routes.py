@@ -82,10 +82,14 @@ class DiskRights:
             )
 
 
-def hub_routes(services: Services) -> APIRouter:
+def pulls_of(services: Services) -> Pulls:
+    """All downloads of a server, whatever API they were asked for by."""
+    return Pulls(lambda model: services.add_downloaded([model]), services.discard_downloaded)
+
+
+def hub_routes(services: Services, pulls: Pulls) -> APIRouter:
     routes = APIRouter(route_class=JsonRoute)
     rights = DiskRights(services)
-    pulls = Pulls(lambda model: services.add_downloaded([model]), services.discard_downloaded)
     _add_model_routes(routes, services, rights, pulls)
     _add_pull_routes(routes, rights, pulls)
     _add_inspection(routes, services, rights)
@@ -149,7 +153,7 @@ def _add_model_routes(
     )
     async def remove_hub_model(model_id: HubId, request: Request) -> Response:
         rights.change(request.headers)
-        _require_id(model_id, "model_id")
+        require_id(model_id, "model_id")
         loaded = tuple(
             service.options.engine.model
             for service in services.all
@@ -192,7 +196,7 @@ def _add_pull_routes(routes: APIRouter, rights: DiskRights, pulls: Pulls) -> Non
     async def pull(body: PullRequest, request: Request) -> PullCard:
         note_unread(body)
         rights.change(request.headers)
-        _require_id(body.model, "model", owned=True)
+        require_id(body.model, "model", owned=True)
         return PullCard.of(pulls.start(body.model))
 
     @routes.get(
@@ -242,7 +246,7 @@ def _add_inspection(routes: APIRouter, services: Services, rights: DiskRights) -
         rights.look(request.headers)
         served = next((one for one in services.all if model in one.names.all), None)
         if served is None:
-            _require_id(model, "model")
+            require_id(model, "model")
         engine = services.options.engine if served is None else served.options.engine
         job = InspectModel(
             model if served is None else engine.model,
@@ -271,7 +275,7 @@ async def _answered(work: Any, otherwise: int = 503) -> Any:
         raise ApiError(status, str(error), code=error.code, param="model") from error
 
 
-def _require_id(model: str, param: str, *, owned: bool = False) -> None:
+def require_id(model: str, param: str, *, owned: bool = False) -> None:
     if not is_repo_id(model) or (owned and "/" not in model):
         raise ApiError(
             400, "That is no hub id of the form owner/name.", code="invalid_id", param=param

@@ -11,6 +11,17 @@ from bushel.core.wire import Started
 Phase = Literal["loading", "preparing", "queued", "prefill", "decode", "done"]
 
 
+@dataclass(frozen=True)
+class Timings:
+    """Seconds of a request: before its prompt began to run, while it ran, and from the first
+    token to the last.
+    """
+
+    waited: float
+    prompt: float
+    reply: float
+
+
 @dataclass
 class Record:
     """Times are of `awake_clock`, in seconds; None: not yet."""
@@ -63,6 +74,14 @@ class Record:
             return None
         seconds = self.last_token - self.first_token
         return (self.completion_tokens - self.choices) / seconds if seconds > 0 else None
+
+    @property
+    def timings(self) -> Timings:
+        """So far."""
+        started = self.arrived if self.started is None else self.started
+        first = started if self.first_token is None else self.first_token
+        last = first if self.last_token is None else self.last_token
+        return Timings(started - self.arrived, first - started, last - first)
 
     def report(self, now: float, row: Mapping[str, Any] | None) -> dict[str, Any]:
         """As `/v1/status` shows it (B53); `row` is what the engine says of it."""

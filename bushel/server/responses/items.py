@@ -22,6 +22,7 @@ _PREFIXES = {
     "function_call_output": "fco",
     "custom_tool_call": "ctc",
     "custom_tool_call_output": "cto",
+    "compaction": "cmp",
 }
 
 

@@ -16,6 +16,7 @@ from bushel.core.conversation import ToolCall, Turn
 from bushel.server.api.errors import InvalidField
 from bushel.server.api.opaque_thoughts import unseal
 from bushel.server.api.unread_fields import note_ignored
+from bushel.server.responses.compaction import KINDS, summary_of
 from bushel.server.responses.content_parts import Content, content_of, text_of
 from bushel.server.responses.items import Item
 from bushel.server.responses.tools import BRINGING, flat_name
@@ -83,6 +84,8 @@ class _Turns:
             self._call(where, item)
         elif kind in ("function_call_output", "custom_tool_call_output"):
             self._result(where, item)
+        elif kind in KINDS:
+            self.speak("user", summary_of(where, item))
         elif kind in BRINGING:  # `tools.offers_of` has seen to them
             return
         elif kind in _SKIPPED:

@@ -114,6 +114,15 @@ _ITEMS = [
     _result("custom_tool_call_output"),
     _THOUGHT,
     _REFERENCE,
+    object_schema(
+        {
+            "type": tagged("compaction"),
+            "encrypted_content": described(
+                "What stands for turns that were made shorter, as this server gave it.",
+                {"type": "string", "pattern": "^bushel-1\\.$"},
+            ),
+        }
+    ),
     object_schema({"type": tagged("web_search_call")}),
 ]
 INPUT: Schema = {

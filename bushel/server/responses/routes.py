@@ -1,4 +1,4 @@
-"""`/v1/responses`: to make a response, and to look at those that are kept."""
+"""`/v1/responses`: to make a response, count or compact one, and look at those that are kept."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ from starlette.types import Receive, Scope, Send
 from bushel.core.wire import Made, Prepare
 from bushel.server.api.errors import InvalidField, unsupported
 from bushel.server.api.openapi import documented, streamed
-from bushel.server.api.request import generation_job
-from bushel.server.api.response import ApiResponse
+from bushel.server.api.request import USUAL_REPLY, generation_job
+from bushel.server.api.response import ApiResponse, WholeResponse
 from bushel.server.api.unread_fields import note_ignored, note_unread
 from bushel.server.callers import ApiKeys, covered_key, owner_of
 from bushel.server.counting import CountJob
 from bushel.server.errors import ApiError
 from bushel.server.http.disconnect import Awaited
 from bushel.server.http.request_body import JsonRoute, aside, make_conversation
+from bushel.server.responses.compaction import (
+    CompactedResponse,
+    CompactionWriter,
+    messages_of_user,
+    summary_request,
+)
 from bushel.server.responses.conversation import ResponseConversation, parse_request
 from bushel.server.responses.envelope import Envelope, failed_stream, fields_of, refused
 from bushel.server.responses.items import Item, references, shown
@@ -90,6 +96,15 @@ def response_routes(services: Services) -> APIRouter:
     )
     async def count(body: ResponsesRequest, request: Request) -> Response:
         return await _count(services, store, body, request)
+
+    @routes.post(
+        "/v1/responses/compact",
+        response_model=CompactedResponse,
+        responses=errors,
+        summary="A conversation made shorter, to go on from",
+    )
+    async def compact(body: ResponsesRequest, request: Request) -> Response:
+        return await _compact(services, store, body, request)
 
     @routes.get("/v1/responses", include_in_schema=False)
     async def probe(request: Request) -> Response:
@@ -162,6 +177,34 @@ async def _count(
     return Awaited(work)
 
 
+async def _compact(
+    services: Services, store: Store, body: ResponsesRequest, request: Request
+) -> Response:
+    service, model = _found(services, body)
+    if body.stream:
+        raise unsupported("stream", "is not supported here: a compaction comes whole")
+    holder, own_salt = covered_key(request.headers), body.cache_salt or ""
+    earlier = _earlier(store, holder, own_salt, body.previous_response_id)
+    parsed = await _parsed(service, store, body, request, earlier)
+    conversation = await make_conversation(request, lambda: summary_request(parsed.conversation))
+    everything = [*(encoded_item.item() for encoded_item in earlier), *parsed.items]
+    job = generation_job(
+        service,
+        request,
+        body,
+        conversation,
+        body.params(body.max_output_tokens, None),
+        model=model,
+        api="compact",
+        reply_tokens=USUAL_REPLY,
+    )
+
+    async def writer(answer: MultiTicket) -> CompactionWriter:
+        return CompactionWriter(answer, f"{_PREFIX}{answer.id}", messages_of_user(everything))
+
+    return _OwnNames(service, [job], writer)
+
+
 def _found(services: Services, body: ResponsesRequest) -> tuple[Service, str]:
     """Who serves the model, and the model's name."""
     note_unread(body)
@@ -212,7 +255,7 @@ def _check_size(service: Service, kept: Sequence[EncodedItem]) -> None:
         )
 
 
-class _Reply(ApiResponse):
+class _OwnNames(WholeResponse):
     """What is wrong with a conversation is told by the names that its fields have here."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -221,6 +264,10 @@ class _Reply(ApiResponse):
         except ApiError as error:
             error.param = _NAMES.get(error.param or "", error.param)
             raise
+
+
+class _Reply(_OwnNames, ApiResponse):
+    """The same, or a stream."""
 
 
 def _earlier(store: Store, owner: str, own_salt: str, name: str | None) -> tuple[EncodedItem, ...]:

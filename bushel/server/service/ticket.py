@@ -15,7 +15,7 @@ from bushel.chat.reply.reader import Reader
 from bushel.core import Decoding, Event
 from bushel.core.wire import Submit
 from bushel.server.errors import ApiError
-from bushel.server.observability.request_record import Record
+from bushel.server.observability.request_record import Record, Timings
 from bushel.text.detokenizer import Decode
 
 # Tokens that are turned into text, and then into chunks, before others get their turn: 9 ms where
@@ -162,6 +162,10 @@ class Ticket:
     @property
     def cached_tokens(self) -> int:
         return self._live.record.cached_tokens
+
+    @property
+    def timings(self) -> Timings:
+        return self._live.record.timings
 
     @property
     def stored_tokens(self) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import ollama
 import pytest
 
 from bushel.core.hub import Download
@@ -42,6 +43,28 @@ def _operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubOperator]
 def operator(_operator: HubOperator) -> Iterator[HubOperator]:
     yield _operator
     _operator.reset()
+
+
+def test_ollamas_client_pulls_with_progress(operator: HubOperator) -> None:
+    """Line by line, by the same rules: an operator's key, and a model of the hub. B77."""
+    url, headers = operator.server.url, {"authorization": f"Bearer {OPERATOR}"}
+    client = ollama.Client(host=url, headers=headers, timeout=PATIENCE)
+    operator.hub.go.clear()
+    told = []
+    for line in client.pull(f"hf.co/{MODEL}:latest", stream=True):
+        told.append(line)
+        if line.completed:  # all but the weights
+            operator.hub.go.set()
+    assert [told[0].status, told[-1].status] == ["pulling manifest", "success"]
+    assert told[-2].completed == told[-2].total == operator.get(PULL)["bytes_total"]
+    assert operator.on_disk() == [MODEL]
+    assert client.pull(MODEL).status == "success"  # nothing is missing
+    for model, status in (("someone/else", 404), ("no id", 400)):
+        with pytest.raises(ollama.ResponseError) as refused:
+            client.pull(model)
+        assert refused.value.status_code == status
+    with pytest.raises(ollama.ResponseError, match="operator"):
+        ollama.Client(host=url, headers={"authorization": f"Bearer {USER}"}).pull(MODEL)
 
 
 def test_a_model_is_pulled_with_progress_then_listed_inspected_and_removed(

@@ -262,7 +262,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown kind": ({"input": [user("a"), {"type": "new"}]}, "input[1].type"),
     "a lost history": (
         {"input": [{"type": "compaction", "encrypted_content": "x"}]},
-        "input[0].type",
+        "input[0].encrypted_content",
     ),
     "a role": ({"input": [{"role": "tool", "content": "a"}]}, "input[0].role"),
     "no content": ({"input": [{"role": "user"}]}, "input[0].content"),

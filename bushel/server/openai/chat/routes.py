@@ -11,6 +11,7 @@ from bushel.core import SamplingParams
 from bushel.server.api.errors import InvalidField
 from bushel.server.api.openapi import documented, streamed
 from bushel.server.api.request import USUAL_REPLY, generation_job
+from bushel.server.api.request_size import check_size
 from bushel.server.api.response import ApiResponse
 from bushel.server.api.unread_fields import note_unread
 from bushel.server.http.request_body import JsonRoute, make_conversation
@@ -19,7 +20,6 @@ from bushel.server.openai.chat.schema import ChatCompletion, ChatRequest
 from bushel.server.openai.chat.writer import ChatWriter
 from bushel.server.openai.chunks import failed_stream
 from bushel.server.openai.prompt_logprobs import require_whole_reply
-from bushel.server.openai.request_size import check_size
 from bushel.server.openai.schema import STREAMED
 from bushel.server.service.multi_ticket import MultiTicket
 

@@ -13,6 +13,7 @@ from bushel.core import SamplingParams
 from bushel.server.api.errors import InvalidField
 from bushel.server.api.openapi import documented, streamed
 from bushel.server.api.request import generation_job
+from bushel.server.api.request_size import check_size
 from bushel.server.api.response import ApiResponse
 from bushel.server.api.unread_fields import note_unread
 from bushel.server.http.request_body import JsonRoute
@@ -20,7 +21,6 @@ from bushel.server.openai.chunks import failed_stream
 from bushel.server.openai.completions.schema import Completion, CompletionRequest
 from bushel.server.openai.completions.writer import CompletionWriter
 from bushel.server.openai.prompt_logprobs import require_whole_reply
-from bushel.server.openai.request_size import check_size
 from bushel.server.openai.schema import STREAMED
 from bushel.server.service.multi_ticket import MultiTicket
 
