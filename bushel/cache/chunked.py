@@ -62,7 +62,7 @@ def _with_room(array: mx.array, columns: int) -> mx.array:
     return mx.pad(array, [(0, 0), (0, 0), (0, columns), (0, 0)])
 
 
-class Chunked(LayerKind):
+class ChunkedKV(LayerKind):
     name = "chunked"
 
     def merge(self, singles: Sequence[Layer]) -> Layer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bushel.cache.chunked import Chunked
+from bushel.cache.chunked import ChunkedKV
 from bushel.cache.composite import Composite
 from bushel.cache.fixed import Fixed
 from bushel.cache.kv_cache import KV
@@ -16,7 +16,7 @@ from bushel.cache.recurrent import Recurrent
 from bushel.cache.window import Window
 
 _KV, _WINDOW, _RECURRENT, _OPAQUE = KV(), Window(), Recurrent(), Opaque()
-_CHUNKED, _QUANTIZED = Chunked(), Quantized()
+_CHUNKED, _QUANTIZED = ChunkedKV(), Quantized()
 
 # By class name, because mlx-lm and mlx-vlm each bring classes of these names. Subclasses are
 # not assumed to behave like their parents.

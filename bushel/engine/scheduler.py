@@ -140,8 +140,9 @@ def _seconds_for_prompts(running: int, costs: Costs, policy: Policy) -> float:
     """Seconds that prompts may take between two decode steps; if nobody decodes, in a step."""
     if not running:
         return policy.start_wait / 2
-    least, most = (part * policy.token_gap for part in _SPARE)
-    longest = policy.token_gap - min(max(least, costs.late), most) - costs.decode_step
+    gap, (least, most) = policy.token_gap, _SPARE
+    planned = min((1 - least) * gap, max((1 - most) * gap, gap - costs.late))
+    longest = planned - costs.decode_step
     if not policy.decode_waits or not costs.decode_step:
         return longest
     return min(longest, DECODE_WORTH * costs.decode_step)

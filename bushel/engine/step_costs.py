@@ -11,6 +11,7 @@ from bushel.engine.plan import Costs
 _WEIGHT = 0.3  # of the newest decode step
 _MEMORY = 0.9  # of a step of prompts, with every later one
 _SURE = 8  # steps of prompts after which costs are known
+_UNKNOWN = 1e9  # seconds that a step may be late before then
 _FORGIVEN = 0.99  # of how late a step was, what is left after the next one
 # A pass reads the weights, and so does a decode step: before anything tells it apart from its
 # tokens, a pass takes so much of one.
@@ -56,7 +57,7 @@ class Stopwatch:
 
     def costs(self, rows: int) -> Costs:
         """With a decode step of so many rows."""
-        late = self._late if self._prompts.steps >= _SURE else float("inf")
+        late = self._late if self._prompts.steps >= _SURE else _UNKNOWN
         return Costs(self._decode_step(rows), *self._prompts.seconds, late=late)
 
     def step(self, seconds: float, *, rows: int, passes: Passes = _NONE) -> None:

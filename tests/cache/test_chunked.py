@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx_lm.models.cache import ChunkedKVCache
 
-from bushel.cache.chunked import BatchChunkedKVCache, Chunked
+from bushel.cache.chunked import BatchChunkedKVCache, ChunkedKV
 from bushel.core.footprint import STEP
 
-KIND = Chunked()
+KIND = ChunkedKV()
 CHUNK = 6
 
 

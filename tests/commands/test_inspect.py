@@ -73,7 +73,7 @@ def test_what_it_says_of_the_model_that_comes_with_bushel(
 def test_a_family_that_cannot_share_a_batch_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(checkpoint_dir("internlm3"))]) == 0
     assert (
-        "one row at a time: it takes one position for all rows of a batch"
+        "one row at a time: its rotary scaling takes one length for all rows of a batch"
         in capsys.readouterr().out
     )
 

@@ -11,6 +11,7 @@ from tests.llm.request_builders import prompt
 KEYS = [
     "running",
     "waiting",
+    "deferred",
     "lane",
     "lane_reason",
     "attention",

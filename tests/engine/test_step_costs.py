@@ -14,7 +14,7 @@ from bushel.engine.step_costs import Passes, Stopwatch
 
 RUNNING = (Row(1),)
 PASS = Passes(1, 100)
-UNKNOWN = float("inf")
+UNKNOWN = 1e9  # seconds
 
 
 def stalled_once() -> Stopwatch:
@@ -149,6 +149,14 @@ def test_streams_are_given_more_room_after_a_late_step() -> None:
     assert spared == [1536, 1536, 1408, 1152, 1152]
 
 
+def test_who_promised_no_gap_can_plan() -> None:
+    """As `bushel check` does."""
+    for costs in (Stopwatch().costs(1), Costs(0.1, 0.001, late=0.5)):
+        state = State(0.0, RUNNING, (), (PendingPrompt(0, 5000, 0.0, 0),), (), costs)
+        plan = schedule(state, Policy(token_gap=math.inf))
+        assert plan.chunks[0].tokens > 0
+
+
 TIMES = st.floats(0, 1e4) | st.sampled_from([0.0, 5e-324, 1e-300, 1e-9])
 CHUNKS = st.lists(st.tuples(st.integers(1, 8192), st.integers(0, 1 << 20)), max_size=5)
 
@@ -162,4 +170,4 @@ def test_no_cost_is_ever_negative(steps: list[Any], behind: bool) -> None:
             passes = passes.with_chunk(tokens, done)
         watch.step(seconds, rows=rows, passes=passes)
         assert min(watch.costs(rows)) >= 0
-        assert all(map(math.isfinite, watch.costs(rows)[:-1]))
+        assert all(map(math.isfinite, watch.costs(rows)))

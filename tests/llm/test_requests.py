@@ -244,7 +244,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
     ),
     "image without url": (chat({"type": "image_url"}), "url"),
     "broken base64": (chat(image("data:image/png;base64,@@@@")), "base64"),
-    "truncated base64": (chat(image("data:image/png;base64,AAA")), "base64"),
+    "truncated base64": (chat(image("data:image/png;base64,AAAAA")), "base64"),
     "data url without data": (chat(image("data:image/png")), "comma"),
     "not an image": (chat(image("data:image/png;base64,AAAA")), "image cannot be decoded"),
     "truncated image": (
@@ -309,8 +309,9 @@ def test_a_broken_setting_is_named(llama: LLM, case: str) -> None:
 
 
 def test_text_sent_as_a_path_is_not_repeated_whole(seeing: LLM) -> None:
-    """A client that forgets the data: prefix sends megabytes as if they were a file name."""
-    assert_refused(seeing, chat(image("A" * 100_000)), "cannot be read")
+    """Neither as base64 without its data: prefix, nor as a name of a file."""
+    assert_refused(seeing, chat(image("A" * 100_000)), "image cannot be decoded")
+    assert_refused(seeing, chat(image("a b" * 50_000)), "cannot be read")
 
 
 def test_an_image_for_a_text_model_is_refused(llama: LLM) -> None:

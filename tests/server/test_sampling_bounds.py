@@ -97,7 +97,8 @@ def flag_takes(name: str, value: float) -> bool:
     parser = argparse.ArgumentParser(exit_on_error=False)
     flags._sampling_flags(parser.add_argument_group("sampling"))
     try:
-        parser.parse_args([f"--default-{name.replace('_', '-')}={value!r}"])
+        flag = "--seed" if name == "seed" else f"--default-{name.replace('_', '-')}"
+        parser.parse_args([f"{flag}={value!r}"])
     except argparse.ArgumentError:
         return False
     return True

@@ -28,7 +28,7 @@ class RowRope:
 
 @cache
 def _with_positions_by_row(library: Any) -> Any:
-    class Body(library):
+    class AFMByRow(library):
         def __call__(self, inputs: mx.array, cache: Any = None) -> mx.array:
             rows = cache[0].offset if cache else None
             ropes = [layer.self_attn.rope for layer in self.kv_reuse_layers]
@@ -40,4 +40,4 @@ def _with_positions_by_row(library: Any) -> Any:
                 for rope in ropes:
                     rope.rows = None
 
-    return Body
+    return AFMByRow

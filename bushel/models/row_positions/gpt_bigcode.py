@@ -14,7 +14,7 @@ def install(network: Any) -> None:
 
 @cache
 def _with_positions_by_row(library: Any) -> Any:
-    class Body(library):
+    class GPTBigCodeByRow(library):
         def __call__(self, inputs: mx.array, cache: Any = None) -> mx.array:
             if cache is None or not isinstance(cache[0].offset, mx.array):
                 return super().__call__(inputs, cache)
@@ -26,4 +26,4 @@ def _with_positions_by_row(library: Any) -> Any:
                 h = layer(h, mask, cache=state)
             return self.ln_f(h)
 
-    return Body
+    return GPTBigCodeByRow

@@ -25,7 +25,7 @@ def install(network: Any) -> None:
 def _with_batches(library: Any) -> Any:
     module = sys.modules[library.__module__]
 
-    class Body(library):
+    class Llama4ByRow(library):
         def __call__(self, input_ids: Any = None, *args: Any, **kwargs: Any) -> mx.array:
             states = (args[0] if args else kwargs.get("cache")) or []
             chunked = [state for state in states if type(state).__name__ == _BATCH]
@@ -42,14 +42,14 @@ def _with_batches(library: Any) -> Any:
                 h = layer(h, near if state in chunked else far, cache=state)
             return self.norm(h)
 
-    return Body
+    return Llama4ByRow
 
 
 @cache
 def _with_scales_by_row(library: Any) -> Any:
     module = sys.modules[library.__module__]
 
-    class Attention(library):
+    class ScaledByRow(library):
         def __call__(self, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
             offset = getattr(cache, "offset", None)
             if not isinstance(offset, mx.array):
@@ -71,4 +71,4 @@ def _with_scales_by_row(library: Any) -> Any:
         def _by_head(self, x: mx.array, heads: int) -> mx.array:
             return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
 
-    return Attention
+    return ScaledByRow
