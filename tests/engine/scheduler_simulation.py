@@ -89,6 +89,10 @@ class _Prompt:
     done: int = 0
     overdue_before: int | None = None
 
+    def turn(self) -> tuple[float, int, int]:
+        """Of those that are overdue, who has waited longest is first."""
+        return self.last_served, self.arrival.priority, self.order
+
     def job(self, id: int) -> PendingPrompt:
         it, row = self.arrival, self.rows[0].row
         length = it.prompt + it.reply
@@ -250,9 +254,8 @@ class Simulation:
                 start - prompt.last_served >= self._policy.start_wait
             ):
                 everyone = self._prefilling.values()
-                mine = (prompt.last_served, prompt.order)
-                earlier = [it for it in everyone if (it.last_served, it.order) < mine]
-                prompt.overdue_before = len(earlier)
+                mine = prompt.turn()
+                prompt.overdue_before = sum(it.turn() < mine for it in everyone)
 
     def _decode(self) -> None:
         self._now += self._costs.decode_step
