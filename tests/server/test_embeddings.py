@@ -339,6 +339,7 @@ def test_chat_beside_embeddings_of_a_decoder_says_what_it_says_alone() -> None:
         assert np.linalg.norm(vectors[0].embedding) == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.long
 def test_models_of_every_sort_are_loaded_when_they_are_asked(cross: Server, bert: Server) -> None:
     paths = {"words": checkpoint_dir("bert"), "pairs": checkpoint_dir("bert_cross")}
     named = ("talk=bushel:tiny", *(f"{name}={path}" for name, path in paths.items()))

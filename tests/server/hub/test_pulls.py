@@ -106,6 +106,7 @@ def test_a_model_is_pulled_with_progress_then_listed_inspected_and_removed(
         operator.server.logged(f"{MODEL} {words}")
 
 
+@pytest.mark.long
 def test_one_that_is_cut_off_twice_keeps_whole_files_and_comes_to_its_end(
     operator: HubOperator,
 ) -> None:
@@ -144,6 +145,7 @@ def test_one_that_is_cancelled_ends_its_process_and_can_be_asked_for_again(
     assert operator.on_disk() == [MODEL]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_server_that_ends_takes_its_downloads_along_and_the_next_goes_on(
     operator: HubOperator, number: signal.Signals

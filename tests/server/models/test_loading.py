@@ -183,6 +183,7 @@ def limit(server: Server) -> int:
     return int(server.status()["engine"]["memory"]["claimed_bytes"])
 
 
+@pytest.mark.long
 def test_two_servers_on_one_machine_together_stay_under_its_limit(tmp_path: Path) -> None:
     """The first gives half of what it had back while the second one starts, and gets it again
     when that one is killed. The control: a server that sees nobody else takes all. B73."""

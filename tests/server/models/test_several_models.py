@@ -25,7 +25,7 @@ TINY = Path(str(bushel.__file__)).parent / "tiny"
 FAMILIES = {"tiny": TINY, "plain": checkpoint_dir("llama"), "window": checkpoint_dir("gemma3_text")}
 LIMIT = 1_300_000_000  # each needs 0.6 GB at least
 PROMPTS = ("Once upon a time", "The miller asked", "What is 3 + 4?")
-SECONDS = 20.0
+SECONDS = 8.0
 Body = dict[str, Any]
 
 
@@ -197,6 +197,7 @@ def test_names_aliases_and_nothing_else_may_be_asked_for(server: Server) -> None
     assert server.http.post("/v1/models/none/load").status_code == 404
 
 
+@pytest.mark.long
 def test_the_death_of_one_engine_is_felt_by_its_model_alone(server: Server) -> None:
     """A stream of the other one goes on to its last token. B73."""
     for name in ("tiny", "plain"):
@@ -250,6 +251,7 @@ def loading(server: Server, model: str, but: set[int]) -> int | None:
     return told["pid"] if told["pid"] not in {None, *but} and not told["ready"] else None
 
 
+@pytest.mark.long
 def test_a_prefix_is_of_one_model_alone_and_waits_on_disk_while_it_is_unloaded(
     server: Server,
 ) -> None:
