@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ COUNTED_AT = {
     f"{MESSAGES}/count_tokens": f"{MESSAGES}/count_tokens",
     RESPONSES: f"{RESPONSES}/input_tokens",
 }
+LONG = 5_000  # characters of a body
 pytestmark = pytest.mark.corpus
 
 
@@ -48,7 +50,14 @@ def prompt_tokens(usage: dict[str, Any]) -> int:
     return int(usage["input_tokens"] + sum(usage.get(name) or 0 for name in reused))
 
 
-@pytest.mark.parametrize("name", NAMES)
+def each() -> Iterator[Any]:
+    """Long prompts, which are most of what agents send, are for those who have the time."""
+    for name in NAMES:
+        slow = len(json.dumps(recorded(name)[1])) > LONG
+        yield pytest.param(name, marks=pytest.mark.long if slow else ())
+
+
+@pytest.mark.parametrize("name", list(each()))
 def test_a_body_is_counted_as_it_is_asked(name: str, server: Server) -> None:
     """Agents decide by it when to shorten a conversation. B72."""
     path, body = recorded(name)
