@@ -22,6 +22,8 @@ from bushel.server.options import ServerOptions
 # The page is no secret; what it asks for needs a key like any other request.
 _OPEN = frozenset({"/health", "/docs"})
 _PAGE_FILES = "/page/"
+# Where the manuals of Ollama and llama.cpp call `curl -d` without saying what they send.
+_BY_CURL = ("/api/", "/completion", "/apply-template", "/tokenize", "/detokenize")
 # Where some clients look whether anyone is there, by HEAD and without a key.
 _PROBED = frozenset({"/", "/api/hello"})
 _UPLOADS = frozenset({"/v1/files"})
@@ -172,6 +174,9 @@ def _check_type(method: str, path: str, headers: Headers) -> None:
     kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind == "multipart/form-data" and path in _UPLOADS:
         return  # whose Origin has been looked at
+    form = kind == "application/x-www-form-urlencoded"
+    if form and path.startswith(_BY_CURL) and not _from_browser(headers):
+        return
     is_json = kind == "application/json" or (
         kind.startswith("application/") and kind.endswith("+json")
     )

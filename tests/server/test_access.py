@@ -253,6 +253,23 @@ def test_a_body_that_browsers_send_without_asking_is_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("more", "status"),
+    [
+        ({"user-agent": "curl/8.5.0"}, 404),
+        ({"user-agent": "curl/8.5.0", "referer": "http://elsewhere.example/"}, 415),
+        ({"user-agent": "Mozilla/5.0"}, 415),
+    ],
+)
+def test_what_curl_sends_without_a_type_is_read_where_manuals_do_so(
+    more: dict[str, str], status: int
+) -> None:
+    """But not what a browser may have sent for another site."""
+    form = {"content-type": "application/x-www-form-urlencoded", **more}
+    reply = ask(Service(), "POST", "/api/nothing", headers=form, content=b'{"model": "x"}')
+    assert reply.status_code == status
+
+
+@pytest.mark.parametrize(
     "kind", ["application/json", "application/json; charset=utf-8", "application/vnd.x+json"]
 )
 def test_json_by_any_name_is_taken(kind: str) -> None:
