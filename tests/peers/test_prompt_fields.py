@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
+import bushel
 from tests.peers.conftest import MODEL
 from tests.peers.test_counting import SEEN, SUM
-from tests.server.server_process import Server
+from tests.server.server_process import FEW, Server, serving
 
+TINY = Path(str(bushel.__file__)).parent / "tiny"
+UNUSED = ("</tool_call>", "<tool_response>", "</tool_response>")  # by a completion
 LONG = "one two three four five six seven eight nine ten eleven twelve"
 
 
@@ -113,3 +119,35 @@ def test_whole_numbers_may_have_a_point(server: Server) -> None:
     refused = server.http.post("/v1/rerank", json={**body, "top_n": 2.5})
     assert refused.status_code == 400
     assert refused.json()["error"]["param"] == "top_n"
+
+
+def test_a_suffix_stands_behind_the_reply_where_the_tokenizer_has_tokens_for_it(
+    tmp_path: Path,
+) -> None:
+    """In the order that the model learnt, which the reply's prompt tells."""
+    folder = tmp_path / "infill"
+    shutil.copytree(TINY, folder)
+    said = json.loads((folder / "tokenizer.json").read_text())
+    names = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
+    taken = [token for token in said["added_tokens"] if token["content"] in UNUSED]
+    for token, name in zip(taken, names, strict=True):
+        said["model"]["vocab"].pop(token["content"], None)
+        said["model"]["vocab"][name] = token["id"]
+        token.update(content=name, special=True)
+    (folder / "tokenizer.json").write_text(json.dumps(said))
+    with serving(*FEW, model=str(folder)) as server:
+        client = openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="any")
+        reply = client.completions.create(
+            model="infill",
+            prompt="one two",
+            suffix=" four",
+            max_tokens=4,
+            temperature=0,
+            extra_body={"return_token_ids": True},
+        )
+        first, behind, middle = (token["id"] for token in taken)
+        expected = [first, *ids(server, "one two"), behind, *ids(server, " four"), middle]
+        [choice] = reply.model_dump()["choices"]
+        assert choice["prompt_token_ids"] == expected
+        plain = completed(server, prompt=expected, max_tokens=4)
+        assert choice["text"] == plain["choices"][0]["text"]
