@@ -3,6 +3,16 @@ import { defineConfig } from "vite";
 
 export default defineConfig({
   base: "/page/",
+  // Without the slash, so that files are found below whatever path a proxy has the server.
+  plugins: [
+    {
+      name: "relative",
+      transformIndexHtml: {
+        order: "post",
+        handler: (html) => html.replaceAll('"/page/', '"page/'),
+      },
+    },
+  ],
   build: {
     outDir: "../bushel/server/page/built",
     emptyOutDir: true,

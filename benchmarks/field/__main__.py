@@ -20,6 +20,8 @@ a bare decode loop, both measured in the run.
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -61,6 +63,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--clients", nargs="*", type=int, default=[1, 4, 8])
     parser.add_argument("--sides", nargs="+", default=list(COMMANDS), choices=COMMANDS)
     parser.add_argument("--rounds", type=int, help="that count; 5, or 2 with --quick")
+    parser.add_argument("--checked", type=int, help="rounds whose replies are checked; all of them")
     parser.add_argument("--patience", type=float, default=300, help="seconds for one load")
     parser.add_argument("--out", type=Path, help="folder for pictures and a JSON file")
     return parser.parse_args(arguments)
@@ -79,6 +82,7 @@ def setting_of(options: argparse.Namespace) -> Setting:
         literal=dtype == mx.float32 and not options.quick,
         sides=options.sides,
         patience=options.patience,
+        checked=options.checked,
     )
 
 
@@ -133,6 +137,8 @@ def _runs(
 
 def main() -> None:
     options = parsed()
+    # Servers must not outlive a run that is cut off: they would slow down the next one.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     setting, begun = setting_of(options), time.perf_counter()
     machine = measure_machine(setting.dtype)
     about = (

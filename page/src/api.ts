@@ -12,6 +12,11 @@ export class ApiFailure extends Error {
   }
 }
 
+/** The path below which this server is, where a proxy has others beside it; mostly empty. */
+export const ROOT = location.pathname.replace(/\/[^/]*$/, "");
+/** For clients elsewhere. */
+export const ADDRESS = location.origin + ROOT;
+
 const KEY = "bushel.key";
 
 function readKey(): { key: string; remembered: boolean } {
@@ -57,7 +62,7 @@ export async function request(
   const { key } = access.get();
   let response: Response;
   try {
-    response = await fetch(path, {
+    response = await fetch(ROOT + path, {
       method,
       headers: headers(body !== undefined),
       body: body === undefined ? undefined : JSON.stringify(body),

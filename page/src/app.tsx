@@ -1,6 +1,6 @@
 // The page's frame: where to go, how the server is doing, and the view that was asked for.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { refusedKey } from "./api";
+import { refusedKey, ROOT } from "./api";
 import { newId, titleOf } from "./chat/conversation";
 import { importJson } from "./chat/export";
 import { running } from "./chat/replies";
@@ -19,16 +19,16 @@ import type { IconName } from "./ui";
 type Place = { view: "chat" | "live" | "models" | "connect" | "api"; id: string };
 
 const VIEWS: { view: Place["view"]; label: string; icon: IconName; href: string }[] = [
-  { view: "chat", label: "Chat", icon: "chat", href: "/#/chat" },
-  { view: "live", label: "Live", icon: "live", href: "/#/live" },
-  { view: "models", label: "Models", icon: "models", href: "/#/models" },
-  { view: "connect", label: "Connect", icon: "connect", href: "/#/connect" },
-  { view: "api", label: "API", icon: "api", href: "/docs" },
+  { view: "chat", label: "Chat", icon: "chat", href: `${ROOT}/#/chat` },
+  { view: "live", label: "Live", icon: "live", href: `${ROOT}/#/live` },
+  { view: "models", label: "Models", icon: "models", href: `${ROOT}/#/models` },
+  { view: "connect", label: "Connect", icon: "connect", href: `${ROOT}/#/connect` },
+  { view: "api", label: "API", icon: "api", href: `${ROOT}/docs` },
 ];
 
 function placeNow(): Place {
   const [, view, id] = location.hash.split("/");
-  if (location.pathname === "/docs" && !view) return { view: "api", id: "" };
+  if (location.pathname === `${ROOT}/docs` && !view) return { view: "api", id: "" };
   const known = VIEWS.find((one) => one.view === view);
   return { view: known?.view ?? "chat", id: id ?? "" };
 }
@@ -114,7 +114,7 @@ function Chats({ current, onGo }: { current: string; onGo(): void }) {
         {begun.map((one) => (
             <li key={one.id} class={one.id === current ? "current" : ""}>
               <a
-                href={`/#/chat/${one.id}`}
+                href={`${ROOT}/#/chat/${one.id}`}
                 aria-current={one.id === current ? "page" : undefined}
                 onClick={onGo}
               >
@@ -137,18 +137,18 @@ function Sidebar(props: { at: Place; chat: string; shown: boolean; onClose(): vo
   return (
     <header class={`sidebar${props.shown ? " shown" : ""}`}>
       <div class="brand">
-        <img src="/page/icon.svg" alt="" width="26" height="26" />
+        <img src={`${ROOT}/page/icon.svg`} alt="" width="26" height="26" />
         <span>Bushel</span>
         <IconButton icon="close" label="Close menu" class="phone-only" onClick={props.onClose} />
       </div>
-      <a class="new-chat" href={`/#/chat/${newId()}`} onClick={props.onClose}>
+      <a class="new-chat" href={`${ROOT}/#/chat/${newId()}`} onClick={props.onClose}>
         <Icon name="plus" /> New chat
       </a>
       <nav aria-label="Views">
         {VIEWS.map((one) => (
           <a
             key={one.view}
-            href={one.view === "chat" ? `/#/chat/${props.chat}` : one.href}
+            href={one.view === "chat" ? `${ROOT}/#/chat/${props.chat}` : one.href}
             aria-current={props.at.view === one.view ? "page" : undefined}
             onClick={props.onClose}
           >
@@ -224,7 +224,7 @@ export function App() {
   useEffect(() => {
     if (at.view === "chat" && at.id) open.set(at.id);
     // So that a reload shows the same chat.
-    if (at.view === "chat" && !at.id) history.replaceState(null, "", `/#/chat/${fresh}`);
+    if (at.view === "chat" && !at.id) history.replaceState(null, "", `${ROOT}/#/chat/${fresh}`);
     const label = VIEWS.find((one) => one.view === at.view)!.label;
     document.title = at.view === "chat" ? "Bushel" : `${label} · Bushel`;
   }, [at]);
@@ -239,7 +239,7 @@ export function App() {
       <nav class="top phone-only" aria-label="Menu and new chat">
         <IconButton icon="menu" label="Menu" expanded={menu} onClick={() => setMenu(true)} />
         <span>Bushel</span>
-        <a class="icon-button" href={`/#/chat/${newId()}`} aria-label="New chat" title="New chat">
+        <a class="icon-button" href={`${ROOT}/#/chat/${newId()}`} aria-label="New chat" title="New chat">
           <Icon name="plus" />
         </a>
       </nav>

@@ -1,6 +1,6 @@
 // Settings for other programs, with this server's address and model in them, ready to copy.
 import { useState } from "preact/hooks";
-import { access } from "./api";
+import { access, ADDRESS } from "./api";
 import { chosen, currentModel, models } from "./server";
 import { useStore } from "./store";
 import { CopyButton } from "./ui";
@@ -176,7 +176,7 @@ export function ConnectView() {
   const client = CLIENTS.find((one) => one.name === name)!;
   const context = cards?.find((card) => card.id === model)?.max_model_len ?? 32768;
   const target: Target = {
-    base: location.origin,
+    base: ADDRESS,
     model: model || "MODEL",
     key: key ? (shown ? key : "YOUR_KEY") : "any",
     context,
@@ -194,15 +194,15 @@ export function ConnectView() {
             <div>
               <dt>OpenAI clients</dt>
               <dd>
-                <code>{location.origin}/v1</code>
-                <CopyButton text={`${location.origin}/v1`} label="Copy address for OpenAI clients" />
+                <code>{ADDRESS}/v1</code>
+                <CopyButton text={`${ADDRESS}/v1`} label="Copy address for OpenAI clients" />
               </dd>
             </div>
             <div>
               <dt>Anthropic clients</dt>
               <dd>
-                <code>{location.origin}</code>
-                <CopyButton text={location.origin} label="Copy address for Anthropic clients" />
+                <code>{ADDRESS}</code>
+                <CopyButton text={ADDRESS} label="Copy address for Anthropic clients" />
               </dd>
             </div>
             <div>

@@ -1,6 +1,6 @@
 // The server's own description of its API, `/openapi.json`, for people.
 import { useEffect, useState } from "preact/hooks";
-import { access, json } from "./api";
+import { access, json, ROOT } from "./api";
 import { useStore } from "./store";
 import { Empty } from "./ui";
 
@@ -152,7 +152,7 @@ export function DocsView() {
         <h1>API</h1>
         <span class="quiet">
           {api && `Bushel ${api.info.version} · `}
-          {key ? "from /openapi.json" : <a href="/openapi.json">OpenAPI document</a>}
+          {key ? "from /openapi.json" : <a href={`${ROOT}/openapi.json`}>OpenAPI document</a>}
         </span>
       </header>
       <div class="scroller">

@@ -6,12 +6,18 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.browser.conftest import PLAIN
 from tests.browser.visitor import LONG, Visitor, png
 from tests.drawings import see
+from tests.server.server_process import serving
 from tools.tiny.ask import WEATHER
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.browser
 
@@ -174,3 +180,19 @@ def test_a_request_can_be_copied_and_run_elsewhere(visitor: Visitor) -> None:
         text = visitor.page.evaluate("navigator.clipboard.readText()")
         made = subprocess.run([*run, text], capture_output=True, text=True, timeout=90)
         assert "3 + 4 = 7" in made.stdout, made.stderr
+
+
+def test_the_page_works_below_a_path(browser: Browser, empty_home: dict[str, str]) -> None:
+    """As behind a proxy that has other servers beside this one; without the slash, too."""
+    with serving(*PLAIN, "--root-path", "/llm", env=empty_home) as server:
+        came = Visitor(browser, f"{server.url}/llm")
+        assert came.page.url.startswith(f"{server.url}/llm/#/chat/")
+        assert came.ask("What is 3 + 4?") == "3 + 4 = 7"
+        came.view("Connect")
+        assert came.page.get_by_text(f"{server.url}/llm/v1", exact=True).first.is_visible()
+        came.view("API")
+        came.page.get_by_text("/v1/chat/completions", exact=True).first.wait_for()
+        assert came.page.url == f"{server.url}/llm/docs"
+        came.view("Live")
+        came.close()
+        assert came.problems == []

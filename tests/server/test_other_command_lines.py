@@ -117,6 +117,16 @@ def test_the_document_says_where_the_server_is(vllm: Server) -> None:
     assert below.status_code == 200
 
 
+def test_a_browser_comes_to_the_page_below_the_path(vllm: Server) -> None:
+    """The page's files are named beside it, so that they are found there."""
+    asked = {"accept": "text/html"}
+    moved = vllm.http.get("/llm", headers=asked)
+    assert (moved.status_code, moved.headers["location"]) == (307, "/llm/")
+    page = vllm.http.get("/llm/", headers=asked).text
+    assert 'src="page/page.js"' in page and '"/page/' not in page
+    assert vllm.http.get("/llm/page/page.js").status_code == 200
+
+
 def test_variables_of_the_template_have_the_servers_values(vllm: Server) -> None:
     """A request that says something of it has its own."""
     sure: dict[str, Any] = {"temperature": 0, "max_tokens": 200}

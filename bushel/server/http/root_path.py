@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from starlette.datastructures import Headers
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from bushel.server.access import wants_html
 
 
 class RootPath:
@@ -16,6 +20,10 @@ class RootPath:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._path and scope["type"] == "http":
+            if scope["path"] == self._path and wants_html(Headers(scope=scope)):
+                # The page finds its files beside it, which takes the slash.
+                await RedirectResponse(f"{self._path}/")(scope, receive, send)
+                return
             scope["path"] = self._below(scope["path"])
         await self._app(scope, receive, send)
 

@@ -1,5 +1,5 @@
 // What is sent for a reply, and the same as a command and as a script.
-import { access } from "../api";
+import { access, ADDRESS } from "../api";
 import type { Conversation, Settings, Turn } from "./conversation";
 
 export class SettingsError extends Error {}
@@ -88,7 +88,7 @@ export function asCurl(body: Body): string {
   const text = JSON.stringify(body, null, 2).replaceAll("'", "'\\''");
   const key = access.get().key ? ` \\\n  -H "authorization: Bearer $BUSHEL_API_KEY"` : "";
   return (
-    `curl ${location.origin}/v1/chat/completions \\\n` +
+    `curl ${ADDRESS}/v1/chat/completions \\\n` +
     `  -H 'content-type: application/json'${key} \\\n  -d '${text}'\n`
   );
 }
@@ -120,7 +120,7 @@ export function asPython(body: Body): string {
   return (
     (access.get().key ? "import os\n\n" : "") +
     "from openai import OpenAI\n\n" +
-    `client = OpenAI(base_url="${location.origin}/v1", api_key=${key})\n` +
+    `client = OpenAI(base_url="${ADDRESS}/v1", api_key=${key})\n` +
     `reply = client.chat.completions.create(\n${lines.join("")})\n` +
     "print(reply.choices[0].message.content)\n"
   );
