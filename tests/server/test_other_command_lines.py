@@ -123,7 +123,8 @@ def test_a_browser_comes_to_the_page_below_the_path(vllm: Server) -> None:
     moved = vllm.http.get("/llm", headers=asked)
     assert (moved.status_code, moved.headers["location"]) == (307, "/llm/")
     page = vllm.http.get("/llm/", headers=asked).text
-    assert 'src="page/page.js"' in page and '"/page/' not in page
+    assert 'src="page/page.js"' in page
+    assert '"/page/' not in page
     assert vllm.http.get("/llm/page/page.js").status_code == 200
 
 
