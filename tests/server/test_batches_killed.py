@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -86,6 +87,37 @@ def test_every_request_is_answered_once_whatever_is_killed(tmp_path: Path) -> No
                 alone = third.http.post(CHAT, json=lines[at]["body"]).raise_for_status().json()
                 said = found[str(at)]["response"]["body"]["choices"]
                 assert said == alone["choices"]
+    finally:
+        for server in servers:
+            server.close()
+
+
+def test_what_was_not_answered_in_time_is_told_so(tmp_path: Path) -> None:
+    """A server that was down when a batch's time ended. What was answered before is kept. B83."""
+    flags = (*FEW, "--max-num-seqs", "2", "--batch-dir", str(tmp_path))
+    lines = [line(str(at), question(at, max_tokens=40, ignore_eos=True)) for at in range(COUNT)]
+    first = Server(*flags).wait()
+    servers = [first]
+    try:
+        with client_of(first) as client:
+            batch = begun(client, lines)
+            done(first, batch.id, 3)
+        killed(first)
+        [record] = (tmp_path / "batches").iterdir()
+        kept = json.loads(record.read_bytes())
+        record.write_text(json.dumps({**kept, "expires_at": kept["created_at"]}))
+        servers.append(Server(*flags))
+        with client_of(servers[-1].wait()) as client:
+            batch = ended(client, batch.id)
+            assert (batch.status, batch.expired_at is not None) == ("expired", True)
+            good, late = (
+                results(client, file) for file in (batch.output_file_id, batch.error_file_id)
+            )
+            counts = batch.request_counts
+            assert (counts.total, counts.completed, counts.failed) == (COUNT, len(good), len(late))
+            assert (len(good) >= 3, good.keys().isdisjoint(late)) == (True, True)
+            assert good.keys() | late.keys() == {str(at) for at in range(COUNT)}
+            assert {each["error"]["code"] for each in late.values()} == {"batch_expired"}
     finally:
         for server in servers:
             server.close()
