@@ -1,4 +1,4 @@
-"""Fields that people use with other servers (B6, B72)."""
+"""Fields that people use with other servers."""
 
 from __future__ import annotations
 
