@@ -33,6 +33,11 @@ def _kv(layer: Layer) -> Any:
 class IndexedKV(KV):
     name = "indexed"
 
+    def merge(self, singles: Sequence[Layer]) -> Layer:
+        batch = super().merge(singles)
+        batch.clear_index_blocks()  # those of a row that is short yet may lack some
+        return batch
+
     def join(self, batch: Layer, singles: Sequence[Layer]) -> None:
         batch.extend(self.merge(singles))
 

@@ -123,3 +123,11 @@ def test_a_rows_size_counts_its_index() -> None:
     (piece,) = KIND.size(alone(0, 300), 300)
     keys_and_values, index, places = 2 * 4, 4, 3 * 4
     assert piece.per_token == keys_and_values + index + places
+
+
+def test_keys_of_blocks_are_made_again_for_rows_that_meet() -> None:
+    """The library makes them where attention asks for some: a row's may lack the newest."""
+    rows = [alone(row, 12) for row in range(2)]
+    for single in rows:
+        single.index_block_keys, single.index_block_ratio = mx.zeros((1, 1, 2, 1)), 4
+    assert KIND.merge(rows).index_block_keys is None

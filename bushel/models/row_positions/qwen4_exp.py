@@ -12,13 +12,17 @@ from typing import Any
 
 import mlx.core as mx
 
+from bushel.models.row_positions.qwen4_exp_blocks import with_blocks_by_row
+
 
 def install(network: Any) -> None:
     language = network.language_model
     language.__class__ = _with_steps_by_row(language.__class__)
     for layer in language.model.layers:
         if not layer.is_linear:
-            layer.self_attn.__class__ = _with_masks_by_row(layer.self_attn.__class__)
+            attention = layer.self_attn
+            attention.__class__ = _with_masks_by_row(attention.__class__)
+            attention.indexer.__class__ = with_blocks_by_row(attention.indexer.__class__)
 
 
 @cache
