@@ -155,11 +155,11 @@ class BatchState:
             self._make_room()
 
     def settle(self) -> list[mx.array]:
-        """Small bookkeeping arrays that no computation may read, to be evaluated now and then.
+        """Arrays that no computation may read, most of them small: to be evaluated now and then.
 
         Left alone they are chains that grow by one node per step and layer.
         """
-        return [array for array in self._arrays() if array.ndim <= 1]
+        return [array for layer in self.layers for array in kind_of(layer).unread(layer)]
 
     def early(self) -> list[mx.array]:
         """What a forward pass has computed when it is through about a quarter of the layers."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from bushel.cache.chunked import ChunkedKV
 from bushel.cache.composite import Composite
 from bushel.cache.fixed import Fixed
+from bushel.cache.indexed_kv import IndexedKV
 from bushel.cache.kv_cache import KV
 from bushel.cache.layer_kind import Layer, LayerKind
 from bushel.cache.opaque import Opaque
@@ -16,7 +17,7 @@ from bushel.cache.recurrent import Recurrent
 from bushel.cache.window import Window
 
 _KV, _WINDOW, _RECURRENT, _OPAQUE = KV(), Window(), Recurrent(), Opaque()
-_CHUNKED, _QUANTIZED = ChunkedKV(), Quantized()
+_CHUNKED, _INDEXED, _QUANTIZED = ChunkedKV(), IndexedKV(), Quantized()
 
 # By class name, because mlx-lm and mlx-vlm each bring classes of these names. Subclasses are
 # not assumed to behave like their parents.
@@ -32,6 +33,8 @@ _BY_CLASS: dict[str, LayerKind] = {
     "BatchRotatingKVCache": _WINDOW,
     "ChunkedKVCache": _CHUNKED,
     "BatchChunkedKVCache": _CHUNKED,
+    "QSAKVCache": _INDEXED,
+    "BatchQSAKVCache": _INDEXED,
     "ArraysCache": _RECURRENT,
     "CrossMemory": Fixed(),
 }

@@ -100,6 +100,10 @@ class LayerKind(ABC):
     def arrays(self, layer: Layer) -> Iterator[mx.array]:
         """Every buffer the layer holds on to."""
 
+    def unread(self, layer: Layer) -> Iterator[mx.array]:
+        """Of these, what steps may go on adding to without anybody reading it."""
+        return (array for array in self.arrays(layer) if array.ndim <= 1)
+
     @abstractmethod
     def check(self, layer: Layer, positions: Sequence[int]) -> None:
         """Raise IntegrityError unless the layer fits rows that have run so many tokens."""

@@ -30,6 +30,7 @@ _KINDS = {
     "quantized": "attention",
     "window": "sliding window",
     "chunked": "chunked attention",
+    "indexed": "sparse attention",
     "recurrent": "recurrent",
     "fixed": "fixed",
     "opaque": "of its own kind",
@@ -161,8 +162,9 @@ def _state_of(model: Model) -> tuple[dict[str, int], tuple[Piece, ...]]:
 
 
 def _blank(weight: Any) -> Any:
-    """Of the same shape, and one number large."""
-    return mx.broadcast_to(mx.zeros((), weight.dtype), weight.shape)
+    """Of the same shape, and one number large. Whole numbers may divide others on the way."""
+    number = mx.ones if mx.issubdtype(weight.dtype, mx.integer) else mx.zeros
+    return mx.broadcast_to(number((), weight.dtype), weight.shape)
 
 
 def _batching(model: Model) -> str:

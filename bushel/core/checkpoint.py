@@ -77,6 +77,11 @@ class Checkpoint:
             "max_position_embeddings", "max_sequence_length", "seq_length", "n_positions"
         )
 
+    @property
+    def sparse_beyond(self) -> int | None:
+        """Tokens that sparse attention looks at: of a longer context it leaves some out."""
+        return self._whole("indexer_budget", "index_topk")
+
     def _whole(self, *names: str) -> int | None:
         """The first of these settings of the text model that is a positive number."""
         for name in names:

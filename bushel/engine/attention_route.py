@@ -20,6 +20,8 @@ from bushel.models.device import ON_CPU
 from bushel.models.known_families import batches_exactly, cuts_matter
 
 _PADDED = "padded rows"
+# Kinds that no device has in pages.
+_UNPAGED = {"indexed": "pages are read whole, and not by chosen blocks"}
 
 
 def _parts(layer: Layer) -> list[tuple[LayerKind, Layer]]:
@@ -51,6 +53,8 @@ def choose_attention(model: Model, wanted: Attention) -> dict[str, str]:
             paged = pageable(part)
             reason = f" ({why})" if paged else ""
             routes[kind.name] = "pages" if paged and why is None else _PADDED + reason
+        elif kind.name in _UNPAGED:
+            routes[kind.name] = f"{_PADDED} ({_UNPAGED[kind.name]})"
     return routes
 
 

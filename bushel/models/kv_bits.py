@@ -21,6 +21,7 @@ _PLAIN, _RECURRENT = "KVCache", "ArraysCache"
 _BECAUSE = {
     "RotatingKVCache": "its sliding windows have no quantized form",
     "ChunkedKVCache": "its chunked attention has no quantized form",
+    "QSAKVCache": "its sparse attention has no quantized form",
     "CacheList": "it keeps several states in one layer",
     "GroupedKVCache": "it computes attention by itself, from plain keys",
 }

@@ -254,6 +254,9 @@ def randomise(model: nn.Module, seed: int, spread: float = 2.0) -> None:
             bits = rng.integers(0, 1 << 32, old.shape, dtype=np.uint32)
             weights.append((path, mx.array(bits)))
             continue
+        if mx.issubdtype(old.dtype, mx.integer):  # tables that follow from the config
+            weights.append((path, old))
+            continue
         default = _projection if old.ndim > 1 else _jitter
         draw = next((draw for rule, draw in RULES if re.search(rule, path)), default)
         value = draw(rng, old) * (spread if VOCABULARY.search(path) else 1.0)

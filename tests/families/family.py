@@ -14,6 +14,7 @@ KINDS = {
     "ArraysCache": "recurrent",
     "CacheList": "composite",
     "ChunkedKVCache": "chunked",
+    "QSAKVCache": "indexed",
     "LayerCache": "compressed",
 }
 

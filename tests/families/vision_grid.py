@@ -85,6 +85,30 @@ def _qwen3_5(name: str, model_type: str, **text: Any) -> VisionFamily:
     )
 
 
+def _qwen4() -> VisionFamily:
+    """Every other layer looks at four blocks of four tokens; of the others one has n-grams."""
+    family = _qwen3_5(
+        "qwen4_exp",
+        "qwen4_exp",
+        **EXPERTS,
+        shared_expert_intermediate_size=32,
+        hc_count=2,
+        hc_lowrank=16,
+        ple_layer_ids=[3],
+        ple_embed_dim=32,
+        heads_per_ngram=2,
+        ngram_vocab_size_base=64,
+        make_ngram_vocab_size_divisible_by=8,
+        split_ngram_parts=2,
+        indexer_n_heads=4,
+        indexer_kv_heads=1,
+        indexer_head_dim=16,
+        indexer_budget=16,
+        indexer_compress_ratio=4,
+    )
+    return replace(family, kinds=("indexed", "recurrent"))
+
+
 def _qwen3_vl(model_type: str, **text: Any) -> VisionFamily:
     return _qwen(
         model_type,
@@ -183,6 +207,7 @@ MROPE = {"type": "mrope", "rope_type": "default", "mrope_section": [4, 2, 2]}
 GRID = (
     _qwen3_5("qwen3_5_vl", "qwen3_5", tie_word_embeddings=True),
     _qwen3_5("qwen3_5_moe_vl", "qwen3_5_moe", **EXPERTS, shared_expert_intermediate_size=32),
+    _qwen4(),
     _qwen(
         "qwen2_vl",
         ("kv",),

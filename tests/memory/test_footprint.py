@@ -82,6 +82,7 @@ def test_too_many_buffers_do_not_fit() -> None:
 FAMILIES = [
     "llama", "llama_sliding", "qwen3_5", "gemma3_text", "gemma4_text", "gpt_oss", "mamba2",
     "falcon_h1", "deepseek_v3", "recurrent_gemma", "qwen2_5_vl", "qwen3_5_vl",
+    "qwen4_exp",
 ]  # fmt: skip
 
 

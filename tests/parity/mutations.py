@@ -14,12 +14,14 @@ import pytest
 
 from bushel.cache.batch_state import BatchState
 from bushel.cache.composite import Composite
+from bushel.cache.indexed_kv import IndexedKV
 from bushel.cache.kv_cache import KV
 from bushel.cache.layer_kind import LayerKind, LayerSnapshot
 from bushel.cache.recurrent import Recurrent
 from bushel.cache.window import Window
 from bushel.engine.decode_batch import DecodeBatch
 from bushel.models import text_model
+from bushel.models.row_positions import qwen4_exp
 from bushel.models.vision import cross_attention, vision_model
 from bushel.models.vision.vision_model import VisionModel
 
@@ -196,6 +198,38 @@ def part_forgotten(patch: Patch) -> None:
     after(patch, Composite, "join", lambda batch: newest_row_zeroed(batch.caches[0]))
 
 
+# -- sparse attention ------------------------------------------------------------------------
+
+
+def librarys_own_mask(patch: Patch) -> None:
+    """Rows of different lengths look at everything, whatever they have chosen."""
+    patch.setattr(qwen4_exp, "install", lambda network: None)
+
+
+def another_rows_index(batch: Any) -> None:
+    batch.index_keys = mx.concatenate([batch.index_keys[:-1], batch.index_keys[-2:-1]])
+
+
+def index_one_position_late(batch: Any) -> None:
+    rows = batch.index_position_ids.shape[1]
+    batch.index_position_ids = batch.index_position_ids + (mx.arange(rows) == rows - 1)[:, None]
+
+
+def index_at_join(spoil: Callable[[Any], None]) -> Callable[[Patch], None]:
+    return lambda patch: after(patch, IndexedKV, "join", spoil)
+
+
+def index_turned(layer: Any) -> None:
+    """Every token's place in the index is the next one's."""
+    layer.index_keys = mx.roll(layer.index_keys, 1, axis=1)
+
+
+def last_tokens_forgotten(layer: Any) -> None:
+    """A layer with n-grams goes on as if nothing had been said."""
+    if len(layer.cache) == 4:
+        layer.cache = [*layer.cache[:3], mx.zeros_like(layer.cache[3])]
+
+
 # -- the decode batch ------------------------------------------------------------------------
 
 
@@ -361,7 +395,8 @@ ROPE = ("llama", "qwen3_next", "deepseek_v3", "falcon_h1", "gemma4_vl")
 WITH_KV = (*ROPE, "nemotron_h")
 TRIMMED = ("llama", "falcon_h1", "gemma4_vl")
 WITH_WINDOW = ("llama_sliding", "gemma3_text", "recurrent_gemma", "gemma4_vl")
-WITH_RECURRENT = ("qwen3_5", "mamba2", "rwkv7", "lfm2_vl")
+WITH_RECURRENT = ("qwen3_5", "mamba2", "rwkv7", "lfm2_vl", "qwen4_exp")
+WITH_INDEX = ("qwen4_exp",)
 COMPOSITE = ("falcon_h1",)
 MROPE = ("qwen3_vl", "qwen3_5_vl", "qwen2_5_vl", "glm4v", "ernie4_5_moe_vl")
 CROSS = ("mllama",)
@@ -399,6 +434,14 @@ MUTATIONS = (
     Mutation("recurrent alone", WITH_RECURRENT, "leaves", wrong_row_alone(Recurrent)),
     Mutation("recurrent restore", WITH_RECURRENT, "fork", restored_empty),
     Mutation("recurrent last array", WITH_RECURRENT, "fork", restored_in_part),
+    Mutation("n-grams", WITH_INDEX, "fork", restored_wrong(Recurrent, last_tokens_forgotten)),
+    Mutation("index mask", WITH_INDEX, "staggered", librarys_own_mask, at_load=True),
+    Mutation("index merge", WITH_INDEX, "chunk 512", rows_swapped(IndexedKV)),
+    Mutation("index join", WITH_INDEX, "staggered", index_at_join(another_rows_index)),
+    Mutation("index positions", WITH_INDEX, "staggered", index_at_join(index_one_position_late)),
+    Mutation("index leave", WITH_INDEX, "leaves", wrong_rows_kept(IndexedKV)),
+    Mutation("index alone", WITH_INDEX, "leaves", wrong_row_alone(IndexedKV)),
+    Mutation("index restore", WITH_INDEX, "fork", restored_wrong(IndexedKV, index_turned)),
     Mutation("composite merge", COMPOSITE, "chunk 512", rows_swapped(Composite)),
     Mutation("composite join", COMPOSITE, "staggered", part_forgotten),
     Mutation("composite leave", COMPOSITE, "leaves", wrong_rows_kept(Composite)),

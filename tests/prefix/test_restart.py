@@ -30,7 +30,7 @@ def ask_all(name: str, folder: Path, **options: object) -> list[tuple[int, str]]
     return [(answer.cached, answer.hit) for answer in answers]
 
 
-@pytest.mark.parametrize("name", families(TEXT.values(), SOME))
+@pytest.mark.parametrize("name", [*families(TEXT.values(), SOME), "qwen4_exp"])
 def test_a_new_process_goes_on_where_the_last_one_ended(name: str, tmp_path: Path) -> None:
     ask_all(name, tmp_path)
     first, second, third = ask_all(name, tmp_path)
