@@ -30,8 +30,10 @@ _KINDS = {
     "quantized": "attention",
     "window": "sliding window",
     "chunked": "chunked attention",
+    "pooled": "pooled attention",
     "recurrent": "recurrent",
     "fixed": "fixed",
+    "unkept": "not kept",
     "opaque": "of its own kind",
     "composite": "composite",
 }

@@ -208,6 +208,7 @@ LIKE_NO_OTHER = (
     *("afm7", "gpt_bigcode", "internlm3", "nemotron-nas-linear", "minimax_m3_vl"),
     *("glm4v", "glm_ocr", "paddleocr_vl", "ernie4_5_moe_vl", "cohere_compass", "mllama"),
     *("minicpmo", "minicpmv4_6", "minicpmv4_7", "gemma4_vl", "idefics2"),
+    *("glm5_next", "deepseek_v4"),
 )
 
 
