@@ -13,6 +13,9 @@ from bushel.core.footprint import Piece
 class Unkept(LayerKind):
     name = "unkept"
 
+    def parts(self, layer: Layer) -> list[tuple[LayerKind, Layer]]:
+        return []
+
     def merge(self, singles: Sequence[Layer]) -> Layer:
         return singles[0]
 

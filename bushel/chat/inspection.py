@@ -33,7 +33,6 @@ _KINDS = {
     "pooled": "pooled attention",
     "recurrent": "recurrent",
     "fixed": "fixed",
-    "unkept": "not kept",
     "opaque": "of its own kind",
     "composite": "composite",
 }

@@ -68,7 +68,7 @@ POOLS = (
         image_token="<|image|>",
         special=GLM_SPECIAL,
         files={},
-        image_tokens=(16, 35, 20),
+        image_tokens=(16, 20, 20),
     ),
     VisionFamily(
         name="deepseek_v4",
