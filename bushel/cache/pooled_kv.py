@@ -208,9 +208,7 @@ def _overlap(layer: Layer) -> Overlap | None:
     return getattr(layer, "overlap", None)
 
 
-def _stacked(
-    parts: Sequence[tuple[mx.array | None, int]], empty: float = 0.0
-) -> mx.array | None:
+def _stacked(parts: Sequence[tuple[mx.array | None, int]], empty: float = 0.0) -> mx.array | None:
     """Arrays [rows, entries, D] as one, with room for the most entries; None is so many rows."""
     like = next((array for array, _ in parts if array is not None), None)
     if like is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class UnkeptProjections:
-    """Never holds anything, so that the model makes them of its latents, as it does in long contexts.
+    """Never holds any: the model makes them of its latents, as it does in long contexts.
 
     They take 64 times the memory of the latents (64 heads of 256 twice, and 512), a reply does not
     use them, and the library itself keeps none of a prompt of more than 32,768 tokens.

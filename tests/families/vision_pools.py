@@ -12,7 +12,7 @@ from .vision_family import VisionFamily, token_id
 from .vision_glm import GLM_SPECIAL
 from .vision_grid import GRID_TOWER
 
-DEEPSEEK_IMAGE = "<｜deepseek_image｜>"
+DEEPSEEK_IMAGE = "<\uff5cdeepseek_image\uff5c>"
 
 _GLM_IDS = {
     f"{kind}{part}_token_id": token_id(GLM_SPECIAL, token)
