@@ -12,12 +12,14 @@ from bushel.cache.kv_cache import KV
 from bushel.cache.layer_kind import Layer, LayerKind
 from bushel.cache.opaque import Opaque
 from bushel.cache.paged.paged_kv import PagedKV
+from bushel.cache.pooled_kv import PooledKV
 from bushel.cache.quantized_kv import Quantized
 from bushel.cache.recurrent import Recurrent
+from bushel.cache.unkept import Unkept
 from bushel.cache.window import Window
 
 _KV, _WINDOW, _RECURRENT, _OPAQUE = KV(), Window(), Recurrent(), Opaque()
-_CHUNKED, _INDEXED, _QUANTIZED = ChunkedKV(), IndexedKV(), Quantized()
+_CHUNKED, _INDEXED, _POOLED, _QUANTIZED = ChunkedKV(), IndexedKV(), PooledKV(), Quantized()
 
 # By class name, because mlx-lm and mlx-vlm each bring classes of these names. Subclasses are
 # not assumed to behave like their parents.
@@ -35,8 +37,12 @@ _BY_CLASS: dict[str, LayerKind] = {
     "BatchChunkedKVCache": _CHUNKED,
     "QSAKVCache": _INDEXED,
     "BatchQSAKVCache": _INDEXED,
+    "PoolingCache": _POOLED,
+    "OverlapPoolingCache": _POOLED,
+    "PoolingBatch": _POOLED,
     "ArraysCache": _RECURRENT,
     "CrossMemory": Fixed(),
+    "UnkeptProjections": Unkept(),
 }
 
 

@@ -31,6 +31,7 @@ _KINDS = {
     "window": "sliding window",
     "chunked": "chunked attention",
     "indexed": "sparse attention",
+    "pooled": "pooled attention",
     "recurrent": "recurrent",
     "fixed": "fixed",
     "opaque": "of its own kind",

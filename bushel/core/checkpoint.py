@@ -63,6 +63,7 @@ class Checkpoint:
     def sees(self) -> bool:
         """Vision config and vision weights: either alone is a text model."""
         configured = any(isinstance(self._main.get(key), dict) for key in _VISION_CONFIGS)
+        configured |= bool(self.config.get("vision_n_layers"))  # deepseek_v4 has it among the rest
         return configured and any(_VISION_WEIGHT.search(name) for name in self.weight_names)
 
     @property

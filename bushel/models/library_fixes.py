@@ -1,6 +1,6 @@
 """Models and their fresh state, changed where the library's own would not survive a batch.
 
-A change never alters what one row alone computes.
+A change never alters what one row alone computes, but where that depends on how its prompt is cut.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ def mend(network: Any) -> None:
     family = family_of(network)
     if family in _BY_ROW:
         import_module(f"bushel.models.row_positions.{family}").install(network)
+    elif family == "deepseek_v4":
+        import_module("bushel.models.overlapping_pools").install(network)
 
 
 def batchable(network: Any, state: State) -> State:
@@ -51,7 +53,25 @@ def _whole_context(network: Any, state: State) -> State:
     return state
 
 
+def _overlapping(network: Any, state: State) -> State:
+    from bushel.models.overlapping_pools import overlapping
+
+    return overlapping(network, state)
+
+
+def _unprojected(network: Any, state: State) -> State:
+    """glm5_next keeps keys and values of every head beside the latents that they are made of."""
+    from bushel.models.unkept_projections import UnkeptProjections
+
+    for layer in state:
+        if hasattr(layer, "caches"):
+            layer.caches = (*layer.caches[:-1], UnkeptProjections())
+    return state
+
+
 _CHANGES: dict[str, Callable[[Any, State], State]] = {
+    "deepseek_v4": _overlapping,
     "gemma2": _grouped,
+    "glm5_next": _unprojected,
     "longcat_flash_ngram": _whole_context,
 }

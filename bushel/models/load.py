@@ -161,13 +161,16 @@ def _open(model: str, trust: bool) -> tuple[Checkpoint, Callable[[], Model]]:
     if (task := encoder_task(checkpoint)) is not None:
         return checkpoint, lambda: _open_encoder(checkpoint, trust, task)
     custom = bool(checkpoint.config.get("model_file"))
-    sees = checkpoint.sees and (custom or _known_to("mlx_vlm", checkpoint))
-    if not sees and not custom and not _known_to("mlx_lm", checkpoint):
-        raise ModelError(
-            f"{checkpoint.path.name} is of model type {checkpoint.model_type!r}, which neither "
-            "mlx-lm nor mlx-vlm knows. A newer release of theirs may."
-        )
-    return checkpoint, lambda: (_open_vision if sees else _open_text)(checkpoint, trust)
+    by_vision = checkpoint.sees and (custom or _known_to("mlx_vlm", checkpoint))
+    if not by_vision and not custom and not _known_to("mlx_lm", checkpoint):
+        # Of text models, mlx-vlm has some that mlx-lm has not.
+        by_vision = not checkpoint.sees and _known_to("mlx_vlm", checkpoint)
+        if not by_vision:
+            raise ModelError(
+                f"{checkpoint.path.name} is of model type {checkpoint.model_type!r}, which neither "
+                "mlx-lm nor mlx-vlm knows. A newer release of theirs may."
+            )
+    return checkpoint, lambda: (_open_vision if by_vision else _open_text)(checkpoint, trust)
 
 
 def open_host(

@@ -206,6 +206,10 @@ def _sign(rng: np.random.Generator, old: mx.array) -> np.ndarray:
     return rng.choice([-1.0, 1.0], old.shape)
 
 
+def _some_expert(rng: np.random.Generator, old: mx.array) -> np.ndarray:
+    return rng.permuted(np.tile(np.arange(8.0), (old.shape[0], 1)), axis=1)[:, : old.shape[1]]
+
+
 # Two bits stand for -3/2 to 3/2 steps: together the variance of `_projection`, for 128 inputs.
 _STEP = 0.08
 
@@ -234,6 +238,7 @@ RULES: tuple[tuple[str, Draw], ...] = (
     (r"k_k$|g_norm\.weight$", _around_one),
     (r"sinks$|r_k$", _normal),
     (r"\.signs$", _sign),
+    (r"tid2eid$", _some_expert),
     (r"\.scales$", _step),
     (r"\.biases$", _lowest),
     (r"bias$", _small),

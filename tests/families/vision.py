@@ -25,11 +25,12 @@ from .vision_glm import GLM
 from .vision_grid import GRID
 from .vision_minicpm import MINICPM
 from .vision_packed import PACKED
+from .vision_pools import POOLS
 from .vision_tiles import TILES
 
 VISION: dict[str, VisionFamily] = {
     family.name: family
-    for families in (GRID, GLM, PACKED, MINICPM, GEMMA, TILES, CROSS)
+    for families in (GRID, GLM, PACKED, MINICPM, GEMMA, TILES, CROSS, POOLS)
     for family in families
 }
 

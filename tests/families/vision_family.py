@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .checkpoint import FIRST_SPECIAL
+from .checkpoint import FIRST_SPECIAL, VOCAB
 from .family import Family
 
 
@@ -16,7 +16,8 @@ class VisionFamily(Family):
     `cuts` is what mlx-vlm's own loop makes of a prompt with images in several chunks: where
     it is wrong, only an unchunked run is a reference. `positions` are counted, or kept on
     the model object, or kept there with rows and columns for images (axes). `most_images` is
-    what the processor takes.
+    what the processor takes. `whole_passes` says why every call of the model changes what it says,
+    where that is so in mlx-vlm alone: then each token is told by a pass over all before it.
     """
 
     placeholder: str
@@ -29,6 +30,7 @@ class VisionFamily(Family):
     positions: Literal["counted", "kept", "axes"] = "counted"
     most_images: int = 9
     sentencepiece: bool = False
+    whole_passes: str = ""
 
     @property
     def keeps_positions(self) -> bool:
@@ -36,7 +38,8 @@ class VisionFamily(Family):
 
     @property
     def image_token_id(self) -> int:
-        return token_id(self.special, self.image_token)
+        """Behind the vocabulary where a part of an image has the id of no token."""
+        return token_id(self.special, self.image_token) if self.image_token else VOCAB + 2
 
 
 def token_id(special: tuple[str, ...], token: str) -> int:

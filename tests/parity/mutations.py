@@ -17,6 +17,7 @@ from bushel.cache.composite import Composite
 from bushel.cache.indexed_kv import IndexedKV
 from bushel.cache.kv_cache import KV
 from bushel.cache.layer_kind import LayerKind, LayerSnapshot
+from bushel.cache.pooled_kv import PooledKV, PoolingBatch
 from bushel.cache.recurrent import Recurrent
 from bushel.cache.window import Window
 from bushel.engine.decode_batch import DecodeBatch
@@ -228,6 +229,54 @@ def last_tokens_forgotten(layer: Any) -> None:
     """A layer with n-grams goes on as if nothing had been said."""
     if len(layer.cache) == 4:
         layer.cache = [*layer.cache[:3], mx.zeros_like(layer.cache[3])]
+def entries_of_the_row_before(batch: Any) -> None:
+    if batch.pooled is not None:
+        batch.pooled = mx.concatenate([batch.pooled[:-1], batch.pooled[-2:-1]])
+
+
+def entries_of_others(patch: Patch) -> None:
+    """A joining row finds the pools of the row before it."""
+    after(patch, PooledKV, "join", entries_of_the_row_before)
+
+
+def entries_unmasked(patch: Patch) -> None:
+    """Every row sees as many entries as the longest has."""
+
+    def offset(self: PoolingBatch) -> mx.array:
+        return mx.full(len(self.positions), max(self.lengths))
+
+    patch.setattr(PoolingBatch, "make_mask", lambda *_: None)
+    patch.setattr(PoolingBatch, "offset", property(offset))
+
+
+def pool_of_other_tokens(patch: Patch) -> None:
+    """All rows wait in the slot of the first, whatever they have run."""
+    original = PoolingBatch.accumulate_windows
+
+    def accumulate(self: PoolingBatch, kv: mx.array, gate: mx.array, offset: Any) -> Any:
+        said = self.positions
+        first = said[0] % self.ratio
+        self.positions = [at - at % self.ratio + first for at in said]
+        found = original(self, kv, gate, offset)
+        self.positions = [at + 1 for at in said]
+        return found
+
+    patch.setattr(PoolingBatch, "accumulate_windows", accumulate)
+
+
+def overlap_forgotten(patch: Patch) -> None:
+    """Entries look at the pool that was before the row joined, however long that is ago."""
+    patch.setattr(PoolingBatch, "keep_overlap", lambda *_: None)
+
+
+def waiting_spoiled(layer: Any) -> None:
+    """By far: an index takes as good as the same pools whatever one token adds to one of them."""
+    layer.buf_kv = -9 * layer.buf_kv
+
+
+def entries_dropped(layer: Any) -> None:
+    if layer.pooled is not None:
+        layer.pooled = mx.zeros_like(layer.pooled)
 
 
 # -- the decode batch ------------------------------------------------------------------------
@@ -398,6 +447,7 @@ WITH_WINDOW = ("llama_sliding", "gemma3_text", "recurrent_gemma", "gemma4_vl")
 WITH_RECURRENT = ("qwen3_5", "mamba2", "rwkv7", "lfm2_vl", "qwen4_exp")
 WITH_INDEX = ("qwen4_exp",)
 COMPOSITE = ("falcon_h1",)
+WITH_POOLS = ("glm5_next", "deepseek_v4")
 MROPE = ("qwen3_vl", "qwen3_5_vl", "qwen2_5_vl", "glm4v", "ernie4_5_moe_vl")
 CROSS = ("mllama",)
 ONE_OF_EACH = ("llama", "gemma3_text", "mamba2", "falcon_h1", "qwen3_vl")
@@ -448,6 +498,15 @@ MUTATIONS = (
     Mutation("composite alone", COMPOSITE, "leaves", wrong_row_alone(Composite)),
     Mutation("composite restore", COMPOSITE, "fork", restored_empty),
     Mutation("composite restored keys", COMPOSITE, "fork", restored_wrong(KV, one_token_short)),
+    Mutation("pooled merge", WITH_POOLS, "chunk 512", rows_swapped(PooledKV)),
+    Mutation("pooled join", WITH_POOLS, "staggered", entries_of_others),
+    Mutation("pooled leave", WITH_POOLS, "leaves", wrong_rows_kept(PooledKV)),
+    Mutation("pooled alone", WITH_POOLS, "leaves", wrong_row_alone(PooledKV)),
+    Mutation("pooled mask", WITH_POOLS, "chunk 512", entries_unmasked),
+    Mutation("pooled slot", WITH_POOLS, "chunk 512", pool_of_other_tokens),
+    Mutation("pooled overlap", ("deepseek_v4",), "chunk 512", overlap_forgotten),
+    Mutation("pooled restore", WITH_POOLS, "fork", restored_wrong(PooledKV, entries_dropped)),
+    Mutation("pooled waiting", WITH_POOLS, "again", restored_wrong(PooledKV, waiting_spoiled)),
     Mutation("lane", WRONG_IN_SILENCE, "chunk 512", lane_forgotten, at_load=True),
     Mutation("rows leave", ONE_OF_EACH, "leaves", first_rows_kept),
     Mutation("next tokens", ONE_OF_EACH, "leaves", tokens_of_other_rows),

@@ -207,7 +207,8 @@ LIKE_NO_OTHER = (
     *("prism_hadamard_qwen35", "deepseek_v32", "longcat_flash_ngram", "deepseek_v41"),
     *("afm7", "gpt_bigcode", "internlm3", "nemotron-nas-linear", "minimax_m3_vl"),
     *("glm4v", "glm_ocr", "paddleocr_vl", "ernie4_5_moe_vl", "cohere_compass", "mllama"),
-    *("minicpmo", "minicpmv4_6", "minicpmv4_7", "gemma4_vl", "idefics2", "qwen4_exp"),
+    *("minicpmo", "minicpmv4_6", "minicpmv4_7", "gemma4_vl", "idefics2"),
+    *("glm5_next", "deepseek_v4", "qwen4_exp"),
 )
 
 

@@ -19,7 +19,7 @@ from ..families.checkpoint import CORPUS, FIRST_SPECIAL, VOCAB
 from ..families.images import LARGE, MEDIUM, SMALL, picture
 from ..families.library_loop import Solo, solo_text
 from ..families.library_vision_loop import Solo as VisionSolo
-from ..families.library_vision_loop import solo_vision
+from ..families.library_vision_loop import solo_vision, solo_whole
 from ..families.text import TEXT
 from ..families.vision import VISION
 from ..families.vision_family import VisionFamily
@@ -129,7 +129,8 @@ def _vision_rows(
         if images:
             text = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
         # Always in one piece: for glm4v the loop's own chunks are wrong.
-        alone = partial(solo_vision, *loaded, text, images, tokens)
+        loop = solo_whole if family.whole_passes else solo_vision
+        alone = partial(loop, *loaded, text, images, tokens)
         solo, cut_at = alone(), alone if family.equal_chunks else None
         request = _chat(said, images) if images else {"prompt": text}
         ids = tuple(solo.prompt_ids)

@@ -19,6 +19,7 @@ from .caching_llm import EVERY, Serving, families, words
 pytestmark = pytest.mark.long
 
 SOME = ("llama", "gemma3_text", "qwen3_5", "mamba2", "falcon_h1", "deepseek_v3")
+POOLED = ("glm5_next", "deepseek_v4")  # which see, and keep state as no text family does
 BEGIN = words(80, 1)
 PROMPTS = (BEGIN, BEGIN + words(40, 2), BEGIN[:50] + words(60, 3))
 
@@ -30,7 +31,7 @@ def ask_all(name: str, folder: Path, **options: object) -> list[tuple[int, str]]
     return [(answer.cached, answer.hit) for answer in answers]
 
 
-@pytest.mark.parametrize("name", [*families(TEXT.values(), SOME), "qwen4_exp"])
+@pytest.mark.parametrize("name", [*families(TEXT.values(), SOME), "qwen4_exp", *POOLED])
 def test_a_new_process_goes_on_where_the_last_one_ended(name: str, tmp_path: Path) -> None:
     ask_all(name, tmp_path)
     first, second, third = ask_all(name, tmp_path)

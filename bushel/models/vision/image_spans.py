@@ -118,7 +118,10 @@ def _placed(text: mx.array, where: mx.array, images: list[mx.array]) -> mx.array
 
 
 def _is_placeholder(config: Any, ids: Any, *kinds: str) -> np.ndarray:
-    return np.isin(np.asarray(ids), placeholders(config, *kinds))
+    places = np.isin(np.asarray(ids), placeholders(config, *kinds))
+    if getattr(config, "vision_n_layers", 0):  # deepseek_v4's parts of images have ids of no token
+        places |= np.asarray(ids) >= config.vocab_size
+    return places
 
 
 def to_host(value: Any) -> Any:

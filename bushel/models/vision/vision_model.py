@@ -1,4 +1,4 @@
-"""Models that see, as mlx-vlm runs them.
+"""Models that see, as mlx-vlm runs them, and text models that only mlx-vlm has.
 
 prompt    <|im_start|> user  [img][img][img][img]  What is this ? <|im_end|> …
 spans                        ^------------------^
@@ -17,10 +17,10 @@ import numpy as np
 from bushel.core import Prepared, RequestError
 from bushel.core.checkpoint import Checkpoint
 from bushel.models.known_families import single_because
-from bushel.models.library_fixes import mend
+from bushel.models.library_fixes import batchable, mend
 from bushel.models.model import Features, Model, Prompt, State
 from bushel.models.pooling import pooling_of
-from bushel.models.preparer import VisionPreparer
+from bushel.models.preparer import Preparer, VisionPreparer
 from bushel.models.vision import cross_attention
 from bushel.models.vision.feature_cache import FeatureCache
 from bushel.models.vision.image_spans import BY_COLUMN as _BY_COLUMN
@@ -52,8 +52,11 @@ class VisionModel(Model):
         self.pooling = pooling_of(checkpoint.pooling)
         self._positions = MRopePositions(network.language_model)
         self.recall = FeatureCache(self)
-        self.host = VisionPreparer(
-            checkpoint, tokenizer, self._probe_vocab(), processor, network.config
+        vocab = self._probe_vocab()
+        self.host = (
+            VisionPreparer(checkpoint, tokenizer, vocab, processor, network.config)
+            if checkpoint.sees
+            else Preparer(checkpoint, tokenizer, vocab)
         )
 
     def make_state(self) -> State:
@@ -64,7 +67,7 @@ class VisionModel(Model):
         config = getattr(language, "config", None)
         for layer in getattr(config, "cross_attention_layers", ()):
             state[layer] = cross_attention.CrossMemory()
-        return self._encoded(state)
+        return self._encoded(batchable(self.network, state))
 
     def distrust(self) -> None:
         self.forget()
@@ -139,7 +142,7 @@ class VisionModel(Model):
             delta=delta,
             extras=extras,
             spans=spans,
-            uncut=self._uncut(len(prepared.ids), spans, extras) or whole,
+            uncut=self._uncut(ids, spans, extras) or whole,
         )
 
     def spans(self, prepared: Prepared) -> tuple[Span, ...]:
@@ -188,7 +191,7 @@ class VisionModel(Model):
         self._positions = MRopePositions(None)
 
     def _uncut(
-        self, length: int, spans: tuple[Span, ...], extras: Mapping[str, Any]
+        self, ids: mx.array, spans: tuple[Span, ...], extras: Mapping[str, Any]
     ) -> tuple[Span, ...]:
         """Where the library itself prefills in one piece, all up to the last image stays whole.
 
@@ -197,11 +200,11 @@ class VisionModel(Model):
         for owner in (self.network.language_model, self.network):
             policy = getattr(owner, "chunked_prefill_policy", None)
             if policy is not None:
-                whole = not policy(prefill_kwargs=dict(extras))
+                whole = not policy(input_ids=ids, prefill_kwargs=dict(extras))
             else:
                 whole = bool(getattr(owner, "no_chunked_prefill", False))
             if whole:
-                return ((0, spans[-1][1] if spans else length),)
+                return ((0, spans[-1][1] if spans else ids.size),)
         return ()
 
 
