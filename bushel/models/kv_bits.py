@@ -22,6 +22,7 @@ _BECAUSE = {
     "RotatingKVCache": "its sliding windows have no quantized form",
     "ChunkedKVCache": "its chunked attention has no quantized form",
     "CacheList": "it keeps several states in one layer",
+    "IndexedKVCache": "its index keys have no quantized form",
     "GroupedKVCache": "it computes attention by itself, from plain keys",
 }
 

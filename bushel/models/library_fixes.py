@@ -14,15 +14,20 @@ import mlx.core as mx
 from bushel.models.known_families import family_of
 from bushel.models.model import State
 
-# Families that a module of `row_positions` is for.
-_BY_ROW = ("afm7", "gpt_bigcode", "llama4")
+# Families that a module of `row_positions` is for, by its name.
+_BY_ROW = {
+    "afm7": "afm7",
+    "gpt_bigcode": "gpt_bigcode",
+    "llama4": "llama4",
+    "minimax_m3": "minimax_m3",
+    "minimax_m3_vl": "minimax_m3",
+}
 
 
 def mend(network: Any) -> None:
     """Let a loaded network run batches that its library's code would get wrong."""
-    family = family_of(network)
-    if family in _BY_ROW:
-        import_module(f"bushel.models.row_positions.{family}").install(network)
+    if name := _BY_ROW.get(family_of(network)):
+        import_module(f"bushel.models.row_positions.{name}").install(network)
 
 
 def batchable(network: Any, state: State) -> State:
@@ -51,7 +56,32 @@ def _whole_context(network: Any, state: State) -> State:
     return state
 
 
+def _indexed(network: Any, state: State) -> State:
+    """mlx-vlm's minimax_m3 keeps two states in one, of which a batch cannot be cut by row.
+
+    mlx-lm's has them side by side.
+    """
+    if not any(type(layer).__name__ == "MiniMaxM3KVCache" for layer in state):
+        return state
+    from bushel.models.indexed_kv_cache import IndexedKVCache
+
+    return [
+        IndexedKVCache.of_one_row() if type(layer).__name__ == "MiniMaxM3KVCache" else layer
+        for layer in state
+    ]
+
+
+def _in_steps(network: Any, state: State) -> State:
+    """hy_v4 doubles the room of its keys: a row would have more than is counted for it."""
+    from mlx_vlm.models.cache import CacheList, KVCache
+
+    return [CacheList(*(KVCache() for _ in layer.caches)) for layer in state]
+
+
 _CHANGES: dict[str, Callable[[Any, State], State]] = {
     "gemma2": _grouped,
+    "hy_v4": _in_steps,
     "longcat_flash_ngram": _whole_context,
+    "minimax_m3": _indexed,
+    "minimax_m3_vl": _indexed,
 }

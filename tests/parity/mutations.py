@@ -20,6 +20,7 @@ from bushel.cache.recurrent import Recurrent
 from bushel.cache.window import Window
 from bushel.engine.decode_batch import DecodeBatch
 from bushel.models import text_model
+from bushel.models.row_positions import minimax_m3
 from bushel.models.vision import cross_attention, vision_model
 from bushel.models.vision.vision_model import VisionModel
 
@@ -196,6 +197,41 @@ def part_forgotten(patch: Patch) -> None:
     after(patch, Composite, "join", lambda batch: newest_row_zeroed(batch.caches[0]))
 
 
+def blocks_from_the_padding(patch: Patch) -> None:
+    """Sparse attention counts blocks from the batch's first column."""
+    for name in ("in_blocks", "as_columns"):
+
+        def unpadded(
+            first: mx.array, padding: mx.array, *rest: int, own: Any = getattr(minimax_m3, name)
+        ) -> mx.array:
+            return own(first, mx.zeros_like(padding), *rest)
+
+        patch.setattr(minimax_m3, name, unpadded)
+
+
+def index_of_another_row(patch: Patch) -> None:
+    """A joining row chooses by the index keys of the row before it."""
+
+    def spoil(batch: Any) -> None:
+        if len(batch.caches) > 1:
+            index = batch.caches[1]
+            index.keys = mx.concatenate([index.keys[:-1], index.keys[-2:-1]])
+
+    after(patch, Composite, "join", spoil)
+
+
+def index_not_restored(patch: Patch) -> None:
+    """Of what was kept of a prefix, the index keys are lost."""
+    original = KV.assemble
+
+    def assemble(self: KV, arrays: Sequence[mx.array], position: int, fresh: Any) -> None:
+        if arrays and not arrays[1].shape[-1]:
+            arrays = mx.zeros_like(arrays[0]), arrays[1]
+        original(self, arrays, position, fresh)
+
+    patch.setattr(KV, "assemble", assemble)
+
+
 # -- the decode batch ------------------------------------------------------------------------
 
 
@@ -363,12 +399,14 @@ TRIMMED = ("llama", "falcon_h1", "gemma4_vl")
 WITH_WINDOW = ("llama_sliding", "gemma3_text", "recurrent_gemma", "gemma4_vl")
 WITH_RECURRENT = ("qwen3_5", "mamba2", "rwkv7", "lfm2_vl")
 COMPOSITE = ("falcon_h1",)
+BY_BLOCK = ("minimax_m3", "minimax_m3_vl-text", "minimax_m3_vl")
+INDEXED = (*BY_BLOCK, "hy_v4")
 MROPE = ("qwen3_vl", "qwen3_5_vl", "qwen2_5_vl", "glm4v", "ernie4_5_moe_vl")
 CROSS = ("mllama",)
 ONE_OF_EACH = ("llama", "gemma3_text", "mamba2", "falcon_h1", "qwen3_vl")
 
 # Without an error: other families that cannot share a batch raise, and are found out.
-WRONG_IN_SILENCE = ("minimax_m3_vl", "nemotron-nas-linear")
+WRONG_IN_SILENCE = ("nemotron-nas-linear",)
 
 MUTATIONS = (
     Mutation("kv position", ROPE, "staggered", position_off_by_one(KV)),
@@ -405,6 +443,9 @@ MUTATIONS = (
     Mutation("composite alone", COMPOSITE, "leaves", wrong_row_alone(Composite)),
     Mutation("composite restore", COMPOSITE, "fork", restored_empty),
     Mutation("composite restored keys", COMPOSITE, "fork", restored_wrong(KV, one_token_short)),
+    Mutation("sparse blocks", BY_BLOCK, "chunk 512", blocks_from_the_padding),
+    Mutation("index join", INDEXED, "staggered", index_of_another_row),
+    Mutation("index restore", INDEXED, "again", index_not_restored),
     Mutation("lane", WRONG_IN_SILENCE, "chunk 512", lane_forgotten, at_load=True),
     Mutation("rows leave", ONE_OF_EACH, "leaves", first_rows_kept),
     Mutation("next tokens", ONE_OF_EACH, "leaves", tokens_of_other_rows),

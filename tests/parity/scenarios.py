@@ -205,7 +205,8 @@ LIKE_NO_OTHER = (
     *("gemma3n", "iquestloopcoder", "mimo_v2_flash", "plamo3", "llama4"),
     *("qwen3_next", "nemotron_h", "kimi_linear", "baichuan_m1", "gear", "mamba", "plamo2"),
     *("prism_hadamard_qwen35", "deepseek_v32", "longcat_flash_ngram", "deepseek_v41"),
-    *("afm7", "gpt_bigcode", "internlm3", "nemotron-nas-linear", "minimax_m3_vl"),
+    *("afm7", "gpt_bigcode", "internlm3", "nemotron-nas-linear"),
+    *("hy_v4", "minimax_m3", "minimax_m3_vl-text", "minimax_m3_vl"),
     *("glm4v", "glm_ocr", "paddleocr_vl", "ernie4_5_moe_vl", "cohere_compass", "mllama"),
     *("minicpmo", "minicpmv4_6", "minicpmv4_7", "gemma4_vl", "idefics2"),
 )

@@ -1,4 +1,4 @@
-"""Models that see, as mlx-vlm runs them.
+"""Models that see, as mlx-vlm runs them; and those that take text alone, which mlx-lm has not.
 
 prompt    <|im_start|> user  [img][img][img][img]  What is this ? <|im_end|> …
 spans                        ^------------------^
@@ -17,10 +17,10 @@ import numpy as np
 from bushel.core import Prepared, RequestError
 from bushel.core.checkpoint import Checkpoint
 from bushel.models.known_families import single_because
-from bushel.models.library_fixes import mend
+from bushel.models.library_fixes import batchable, mend
 from bushel.models.model import Features, Model, Prompt, State
 from bushel.models.pooling import pooling_of
-from bushel.models.preparer import VisionPreparer
+from bushel.models.preparer import Preparer, VisionPreparer
 from bushel.models.vision import cross_attention
 from bushel.models.vision.feature_cache import FeatureCache
 from bushel.models.vision.image_spans import BY_COLUMN as _BY_COLUMN
@@ -45,6 +45,7 @@ _POSITIONS = ("position_ids", "rope_deltas")
 
 class VisionModel(Model):
     def __init__(self, checkpoint: Checkpoint, network: Any, processor: Any, tokenizer: Tokenizer):
+        """processor: None of a model that takes text alone."""
         self.heads, self.head_dim = checkpoint.heads, checkpoint.head_dim
         mend(network)
         self.network = network
@@ -52,8 +53,11 @@ class VisionModel(Model):
         self.pooling = pooling_of(checkpoint.pooling)
         self._positions = MRopePositions(network.language_model)
         self.recall = FeatureCache(self)
-        self.host = VisionPreparer(
-            checkpoint, tokenizer, self._probe_vocab(), processor, network.config
+        own = checkpoint, tokenizer, self._probe_vocab()
+        self.host = (
+            Preparer(*own)
+            if processor is None
+            else VisionPreparer(*own, processor, network.config)
         )
 
     def make_state(self) -> State:
@@ -64,7 +68,7 @@ class VisionModel(Model):
         config = getattr(language, "config", None)
         for layer in getattr(config, "cross_attention_layers", ()):
             state[layer] = cross_attention.CrossMemory()
-        return self._encoded(state)
+        return self._encoded(batchable(self.network, state))
 
     def distrust(self) -> None:
         self.forget()
