@@ -1,6 +1,6 @@
 """Models and their fresh state, changed where the library's own would not survive a batch.
 
-A change never alters what one row alone computes.
+A change never alters what one row alone computes, unless the library gets that wrong as well.
 """
 
 from __future__ import annotations
@@ -26,8 +26,20 @@ _BY_ROW = {
 
 def mend(network: Any) -> None:
     """Let a loaded network run batches that its library's code would get wrong."""
-    if name := _BY_ROW.get(family_of(network)):
+    family = family_of(network)
+    if name := _BY_ROW.get(family):
         import_module(f"bushel.models.row_positions.{name}").install(network)
+    if family == "hy_v4":
+        _choose_at_any_length(network)
+
+
+def _choose_at_any_length(network: Any) -> None:
+    """hy_v4 compiles its choice of the best tokens once, with the rank at which it cuts as it was
+    at the first length: at others it takes worse ones. What it extends does not compile.
+    """
+    for layer in network.layers:
+        if (indexer := layer.self_attn.indexer) is not None:
+            indexer.__class__ = indexer.__class__.__base__
 
 
 def batchable(network: Any, state: State) -> State:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -48,7 +49,12 @@ def solo_text(
 
 
 def _solo_of_vlm(model: nn.Module, token_ids: Sequence[int], *how: Any) -> Solo:
+    from mlx_vlm.models.hy_v4 import indexer
+
     from .library_vision_loop import solo_tensors
 
-    solo = solo_tensors(model, {"input_ids": mx.array([list(token_ids)])}, *how)
+    # Compiled once for all lengths, hy_v4's choice is right at the first one alone.
+    anew = indexer._partition_scores.__wrapped__
+    with patch.object(indexer, "_partition_scores", anew):
+        solo = solo_tensors(model, {"input_ids": mx.array([list(token_ids)])}, *how)
     return Solo(solo.tokens, solo.logprobs)

@@ -19,7 +19,7 @@ from bushel.cache.layer_kind import LayerKind, LayerSnapshot
 from bushel.cache.recurrent import Recurrent
 from bushel.cache.window import Window
 from bushel.engine.decode_batch import DecodeBatch
-from bushel.models import text_model
+from bushel.models import library_fixes, text_model
 from bushel.models.row_positions import minimax_m3
 from bushel.models.vision import cross_attention, vision_model
 from bushel.models.vision.vision_model import VisionModel
@@ -230,6 +230,11 @@ def index_not_restored(patch: Patch) -> None:
         original(self, arrays, position, fresh)
 
     patch.setattr(KV, "assemble", assemble)
+
+
+def chosen_as_at_the_first_length(patch: Patch) -> None:
+    """hy_v4 as its library has it."""
+    patch.setattr(library_fixes, "_choose_at_any_length", lambda network: None)
 
 
 # -- the decode batch ------------------------------------------------------------------------
@@ -446,6 +451,7 @@ MUTATIONS = (
     Mutation("sparse blocks", BY_BLOCK, "chunk 512", blocks_from_the_padding),
     Mutation("index join", INDEXED, "staggered", index_of_another_row),
     Mutation("index restore", INDEXED, "again", index_not_restored),
+    Mutation("stale choice", ("hy_v4",), "chunk 8", chosen_as_at_the_first_length, at_load=True),
     Mutation("lane", WRONG_IN_SILENCE, "chunk 512", lane_forgotten, at_load=True),
     Mutation("rows leave", ONE_OF_EACH, "leaves", first_rows_kept),
     Mutation("next tokens", ONE_OF_EACH, "leaves", tokens_of_other_rows),
