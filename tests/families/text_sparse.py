@@ -48,7 +48,7 @@ SPARSE: tuple[Family, ...] = (
         index_topk=24,
         hc_mult=2,
     ),
-    family("minimax_m3", "kv composite", MINIMAX, library="mlx_vlm"),
+    family("minimax_m3", "kv composite", MINIMAX, library="mlx_vlm", seed=1),
     wrapped(
         "minimax_m3_vl-text",
         "composite",

@@ -14,6 +14,8 @@ from bushel.models.indexed_kv_cache import IndexedKVCache
 from bushel.models.row_positions import minimax_m3
 from bushel.models.row_positions.sparse_blocks import as_columns, in_blocks
 
+from ..parity.mutations import blocks_from_the_padding
+
 SIZE, COUNT, WIDTH = 4, 3, 32
 # On both sides of the ends of blocks, and of what fits: three blocks of four.
 LENGTHS = (1, 11, 12, 13, 31, 32, 45)
@@ -115,12 +117,7 @@ def test_rows_of_a_batch_look_at_what_each_looks_at_alone(
 
 
 def test_blocks_counted_from_the_padding_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, original in (("in_blocks", in_blocks), ("as_columns", as_columns)):
-
-        def unpadded(first: mx.array, padding: mx.array, *rest: int, own: Any = original) -> Any:
-            return own(first, mx.zeros_like(padding), *rest)
-
-        monkeypatch.setattr(minimax_m3, name, unpadded)
+    blocks_from_the_padding(monkeypatch)
     assert apart(together(mended(attention())), expected()) > 1e-2
 
 

@@ -199,14 +199,12 @@ def part_forgotten(patch: Patch) -> None:
 
 def blocks_from_the_padding(patch: Patch) -> None:
     """Sparse attention counts blocks from the batch's first column."""
+
+    def unpadded(own: Callable[..., mx.array]) -> Callable[..., mx.array]:
+        return lambda first, padding, *rest: own(first, mx.zeros_like(padding), *rest)
+
     for name in ("in_blocks", "as_columns"):
-
-        def unpadded(
-            first: mx.array, padding: mx.array, *rest: int, own: Any = getattr(minimax_m3, name)
-        ) -> mx.array:
-            return own(first, mx.zeros_like(padding), *rest)
-
-        patch.setattr(minimax_m3, name, unpadded)
+        patch.setattr(minimax_m3, name, unpadded(getattr(minimax_m3, name)))
 
 
 def index_of_another_row(patch: Patch) -> None:

@@ -55,9 +55,7 @@ class VisionModel(Model):
         self.recall = FeatureCache(self)
         own = checkpoint, tokenizer, self._probe_vocab()
         self.host = (
-            Preparer(*own)
-            if processor is None
-            else VisionPreparer(*own, processor, network.config)
+            Preparer(*own) if processor is None else VisionPreparer(*own, processor, network.config)
         )
 
     def make_state(self) -> State:
