@@ -108,7 +108,7 @@ class _Check:
         self.bound = bound(model)
         self._uncut = cuts_matter(model.network)
         context = model.context or math.inf
-        self._window = max(windows(model.make_state()), default=0)
+        self._window = max((*windows(model.make_state()), model.host.sparse_beyond or 0))
         self._crossed = 0 < self._window <= min(WIDEST_WINDOW, context - 2 * TOKENS)
         wanted = _around(self._window) if self._crossed else _LENGTHS
         lengths = [max(1, int(min(length, context - TOKENS))) for length in wanted]
@@ -143,7 +143,7 @@ class _Check:
         if self._uncut:
             yield f"Prompts ran uncut, because cuts change this family's answers: {self._uncut}."
         if self._window and not self._crossed:
-            yield f"Not checked: the end of a sliding window of {self._window} tokens."
+            yield f"Not checked: contexts of which attention sees {self._window} tokens at most."
 
     def _images(self, scenario: str) -> Result:
         try:

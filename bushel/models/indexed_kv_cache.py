@@ -12,7 +12,7 @@ from mlx_vlm.models.cache import CacheList, KVCache
 
 
 class IndexedKVCache(CacheList):
-    """mlx-vlm's MiniMaxM3KVCache as two states that each have a batch form. Of one row or several."""
+    """One row or several: mlx-vlm's MiniMaxM3KVCache as two states that each have a batch form."""
 
     @classmethod
     def of_one_row(cls) -> IndexedKVCache:
