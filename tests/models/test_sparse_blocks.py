@@ -1,5 +1,6 @@
 """Rows of a batch choose the blocks of keys that each chooses alone. B1, B2."""
 
+import io
 from typing import Any
 
 import mlx.core as mx
@@ -68,29 +69,29 @@ def run(own: MiniMaxAttention, x: mx.array, state: Any, starts: list[int]) -> mx
     return own(x, mask, state, position_ids=positions)
 
 
-def alone(own: MiniMaxAttention, tokens: int, state: Any) -> mx.array:
-    """What the last of so many tokens finds; the others have run before it."""
-    x = states(tokens)
-    if tokens > 1:
-        run(own, x[:, :-1], state, [0])
-    return run(own, x[:, -1:], state, [tokens - 1])
+def alone(own: MiniMaxAttention, tokens: int, state: Any, new: int = 1) -> mx.array:
+    """What the last tokens of so many find; the others have run before them."""
+    x, before = states(tokens), tokens - new
+    if before:
+        run(own, x[:, :before], state, [0])
+    return run(own, x[:, before:], state, [before])
 
 
-def together(own: MiniMaxAttention) -> mx.array:
+def together(own: MiniMaxAttention, new: int = 1) -> mx.array:
     """The same, where the last ones run in a batch."""
-    rows = []
-    for tokens in LENGTHS[1:]:
+    rows, before = [], [tokens - new for tokens in LENGTHS[1:]]
+    for tokens, start in zip(LENGTHS[1:], before, strict=True):
         rows.append(IndexedKVCache.of_one_row())
-        run(own, states(tokens)[:, :-1], rows[-1], [0])
+        run(own, states(tokens)[:, :start], rows[-1], [0])
     batch = kind_of(rows[0]).merge(rows)
-    x = mx.concatenate([states(tokens)[:, -1:] for tokens in LENGTHS[1:]])
-    return run(own, x, batch, [tokens - 1 for tokens in LENGTHS[1:]])
+    x = mx.concatenate([states(tokens)[:, -new:] for tokens in LENGTHS[1:]])
+    return run(own, x, batch, before)
 
 
-def expected(**sparse: Any) -> mx.array:
+def expected(new: int = 1, **sparse: Any) -> mx.array:
     """By the library's own code and state."""
     own = attention(**sparse)
-    return mx.concatenate([alone(own, tokens, MiniMaxM3KVCache()) for tokens in LENGTHS[1:]])
+    return mx.concatenate([alone(own, tokens, MiniMaxM3KVCache(), new) for tokens in LENGTHS[1:]])
 
 
 def apart(one: mx.array, two: mx.array) -> float:
@@ -116,6 +117,10 @@ def test_rows_of_a_batch_look_at_what_each_looks_at_alone(
     assert apart(together(mended(attention(**sparse))), expected(**sparse)) < 1e-5
 
 
+def test_rows_that_run_several_tokens_at_once_look_at_the_same() -> None:
+    assert apart(together(mended(attention()), new=3), expected(new=3)) < 1e-5
+
+
 def test_blocks_counted_from_the_padding_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks_from_the_padding(monkeypatch)
     assert apart(together(mended(attention())), expected()) > 1e-2
@@ -125,6 +130,20 @@ def test_blocks_counted_from_the_padding_are_noticed(monkeypatch: pytest.MonkeyP
 def test_a_row_alone_is_as_with_the_librarys_own_state(tokens: int) -> None:
     mine = alone(mended(attention()), tokens, IndexedKVCache.of_one_row())
     assert mx.array_equal(mine, alone(attention(), tokens, MiniMaxM3KVCache()))
+
+
+def test_index_keys_that_nobody_reads_yet_hold_no_steps_alive() -> None:
+    """As long as all blocks fit; otherwise a reply keeps what each of its steps computed."""
+
+    def graph(steps: int) -> int:
+        own, state = mended(attention()), IndexedKVCache.of_one_row()
+        for at in range(steps):
+            mx.eval(run(own, states(1), state, [at]))
+        told = io.StringIO()
+        mx.export_to_dot(told, state.caches[1].keys)
+        return len(told.getvalue())
+
+    assert graph(SIZE * COUNT) == graph(2)
 
 
 def test_a_token_is_in_the_block_of_its_place_in_its_row() -> None:
