@@ -19,6 +19,7 @@ class VisionFamily(Family):
     what the processor takes.
     """
 
+    library: Literal["mlx_lm", "mlx_vlm"] = "mlx_vlm"
     placeholder: str
     image_token: str
     special: tuple[str, ...]
