@@ -28,7 +28,6 @@ from bushel.engine.sampling.draw import CANDIDATES
 from bushel.engine.solo_run import SoloRun, bound, precision
 from bushel.models import Model
 from bushel.models.known_families import cuts_matter
-from bushel.models.vision.vision_model import VisionModel
 
 TOKENS = 24  # of a reply
 # Prompts around a window of so many tokens still take seconds; a wider one is not crossed.
@@ -135,7 +134,7 @@ class _Check:
         limits = itertools.cycle((TOKENS, 5, 17, 9))
         rows = [_Row(text, limit) for text, limit in zip(self._texts, limits, strict=False)]
         yield self._run("joins and leaves", rows, _WHOLE if self._uncut else 512, every=3)
-        if isinstance(self.model, VisionModel):
+        if self.model.host.sees:
             yield self._images("images beside text")
 
     def _notes(self) -> Iterator[str]:

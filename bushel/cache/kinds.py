@@ -21,6 +21,9 @@ from bushel.cache.window import Window
 _KV, _WINDOW, _RECURRENT, _OPAQUE = KV(), Window(), Recurrent(), Opaque()
 _CHUNKED, _INDEXED, _POOLED, _QUANTIZED = ChunkedKV(), IndexedKV(), PooledKV(), Quantized()
 
+# Made of several states, each of a kind of its own.
+_COMPOSITES = ("CacheList", "IndexedKVCache")
+
 # By class name, because mlx-lm and mlx-vlm each bring classes of these names. Subclasses are
 # not assumed to behave like their parents.
 _BY_CLASS: dict[str, LayerKind] = {
@@ -48,7 +51,7 @@ _BY_CLASS: dict[str, LayerKind] = {
 
 def kind_of(layer: Layer) -> LayerKind:
     name = type(layer).__name__
-    if name == "CacheList":
+    if name in _COMPOSITES:
         known = all(kind_of(part) is not _OPAQUE for part in layer.caches)
         return _COMPOSITE if known else _OPAQUE
     return _BY_CLASS.get(name, _OPAQUE)

@@ -81,7 +81,15 @@ class Checkpoint:
     @property
     def sparse_beyond(self) -> int | None:
         """Tokens that sparse attention looks at: of a longer context it leaves some out."""
-        return self._whole("indexer_budget", "index_topk")
+        return self._whole("indexer_budget", "index_topk") or self._chosen_blocks()
+
+    def _chosen_blocks(self) -> int | None:
+        """Tokens of all blocks that MiniMax chooses; published and saved again, it is spelt so."""
+        own = self.text_config.get("sparse_attention_config")
+        named = own if isinstance(own, dict) else {}
+        count = named.get("sparse_topk_blocks") or self._whole("index_topk_blocks")
+        size = named.get("sparse_block_size") or self._whole("index_block_size")
+        return count * size if isinstance(count, int) and isinstance(size, int) else None
 
     def _whole(self, *names: str) -> int | None:
         """The first of these settings of the text model that is a positive number."""

@@ -64,7 +64,8 @@ def _why_padded(model: Model, wanted: Attention, state: State) -> str | None:
     paged = sum(map(pageable, state))
     if not paged:
         return "no layer keeps plain keys and values"
-    if any(kind.appends and not pageable(part) for layer in state for kind, part in _parts(layer)):
+    others = [part for layer in state if not pageable(layer) for part in _parts(layer)]
+    if any(kind.appends for kind, _ in others):
         return "some layers keep keys and values of another kind"
     if wanted == "auto" and ON_CPU:
         return "pages are for GPUs"

@@ -14,7 +14,6 @@ _FAMILIES = {
     "cohere_compass": "its attention reads the window of a padded row out of order",
     "deepseek_v41": "its compressed state has no batch form",
     "hunyuan_vl": "it takes one position for all rows of a batch",
-    "minimax_m3_vl": "its sparse attention cuts blocks that padding would shift",
     "mllama": "it takes one position for all rows of a batch, and one set of pictures",
     "phi3small": "its sparse attention cuts blocks that padding would shift",
 }
@@ -38,20 +37,21 @@ _TEXT = """
     cohere2 dbrx deepseek deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 ernie4_5_moe exaone
     exaone4 exaone_moe falcon_h1 gear gemma gemma2 gemma3 gemma3_text gemma3n gemma4 gemma4_text
     glm glm4 glm4_moe glm4_moe_lite glm_moe_dsa gpt2 gpt_bigcode gpt_neox gpt_oss gptj granite
-    granitemoe granitemoehybrid helium hunyuan hunyuan_v1_dense internlm2 internlm3 iquestloopcoder
-    jamba kimi_k25 kimi_k3 kimi_linear kimi_vl laguna lfm2 lfm2-vl lfm2_moe lille-130m llama llama4
-    llama4_text longcat_flash longcat_flash_ngram mamba mamba2 mellum mimo mimo_v2_flash minicpm
-    minicpm3 minimax ministral3 mistral3 mistral4 mixtral muse_glimmer nanbeige nanochat nemotron
-    nemotron-nas nemotron_h olmo2 olmo3 olmo_hybrid olmoe openelm phi phi3 phimoe phixtral pixtral
-    plamo plamo2 plamo3 prism_hadamard_qwen35 qwen qwen2 qwen2_moe qwen2_vl qwen3 qwen3_5
-    qwen3_5_moe qwen3_moe qwen3_next qwen3_vl qwen3_vl_moe recurrent_gemma rwkv7 seed_oss smollm3
-    spark2_5 stablelm starcoder2 step3p5 talkie telechat3 youtu_llm
+    granitemoe granitemoehybrid helium hunyuan hunyuan_v1_dense internlm2 internlm3
+    iquestloopcoder jamba kimi_k25 kimi_k3 kimi_linear kimi_vl laguna lfm2 lfm2-vl lfm2_moe
+    lille-130m llama llama4 llama4_text longcat_flash longcat_flash_ngram mamba mamba2 mellum mimo
+    mimo_v2_flash minicpm minicpm3 minimax minimax_m3_vl ministral3 mistral3 mistral4 mixtral
+    muse_glimmer nanbeige nanochat nemotron nemotron-nas nemotron_h olmo2 olmo3 olmo_hybrid olmoe
+    openelm phi phi3 phimoe phixtral pixtral plamo plamo2 plamo3 prism_hadamard_qwen35 qwen qwen2
+    qwen2_moe qwen2_vl qwen3 qwen3_5 qwen3_5_moe qwen3_moe qwen3_next qwen3_vl qwen3_vl_moe
+    recurrent_gemma rwkv7 seed_oss smollm3 spark2_5 stablelm starcoder2 step3p5 talkie telechat3
+    youtu_llm
 """
 _VISION = """
-    aya_vision deepseek_v4 ernie4_5_moe_vl gemma3 gemma4 glm4v glm4v_moe glm5_next glm_ocr
+    aya_vision deepseek_v4 ernie4_5_moe_vl gemma3 gemma4 glm4v glm4v_moe glm5_next glm_ocr hy_v4
     idefics2 idefics3 internvl_chat kimi_vl lfm2_vl llava_onevision minicpmo minicpmv4_6
-    minicpmv4_7 mistral3 paddleocr_vl pixtral qwen2_5_vl qwen2_vl qwen3_5 qwen3_5_moe
-    qwen3_omni_moe qwen3_vl qwen3_vl_moe qwen4_exp smolvlm
+    minicpmv4_7 minimax_m3 minimax_m3_vl mistral3 paddleocr_vl pixtral qwen2_5_vl qwen2_vl
+    qwen3_5 qwen3_5_moe qwen3_omni_moe qwen3_vl qwen3_vl_moe qwen4_exp smolvlm
 """
 _EXACT = {"mlx_lm": frozenset(_TEXT.split()), "mlx_vlm": frozenset(_VISION.split())}
 

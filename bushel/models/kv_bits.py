@@ -23,6 +23,7 @@ _BECAUSE = {
     "ChunkedKVCache": "its chunked attention has no quantized form",
     "QSAKVCache": "its sparse attention has no quantized form",
     "CacheList": "it keeps several states in one layer",
+    "IndexedKVCache": "its index keys have no quantized form",
     "GroupedKVCache": "it computes attention by itself, from plain keys",
 }
 

@@ -1,6 +1,7 @@
 """Models and their fresh state, changed where the library's own would not survive a batch.
 
-A change never alters what one row alone computes, but where that depends on how its prompt is cut.
+A change never alters what one row alone computes, but where that depends on how its prompt is cut,
+or where the library gets that wrong as well.
 """
 
 from __future__ import annotations
@@ -14,17 +15,35 @@ import mlx.core as mx
 from bushel.models.known_families import family_of
 from bushel.models.model import State
 
-# Families that a module of `row_positions` is for.
-_BY_ROW = ("afm7", "gpt_bigcode", "llama4", "qwen4_exp")
+# Families that a module of `row_positions` is for, by its name.
+_BY_ROW = {
+    "afm7": "afm7",
+    "gpt_bigcode": "gpt_bigcode",
+    "llama4": "llama4",
+    "minimax_m3": "minimax_m3",
+    "minimax_m3_vl": "minimax_m3",
+    "qwen4_exp": "qwen4_exp",
+}
 
 
 def mend(network: Any) -> None:
     """Let a loaded network run batches that its library's code would get wrong."""
     family = family_of(network)
-    if family in _BY_ROW:
-        import_module(f"bushel.models.row_positions.{family}").install(network)
-    elif family == "deepseek_v4":
+    if name := _BY_ROW.get(family):
+        import_module(f"bushel.models.row_positions.{name}").install(network)
+    if family == "deepseek_v4":
         import_module("bushel.models.overlapping_pools").install(network)
+    if family == "hy_v4":
+        _choose_at_any_length(network)
+
+
+def _choose_at_any_length(network: Any) -> None:
+    """hy_v4 compiles its choice of the best tokens once, with the rank at which it cuts as it was
+    at the first length: at others it takes worse ones. What it extends does not compile.
+    """
+    for layer in network.layers:
+        if (indexer := layer.self_attn.indexer) is not None:
+            indexer.__class__ = indexer.__class__.__base__
 
 
 def batchable(network: Any, state: State) -> State:
@@ -69,9 +88,34 @@ def _unprojected(network: Any, state: State) -> State:
     return state
 
 
+def _indexed(network: Any, state: State) -> State:
+    """mlx-vlm's minimax_m3 keeps two states in one, of which a batch cannot be cut by row.
+
+    mlx-lm's has them side by side.
+    """
+    if not any(type(layer).__name__ == "MiniMaxM3KVCache" for layer in state):
+        return state
+    from bushel.models.indexed_kv_cache import IndexedKVCache
+
+    return [
+        IndexedKVCache.of_one_row() if type(layer).__name__ == "MiniMaxM3KVCache" else layer
+        for layer in state
+    ]
+
+
+def _in_steps(network: Any, state: State) -> State:
+    """hy_v4 doubles the room of its keys: a row would have more than is counted for it."""
+    from mlx_vlm.models.cache import CacheList, KVCache
+
+    return [CacheList(*(KVCache() for _ in layer.caches)) for layer in state]
+
+
 _CHANGES: dict[str, Callable[[Any, State], State]] = {
     "deepseek_v4": _overlapping,
     "gemma2": _grouped,
     "glm5_next": _unprojected,
+    "hy_v4": _in_steps,
     "longcat_flash_ngram": _whole_context,
+    "minimax_m3": _indexed,
+    "minimax_m3_vl": _indexed,
 }

@@ -93,6 +93,15 @@ def _open_vision(checkpoint: Checkpoint, trust: bool) -> Model:
     return VisionModel(checkpoint, network, processor, tokenizer)
 
 
+def _open_text_of_vlm(checkpoint: Checkpoint, trust: bool) -> Model:
+    """Of a family that mlx-vlm alone has, and that takes text alone: there is no processor."""
+    from mlx_vlm.utils import load_model
+
+    tokenizer = load_tokenizer(checkpoint, trust_remote_code=trust)
+    network = load_model(checkpoint.path, lazy=True, trust_remote_code=trust)
+    return VisionModel(checkpoint, network, None, tokenizer)
+
+
 def _open_encoder(checkpoint: Checkpoint, trust: bool, task: Task) -> Model:
     tokenizer = load_tokenizer(checkpoint, trust_remote_code=trust)
     return open_encoder(checkpoint, tokenizer, task)
@@ -160,17 +169,22 @@ def _open(model: str, trust: bool) -> tuple[Checkpoint, Callable[[], Model]]:
     checkpoint = read_checkpoint(model, trust_remote_code=trust)
     if (task := encoder_task(checkpoint)) is not None:
         return checkpoint, lambda: _open_encoder(checkpoint, trust, task)
+    opener = _opener(checkpoint)
+    return checkpoint, lambda: opener(checkpoint, trust)
+
+
+def _opener(checkpoint: Checkpoint) -> Callable[[Checkpoint, bool], Model]:
     custom = bool(checkpoint.config.get("model_file"))
-    by_vision = checkpoint.sees and (custom or _known_to("mlx_vlm", checkpoint))
-    if not by_vision and not custom and not _known_to("mlx_lm", checkpoint):
-        # Of text models, mlx-vlm has some that mlx-lm has not.
-        by_vision = not checkpoint.sees and _known_to("mlx_vlm", checkpoint)
-        if not by_vision:
-            raise ModelError(
-                f"{checkpoint.path.name} is of model type {checkpoint.model_type!r}, which neither "
-                "mlx-lm nor mlx-vlm knows. A newer release of theirs may."
-            )
-    return checkpoint, lambda: (_open_vision if by_vision else _open_text)(checkpoint, trust)
+    if checkpoint.sees and (custom or _known_to("mlx_vlm", checkpoint)):
+        return _open_vision
+    if custom or _known_to("mlx_lm", checkpoint):
+        return _open_text
+    if _known_to("mlx_vlm", checkpoint):
+        return _open_text_of_vlm
+    raise ModelError(
+        f"{checkpoint.path.name} is of model type {checkpoint.model_type!r}, which neither "
+        "mlx-lm nor mlx-vlm knows. A newer release of theirs may."
+    )
 
 
 def open_host(

@@ -16,9 +16,10 @@ from bushel.cli import main
 from bushel.models.text_model import TextModel
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import chatml
-from tests.models.altered_checkpoints import copied, set_template
+from tests.models.altered_checkpoints import copied, set_json, set_template
 from tests.parity.mutations import (
     Patch,
+    blocks_from_the_padding,
     padding_forgotten,
     rows_swapped,
     state_forgotten,
@@ -118,6 +119,20 @@ def test_control_the_same_family_without_its_mistake_passes(
     code, lines = check(capsys, family(tmp_path, EXACT), "--trust-remote-code")
     assert code == 0
     assert largest_batch(lines) == 8
+
+
+def test_a_mistake_beyond_what_sparse_attention_looks_at_is_found(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of 208 tokens in all, which no prompt of other families comes to."""
+    path = copied("minimax_m3_vl-text", tmp_path)
+    config = json.loads((path / "config.json").read_text())
+    text = {**config["text_config"], "index_topk_blocks": 26}
+    set_json(path / "config.json", text_config=text)
+    blocks_from_the_padding(monkeypatch)
+    code, lines = check(capsys, str(path))
+    assert code == 1
+    assert set(verdicts(lines).values()) == {"DIFFERENT"}
 
 
 def later_chunks_reversed(patch: Patch) -> None:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 # Tests run over every family, and not only over those that stand for others.
 EVERY = os.environ.get("BUSHEL_TEST_FAMILIES") == "all"
@@ -13,6 +13,7 @@ KINDS = {
     "RotatingKVCache": "window",
     "ArraysCache": "recurrent",
     "CacheList": "composite",
+    "MiniMaxM3KVCache": "composite",
     "ChunkedKVCache": "chunked",
     "QSAKVCache": "indexed",
     "LayerCache": "compressed",
@@ -25,7 +26,7 @@ class Family:
 
     `single` families are served one row at a time. `equal_chunks` says why the result of a
     family alone depends on how its prompt is cut, where it does: it is compared with a solo run
-    over the same pieces.
+    over the same pieces. `library` is the one that has it, where the other has not.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Family:
     spread: float = 2.0
     single: bool = False
     equal_chunks: str = ""
+    library: Literal["mlx_lm", "mlx_vlm"] = "mlx_lm"
 
 
 def kinds_of(caches: Iterable[object]) -> list[str]:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
+from unittest.mock import patch
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -27,6 +29,8 @@ def solo_text(
     cuts: Sequence[int] = (),
 ) -> Solo:
     """`cuts` are where the prompt is cut before the loop cuts the rest of it."""
+    if type(model).__module__.startswith("mlx_vlm"):
+        return _solo_of_vlm(model, token_ids, max_tokens, prefill_step_size, cuts)
     ids, cache = list(token_ids), make_prompt_cache(model)
     for start, end in pairwise([0, *cuts]):
         model(mx.array([ids[start:end]]), cache=cache)
@@ -42,3 +46,15 @@ def solo_text(
         *((token, np.array(row.astype(mx.float32))) for token, row in steps), strict=True
     )
     return Solo(list(tokens), np.stack(logprobs))
+
+
+def _solo_of_vlm(model: nn.Module, token_ids: Sequence[int], *how: Any) -> Solo:
+    from mlx_vlm.models.hy_v4 import indexer
+
+    from .library_vision_loop import solo_tensors
+
+    # Compiled once for all lengths, hy_v4's choice is right at the first one alone.
+    anew = indexer._partition_scores.__wrapped__
+    with patch.object(indexer, "_partition_scores", anew):
+        solo = solo_tensors(model, {"input_ids": mx.array([list(token_ids)])}, *how)
+    return Solo(solo.tokens, solo.logprobs)

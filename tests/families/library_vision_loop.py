@@ -82,8 +82,19 @@ def solo_vision(
     cuts: Sequence[int] = (),
 ) -> Solo:
     """`cuts` are places where the prompt is cut besides those that the step size makes."""
-    forget_positions(model)
     inputs = prepare(model, processor, text, images)
+    return solo_tensors(model, inputs, max_tokens, prefill_step_size, cuts)
+
+
+def solo_tensors(
+    model: nn.Module,
+    inputs: dict[str, Any],
+    max_tokens: int,
+    prefill_step_size: int = 2048,
+    cuts: Sequence[int] = (),
+) -> Solo:
+    """Of a prompt that is prepared, as `solo_vision`."""
+    forget_positions(model)
     input_ids = inputs.pop("input_ids")
     steps = generate_step(
         input_ids,

@@ -7,19 +7,21 @@ BUSHEL_TEST_FAMILIES=all tries every one of them.
 import copy
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 import mlx_lm
 import numpy as np
 import pytest
-from mlx_lm.models.cache import ArraysCache, CacheList, make_prompt_cache
+from mlx_lm.models.cache import ArraysCache, make_prompt_cache
+from mlx_vlm.models.cache import KVCache
 
 from . import checkpoint_dir
 from .checkpoint import FIRST_SPECIAL, IM_END, VOCAB, randomise
 from .family import EVERY, kinds_of
 from .library_loop import Solo, solo_text
-from .text import COMMON, CORE, TEXT, WINDOW
+from .text import COMMON, CORE, TEXT, WINDOW, load_network
 from .vision import VISION
 
 PROMPT, OTHER = np.random.default_rng(1).integers(FIRST_SPECIAL, VOCAB, (2, 60)).tolist()
@@ -33,7 +35,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def model(name: str) -> nn.Module:
-    return mlx_lm.load(str(checkpoint_dir(name)))[0]
+    return load_network(name, checkpoint_dir(name))
 
 
 @pytest.fixture(scope="module")
@@ -101,11 +103,14 @@ def test_variety_gate_rejects_an_echoing_model() -> None:
 
 
 def leaves(caches: list) -> list:
-    return [
-        leaf
-        for cache in caches
-        for leaf in (cache.caches if isinstance(cache, CacheList) else (cache,))
-    ]
+    return [leaf for cache in caches for leaf in parts(cache)]
+
+
+def parts(cache: Any) -> tuple:
+    """Of either library."""
+    if isinstance(kept := getattr(cache, "kv_cache", None), KVCache):  # MiniMaxM3KVCache
+        return kept, cache
+    return tuple(getattr(cache, "caches", (cache,)))
 
 
 def swaps(mine: list, other: list) -> Iterator[tuple[str, list]]:
@@ -125,7 +130,8 @@ def swaps(mine: list, other: list) -> Iterator[tuple[str, list]]:
 
 def test_every_array_of_state_reaches_the_logprobs(model: nn.Module) -> None:
     def after(caches: list, tokens: list[int]) -> np.ndarray:
-        return np.array(model(mx.array([tokens]), cache=caches)[0, -1])
+        output = model(mx.array([tokens]), cache=caches)
+        return np.array(getattr(output, "logits", output)[0, -1])
 
     mine, other = make_prompt_cache(model), make_prompt_cache(model)
     after(mine, PROMPT[:-1])

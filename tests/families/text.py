@@ -1,8 +1,11 @@
-"""Text checkpoints: every cache kind mlx-lm has, two layers or more of each kind."""
+"""Text checkpoints: every kind of state there is, two layers or more of each kind."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 
+import mlx.nn as nn
+import mlx_lm
 from mlx_lm.utils import _get_classes
 
 from .checkpoint import (
@@ -18,6 +21,7 @@ from .text_attention import ATTENTION
 from .text_experts import EXPERT
 from .text_hybrid import HYBRID
 from .text_latent import LATENTS
+from .text_sparse import SPARSE
 from .text_window import WINDOWED
 
 __all__ = [
@@ -34,10 +38,13 @@ __all__ = [
     "TEXT",
     "WINDOW",
     "build",
+    "load_network",
 ]
 
 TEXT: dict[str, Family] = {
-    family.name: family for family in (*ATTENTION, *EXPERT, *WINDOWED, *HYBRID, *LATENTS)
+    family.name: family
+    for families in (ATTENTION, EXPERT, WINDOWED, HYBRID, LATENTS, SPARSE)
+    for family in families
 }
 
 # Every kind in every company it keeps: these go through all that the tests know. The others
@@ -69,11 +76,27 @@ COMMON = (
 )
 
 
+def load_network(name: str, path: Path) -> nn.Module:
+    """By the library that has the family."""
+    if TEXT[name].library == "mlx_lm":
+        return mlx_lm.load(str(path))[0]
+    from mlx_vlm.utils import load_model
+
+    return load_model(path)
+
+
+def _network(family: Family) -> nn.Module:
+    if family.library == "mlx_lm":
+        model_class, args_class = _get_classes(family.config)
+        return model_class(args_class.from_dict(family.config))
+    module = import_module(f"mlx_vlm.models.{family.config['model_type']}")
+    return module.Model(module.ModelConfig.from_dict(dict(family.config)))
+
+
 def build(name: str, path: Path) -> Path:
-    """Write the checkpoint of family `name` into `path`, ready for `mlx_lm.load`."""
+    """Write the checkpoint of family `name` into `path`, ready for its library's loader."""
     family = TEXT[name]
-    model_class, args_class = _get_classes(family.config)
-    model = model_class(args_class.from_dict(family.config))
+    model = _network(family)
     if family.config["tie_word_embeddings"]:
         # Gemma makes a head even when tied, and ties only if the checkpoint has none.
         model.pop("lm_head", None)

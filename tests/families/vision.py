@@ -24,13 +24,14 @@ from .vision_gemma import GEMMA
 from .vision_glm import GLM
 from .vision_grid import GRID
 from .vision_minicpm import MINICPM
+from .vision_minimax import MINIMAX
 from .vision_packed import PACKED
 from .vision_pools import POOLS
 from .vision_tiles import TILES
 
 VISION: dict[str, VisionFamily] = {
     family.name: family
-    for families in (GRID, GLM, PACKED, MINICPM, GEMMA, TILES, CROSS, POOLS)
+    for families in (GRID, GLM, PACKED, MINICPM, MINIMAX, GEMMA, TILES, CROSS, POOLS)
     for family in families
 }
 

@@ -20,6 +20,7 @@ class VisionFamily(Family):
     where that is so in mlx-vlm alone: then each token is told by a pass over all before it.
     """
 
+    library: Literal["mlx_lm", "mlx_vlm"] = "mlx_vlm"
     placeholder: str
     image_token: str
     special: tuple[str, ...]

@@ -282,6 +282,16 @@ def test_vlm_tells_the_model_type_without_importing_it() -> None:
     assert vlm_utils.get_model_type({}) is None
 
 
+def test_vlm_hy_v4_chooses_as_what_it_extends_does() -> None:
+    """Which is put in its place, because it does not compile the choice for one length."""
+    from mlx_vlm.models.deepseek_v32.language import Indexer
+    from mlx_vlm.models.hy_v4.indexer import HyV4Indexer
+
+    assert HyV4Indexer.__base__ is Indexer
+    assert {name for name in vars(HyV4Indexer) if not name.startswith("__")} == set()
+    assert "__init__" not in vars(HyV4Indexer)
+
+
 def test_vlm_make_prompt_cache_asks_the_language_model(vision_model: Loaded) -> None:
     name, network, _ = vision_model
     by_kind = {"kv": "KVCache", "window": "RotatingKVCache", "recurrent": "ArraysCache"}

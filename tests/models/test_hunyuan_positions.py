@@ -50,7 +50,7 @@ def model() -> VisionModel:
     randomise(network, 1)
     path, unknown = (
         SimpleNamespace(name="hunyuan"),
-        dict.fromkeys(("context", "head_dim", "pooling")),
+        dict.fromkeys(("context", "head_dim", "pooling", "sparse_beyond")),
     )
     checkpoint = SimpleNamespace(path=path, config=config, generation={}, heads=1, **unknown)
     return VisionModel(checkpoint, network, None, None)  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ import pytest
 from mlx.utils import tree_flatten
 
 from bushel import LLM, ModelError, SamplingParams
+from bushel.core.checkpoint import read_checkpoint
 from bushel.models import Model, load
 from bushel.models.text_model import TextModel
 from bushel.models.vision.vision_model import VisionModel
@@ -56,6 +57,26 @@ def test_vision_config_and_weights_make_a_model_that_sees(name: str) -> None:
     model = load(str(checkpoint_dir(name)))
     assert isinstance(model, VisionModel)
     model.close()
+
+
+@pytest.mark.parametrize("name", ["minimax_m3", "hy_v4"])
+def test_a_text_model_that_mlx_vlm_alone_has_is_served(name: str) -> None:
+    """It writes, chats, and says why it takes no image. B8."""
+    with LLM(str(checkpoint_dir(name))) as llm:
+        refused, said = llm.generate(
+            [chat(image(picture(MEDIUM)), text("?")), chat(text("Hello"))], greedy(4)
+        )
+    assert "text model" in (refused.error or "")
+    assert len(said.token_ids) == 4
+
+
+@pytest.mark.parametrize(
+    "name", ["minimax_m3", "minimax_m3_vl", "minimax_m3_vl-text", "hy_v4", "llama"]
+)
+def test_a_checkpoint_tells_how_much_its_attention_looks_at(name: str) -> None:
+    """`bushel check` tries contexts on both sides of that."""
+    expected = None if name == "llama" else 24
+    assert read_checkpoint(str(checkpoint_dir(name))).sparse_beyond == expected
 
 
 @pytest.mark.parametrize("name", ["qwen3_5_vl", "qwen3_vl", "gemma3_vl"])

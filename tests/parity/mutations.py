@@ -21,8 +21,8 @@ from bushel.cache.pooled_kv import PooledKV, PoolingBatch
 from bushel.cache.recurrent import Recurrent
 from bushel.cache.window import Window
 from bushel.engine.decode_batch import DecodeBatch
-from bushel.models import text_model
-from bushel.models.row_positions import qwen4_exp
+from bushel.models import library_fixes, text_model
+from bushel.models.row_positions import minimax_m3, qwen4_exp
 from bushel.models.vision import cross_attention, vision_model
 from bushel.models.vision.vision_model import VisionModel
 
@@ -229,6 +229,8 @@ def last_tokens_forgotten(layer: Any) -> None:
     """A layer with n-grams goes on as if nothing had been said."""
     if len(layer.cache) == 4:
         layer.cache = [*layer.cache[:3], mx.zeros_like(layer.cache[3])]
+
+
 def entries_of_the_row_before(batch: Any) -> None:
     if batch.pooled is not None:
         batch.pooled = mx.concatenate([batch.pooled[:-1], batch.pooled[-2:-1]])
@@ -277,6 +279,44 @@ def waiting_spoiled(layer: Any) -> None:
 def entries_dropped(layer: Any) -> None:
     if layer.pooled is not None:
         layer.pooled = mx.zeros_like(layer.pooled)
+
+
+def blocks_from_the_padding(patch: Patch) -> None:
+    """Sparse attention counts blocks from the batch's first column."""
+
+    def unpadded(own: Callable[..., mx.array]) -> Callable[..., mx.array]:
+        return lambda first, padding, *rest: own(first, mx.zeros_like(padding), *rest)
+
+    for name in ("in_blocks", "as_columns"):
+        patch.setattr(minimax_m3, name, unpadded(getattr(minimax_m3, name)))
+
+
+def index_of_another_row(patch: Patch) -> None:
+    """A joining row chooses by the index keys of the row before it."""
+
+    def spoil(batch: Any) -> None:
+        if len(batch.caches) > 1:
+            index = batch.caches[1]
+            index.keys = mx.concatenate([index.keys[:-1], index.keys[-2:-1]])
+
+    after(patch, Composite, "join", spoil)
+
+
+def index_not_restored(patch: Patch) -> None:
+    """Of what was kept of a prefix, the index keys are lost."""
+    original = KV.assemble
+
+    def assemble(self: KV, arrays: Sequence[mx.array], position: int, fresh: Any) -> None:
+        if arrays and not arrays[1].shape[-1]:
+            arrays = mx.zeros_like(arrays[0]), arrays[1]
+        original(self, arrays, position, fresh)
+
+    patch.setattr(KV, "assemble", assemble)
+
+
+def chosen_as_at_the_first_length(patch: Patch) -> None:
+    """hy_v4 as its library has it."""
+    patch.setattr(library_fixes, "_choose_at_any_length", lambda network: None)
 
 
 # -- the decode batch ------------------------------------------------------------------------
@@ -448,12 +488,14 @@ WITH_RECURRENT = ("qwen3_5", "mamba2", "rwkv7", "lfm2_vl", "qwen4_exp")
 WITH_INDEX = ("qwen4_exp",)
 COMPOSITE = ("falcon_h1",)
 WITH_POOLS = ("glm5_next", "deepseek_v4")
+BY_BLOCK = ("minimax_m3", "minimax_m3_vl-text", "minimax_m3_vl")
+INDEXED = (*BY_BLOCK, "hy_v4")
 MROPE = ("qwen3_vl", "qwen3_5_vl", "qwen2_5_vl", "glm4v", "ernie4_5_moe_vl")
 CROSS = ("mllama",)
 ONE_OF_EACH = ("llama", "gemma3_text", "mamba2", "falcon_h1", "qwen3_vl")
 
 # Without an error: other families that cannot share a batch raise, and are found out.
-WRONG_IN_SILENCE = ("minimax_m3_vl", "nemotron-nas-linear")
+WRONG_IN_SILENCE = ("nemotron-nas-linear",)
 
 MUTATIONS = (
     Mutation("kv position", ROPE, "staggered", position_off_by_one(KV)),
@@ -507,6 +549,10 @@ MUTATIONS = (
     Mutation("pooled overlap", ("deepseek_v4",), "chunk 512", overlap_forgotten),
     Mutation("pooled restore", WITH_POOLS, "fork", restored_wrong(PooledKV, entries_dropped)),
     Mutation("pooled waiting", WITH_POOLS, "again", restored_wrong(PooledKV, waiting_spoiled)),
+    Mutation("sparse blocks", BY_BLOCK, "chunk 512", blocks_from_the_padding),
+    Mutation("index join", INDEXED, "staggered", index_of_another_row),
+    Mutation("index restore", INDEXED, "again", index_not_restored),
+    Mutation("stale choice", ("hy_v4",), "chunk 8", chosen_as_at_the_first_length, at_load=True),
     Mutation("lane", WRONG_IN_SILENCE, "chunk 512", lane_forgotten, at_load=True),
     Mutation("rows leave", ONE_OF_EACH, "leaves", first_rows_kept),
     Mutation("next tokens", ONE_OF_EACH, "leaves", tokens_of_other_rows),

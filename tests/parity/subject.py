@@ -5,11 +5,11 @@ import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-import mlx_lm
 import mlx_vlm
 import numpy as np
 from PIL import Image
@@ -20,7 +20,7 @@ from ..families.images import LARGE, MEDIUM, SMALL, picture
 from ..families.library_loop import Solo, solo_text
 from ..families.library_vision_loop import Solo as VisionSolo
 from ..families.library_vision_loop import solo_vision, solo_whole
-from ..families.text import TEXT
+from ..families.text import TEXT, load_network
 from ..families.vision import VISION
 from ..families.vision_family import VisionFamily
 
@@ -83,8 +83,8 @@ def subject(name: str, tokens: int = TOKENS, rows: int = ROWS) -> Subject:
     path = str(checkpoint_dir(name))
     if name in TEXT:
         own = TEXT[name]
-        model, cuts_matter = mlx_lm.load(path)[0], bool(own.equal_chunks)
-        said = _text_rows(model, tokens, LENGTHS[:rows], cuts_matter=cuts_matter)
+        model = load_network(name, Path(path))
+        said = _text_rows(model, tokens, LENGTHS[:rows], cuts_matter=bool(own.equal_chunks))
         return Subject(name, own.kinds, path, said, sees=False, tokens=tokens, single=own.single)
     family = VISION[name]
     cuts = family.cuts != "refused" and max(family.image_tokens) > 1
@@ -97,7 +97,7 @@ def subject(name: str, tokens: int = TOKENS, rows: int = ROWS) -> Subject:
 def doubled(name: str) -> Subject:
     """A text family in float64, on both sides: what rounding there is does not count."""
     path = str(checkpoint_dir(name))
-    model = mlx_lm.load(path)[0]
+    model = load_network(name, Path(path))
     model.set_dtype(mx.float64)
     rows = _text_rows(model, TOKENS, LENGTHS)
     return Subject(name, TEXT[name].kinds, path, rows, sees=False, double=True)

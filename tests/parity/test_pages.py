@@ -42,6 +42,7 @@ NOT_PAGED = {
     "gemma3n": "keys_and_values",
     "afm7": "keys_and_values",
     "mistral4": "swapaxes",
+    **dict.fromkeys(("minimax_m3", "minimax_m3_vl"), "of another kind"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Models that see, as mlx-vlm runs them, and text models that only mlx-vlm has.
+"""Models that see, as mlx-vlm runs them; and those that take text alone, which mlx-lm has not.
 
 prompt    <|im_start|> user  [img][img][img][img]  What is this ? <|im_end|> …
 spans                        ^------------------^
@@ -45,6 +45,7 @@ _POSITIONS = ("position_ids", "rope_deltas")
 
 class VisionModel(Model):
     def __init__(self, checkpoint: Checkpoint, network: Any, processor: Any, tokenizer: Tokenizer):
+        """processor: None of a model that takes text alone."""
         self.heads, self.head_dim = checkpoint.heads, checkpoint.head_dim
         mend(network)
         self.network = network
@@ -52,11 +53,9 @@ class VisionModel(Model):
         self.pooling = pooling_of(checkpoint.pooling)
         self._positions = MRopePositions(network.language_model)
         self.recall = FeatureCache(self)
-        vocab = self._probe_vocab()
+        own = checkpoint, tokenizer, self._probe_vocab()
         self.host = (
-            VisionPreparer(checkpoint, tokenizer, vocab, processor, network.config)
-            if checkpoint.sees
-            else Preparer(checkpoint, tokenizer, vocab)
+            Preparer(*own) if processor is None else VisionPreparer(*own, processor, network.config)
         )
 
     def make_state(self) -> State:
