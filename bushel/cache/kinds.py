@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bushel.cache.chunked import ChunkedKV
 from bushel.cache.composite import Composite
+from bushel.cache.compressed import Compressed, CompressedModel
 from bushel.cache.fixed import Fixed
 from bushel.cache.kv_cache import KV
 from bushel.cache.layer_kind import Layer, LayerKind
@@ -13,6 +14,7 @@ from bushel.cache.opaque import Opaque
 from bushel.cache.paged.paged_kv import PagedKV
 from bushel.cache.quantized_kv import Quantized
 from bushel.cache.recurrent import Recurrent
+from bushel.cache.reply_ring import ReplyRing
 from bushel.cache.window import Window
 
 _KV, _WINDOW, _RECURRENT, _OPAQUE = KV(), Window(), Recurrent(), Opaque()
@@ -34,7 +36,12 @@ _BY_CLASS: dict[str, LayerKind] = {
     "BatchChunkedKVCache": _CHUNKED,
     "ArraysCache": _RECURRENT,
     "CrossMemory": Fixed(),
+    "LayerCache": Compressed(),
+    "DeepseekV41Cache": CompressedModel(),
+    "RingSlidingKVCache": ReplyRing(),
 }
+# Batches that are lists of rows.
+_LISTS = ("RowList", "BatchDeepseekV41Cache")
 
 
 def kind_of(layer: Layer) -> LayerKind:
@@ -42,6 +49,8 @@ def kind_of(layer: Layer) -> LayerKind:
     if name == "CacheList":
         known = all(kind_of(part) is not _OPAQUE for part in layer.caches)
         return _COMPOSITE if known else _OPAQUE
+    if name in _LISTS:
+        return kind_of(layer.rows[0])
     return _BY_CLASS.get(name, _OPAQUE)
 
 

@@ -30,6 +30,8 @@ _KINDS = {
     "quantized": "attention",
     "window": "sliding window",
     "chunked": "chunked attention",
+    "compressed": "compressed attention",
+    "reply ring": "a prompt and a ring of the reply",
     "recurrent": "recurrent",
     "fixed": "fixed",
     "opaque": "of its own kind",

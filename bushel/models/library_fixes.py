@@ -13,16 +13,28 @@ import mlx.core as mx
 
 from bushel.models.known_families import family_of
 from bushel.models.model import State
+from bushel.models.row_positions import dynamic_ntk
 
 # Families that a module of `row_positions` is for.
-_BY_ROW = ("afm7", "gpt_bigcode", "llama4")
+_BY_ROW = {
+    "afm7": "afm7",
+    "cohere_compass": "cohere_compass",
+    "deepseek_v41": "deepseek_v41",
+    "gpt_bigcode": "gpt_bigcode",
+    "hunyuan_vl": "hunyuan_vl",
+    "llama4": "llama4",
+    "mllama": "mllama",
+    "nemotron-nas": "nemotron_nas",
+    "unlimitedocr": "unlimited_ocr",
+}
 
 
 def mend(network: Any) -> None:
     """Let a loaded network run batches that its library's code would get wrong."""
     family = family_of(network)
     if family in _BY_ROW:
-        import_module(f"bushel.models.row_positions.{family}").install(network)
+        import_module(f"bushel.models.row_positions.{_BY_ROW[family]}").install(network)
+    dynamic_ntk.install(network)
 
 
 def batchable(network: Any, state: State) -> State:

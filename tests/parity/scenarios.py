@@ -28,7 +28,7 @@ from .subject import (
 
 Scenario = Callable[[Subject], Result]
 # Kinds that are copied in a way of their own, and of which no prefix is reused.
-OPAQUE = {"chunked", "compressed"}
+OPAQUE = {"chunked"}
 
 
 def together(subject: Subject, chunk: int) -> Result:
