@@ -1,6 +1,6 @@
 """Rows of a network without a checkpoint, decoded together, beside mlx-vlm's own loop for each."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,10 +18,16 @@ BOUND = 1e-4
 Said = tuple[list[int], np.ndarray]  # tokens, and the log-probabilities of each
 
 
-def model_of(library: Any, config: dict[str, Any], seed: int = 1) -> VisionModel:
-    """A model of random weights that can be shown prompts, but no conversations."""
+def model_of(
+    library: Any, config: dict[str, Any], change: Callable[[Any], None] = lambda _: None
+) -> VisionModel:
+    """A model of random weights that can be shown prompts, but no conversations.
+
+    change: what is done to the network before it has weights.
+    """
     network = library.Model(library.ModelConfig.from_dict(dict(config)))
-    randomise(network, seed)
+    change(network)
+    randomise(network, seed=1)
     network.eval()
     path = SimpleNamespace(name=config["model_type"])
     unknown = dict.fromkeys(("context", "head_dim", "pooling"))
