@@ -12,7 +12,6 @@ from typing import Any
 # By the library's module, which several model types may share.
 _FAMILIES = {
     "minimax_m3_vl": "its sparse attention cuts blocks that padding would shift",
-    "phi3small": "its sparse attention cuts blocks that padding would shift",
 }
 
 # Families whose answer depends on how a prompt is cut, also in the library's own loop.

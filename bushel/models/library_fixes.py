@@ -25,6 +25,7 @@ _BY_ROW = {
     "llama4": "llama4",
     "mllama": "mllama",
     "nemotron-nas": "nemotron_nas",
+    "phi3small": "phi3small",
     "unlimitedocr": "unlimited_ocr",
 }
 

@@ -1,4 +1,4 @@
-"""Rows of a network without a checkpoint, decoded together, beside mlx-vlm's own loop for each."""
+"""Rows of a network without a checkpoint, decoded together, beside its library's loop for each."""
 
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -10,8 +10,10 @@ from mlx_vlm.generate.ar import generate_step
 
 from bushel.cache import BatchState
 from bushel.core import Prepared
+from bushel.models.text_model import TextModel
 from bushel.models.vision.vision_model import VisionModel
 from tests.families.checkpoint import VOCAB, randomise
+from tests.families.library_loop import solo_text
 from tests.families.library_vision_loop import forget_positions
 
 BOUND = 1e-4
@@ -21,25 +23,37 @@ Said = tuple[list[int], np.ndarray]  # tokens, and the log-probabilities of each
 def model_of(
     library: Any, config: dict[str, Any], change: Callable[[Any], None] = lambda _: None
 ) -> VisionModel:
-    """A model of random weights that can be shown prompts, but no conversations.
-
-    change: what is done to the network before it has weights.
-    """
+    """change: what is done to the network before it has weights."""
     network = library.Model(library.ModelConfig.from_dict(dict(config)))
     change(network)
+    return VisionModel(*_parts(network, config), None, None)  # type: ignore[arg-type]
+
+
+def text_model_of(library: Any, config: dict[str, Any], change: Callable[[Any], None]) -> TextModel:
+    network = library.Model(library.ModelArgs.from_dict(dict(config)))
+    change(network)
+    return TextModel(*_parts(network, config), None)  # type: ignore[arg-type]
+
+
+def _parts(network: Any, config: dict[str, Any]) -> tuple[Any, Any]:
+    """For a model of random weights that can be shown prompts, but no conversations."""
     randomise(network, seed=1)
     network.eval()
     path = SimpleNamespace(name=config["model_type"])
     unknown = dict.fromkeys(("context", "head_dim", "pooling"))
     checkpoint = SimpleNamespace(path=path, config=config, generation={}, heads=1, **unknown)
-    return VisionModel(checkpoint, network, None, None)  # type: ignore[arg-type]
+    return checkpoint, network
 
 
 def words(seed: int, count: int) -> tuple[int, ...]:
     return tuple(np.random.default_rng(seed).integers(100, VOCAB, count).tolist())
 
 
-def solo(network: Any, prepared: Prepared, count: int) -> Said:
+def _solo(model: VisionModel | TextModel, prepared: Prepared, count: int) -> Said:
+    network = model.network
+    if isinstance(model, TextModel):
+        said = solo_text(network, prepared.ids, count)
+        return said.tokens, said.logprobs
     forget_positions(network)
     ids = mx.array([prepared.ids])
     tensors = {key: mx.array(value) for key, value in prepared.tensors.items()}
@@ -54,7 +68,7 @@ def solo(network: Any, prepared: Prepared, count: int) -> Said:
 class Row:
     """One prompt, which runs by itself in pieces."""
 
-    def __init__(self, model: VisionModel, prepared: Prepared, piece: int):
+    def __init__(self, model: VisionModel | TextModel, prepared: Prepared, piece: int):
         self.model, self.prompt, self.piece = model, model.embed(prepared), piece
         self.state, self.done = model.make_state(), 0
 
@@ -107,13 +121,21 @@ def together(rows: Sequence[Row], spoken: Sequence[Sequence[int]]) -> list[np.nd
     return [np.stack(said) for said in found]
 
 
-def worst(model: VisionModel, prepared: Sequence[Prepared], piece: int, count: int) -> float:
+def worst(
+    model: VisionModel | TextModel, prepared: Sequence[Prepared], piece: int, count: int
+) -> float:
     """The largest difference, of prompts that are all embedded before any runs, and run in turn."""
-    expected = [solo(model.network, each, count) for each in prepared]
+    expected = [_solo(model, each, count) for each in prepared]
     rows = [Row(model, each, piece) for each in prepared]
     for _ in range(max(len(each.ids) for each in prepared)):
         for row in rows:
             row.step()
     said = together(rows, [tokens for tokens, _ in expected])
     pairs = zip(said, expected, strict=True)
-    return max(float(np.abs(row - logprobs).max()) for row, (_, logprobs) in pairs)
+    return max(_apart(row, logprobs) for row, (_, logprobs) in pairs)
+
+
+def _apart(one: np.ndarray, two: np.ndarray) -> float:
+    """Tokens that a model never says are as far apart as if they had the least number there is."""
+    least = np.finfo(np.float32).min
+    return float(np.abs(np.maximum(one, least) - np.maximum(two, least)).max())
