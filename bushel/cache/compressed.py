@@ -33,7 +33,7 @@ class Compressed(ByRow):
     def snapshot(self, single: Layer, position: int) -> LayerSnapshot:
         # A group that has just been closed leaves arrays of no tokens, which nobody reads.
         held = (array if array is not None and array.size else None for array in self._held(single))
-        return LayerSnapshot(self.name, position, tuple(map(owned, held)))
+        return LayerSnapshot(self.name, position, tuple(map(owned, held)), varies=True)
 
     def restore(self, snapshot: LayerSnapshot, fresh: Layer) -> Layer:
         self._hold(fresh, tuple(map(owned, snapshot.arrays)), snapshot.position)

@@ -39,6 +39,7 @@ class LayerSnapshot:
     arrays: tuple[mx.array | None, ...]
     parts: tuple[LayerSnapshot, ...] = ()
     held: Layer = None  # a copy of the layer itself, where its arrays alone do not make one
+    varies: bool = False  # at other positions, places have arrays of other shapes, or none
 
     @property
     def nbytes(self) -> int:
