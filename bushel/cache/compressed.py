@@ -29,6 +29,17 @@ class Compressed(ByRow):
     """One layer, as mlx-lm has it."""
 
     name = "compressed"
+    sized_after = 256  # a group or more of every checkpoint there is
+
+    def merge(self, singles: Sequence[Layer]) -> Layer:
+        for single in singles:
+            # Ends of what the last chunk of its prompt was, which would stay as a whole.
+            for name in ("window", *_OPEN):
+                setattr(single, name, owned(getattr(single, name)))
+        return super().merge(singles)
+
+    def join(self, batch: Layer, singles: Sequence[Layer]) -> None:
+        super().join(batch, self.merge(singles).rows)
 
     def snapshot(self, single: Layer, position: int) -> LayerSnapshot:
         # A group that has just been closed leaves arrays of no tokens, which nobody reads.

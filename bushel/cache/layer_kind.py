@@ -52,6 +52,7 @@ class LayerKind(ABC):
 
     name: str
     appends = False
+    sized_after = 1  # tokens that a row has run when `size` can tell what more of them cost
 
     @abstractmethod
     def merge(self, singles: Sequence[Layer]) -> Layer:

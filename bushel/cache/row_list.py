@@ -21,6 +21,10 @@ class RowList:
     def __init__(self, rows: Sequence[Layer]):
         self.rows = list(rows)
 
+    @property
+    def state(self) -> list[Any]:
+        return [row.state for row in self.rows]
+
 
 class ByRow(LayerKind):
     """`single_arrays` are those of one row; whoever copies rows says how."""

@@ -16,7 +16,15 @@ from tests.families import checkpoint_dir
 
 ROWS, TOKENS = 3, 1024
 # Plain attention, windows, a hybrid, compressed keys, pictures, and nothing but a recurrence.
-FAMILIES = ("llama", "gemma3_text", "qwen3_5", "deepseek_v3", "qwen2_5_vl", "mamba2")
+FAMILIES = (
+    "llama",
+    "gemma3_text",
+    "qwen3_5",
+    "deepseek_v3",
+    "qwen2_5_vl",
+    "mamba2",
+    "deepseek_v41",
+)
 
 
 def held_by_rows(folder: Path) -> int:
