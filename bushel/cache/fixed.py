@@ -1,25 +1,25 @@
 """State that stays as it is from the first token on, such as what cross-attention looks at.
 
-One row alone can use it. Nothing writes into its arrays, so copies share them.
+Nothing writes into its arrays, so copies share them.
 """
 
 from __future__ import annotations
 
 from bushel.cache.layer_kind import Layer, LayerSnapshot
-from bushel.cache.opaque import Opaque
+from bushel.cache.row_list import ByRow
 from bushel.core.footprint import Piece
 
 
-class Fixed(Opaque):
+class Fixed(ByRow):
     name = "fixed"
 
     def snapshot(self, single: Layer, position: int) -> LayerSnapshot:
         return LayerSnapshot(self.name, position, tuple(single.arrays))
 
-    def size(self, single: Layer, position: int) -> list[Piece]:
-        arrays = list(self.arrays(single))
-        return [Piece(fixed=sum(array.nbytes for array in arrays), buffers=len(arrays))]
-
     def restore(self, snapshot: LayerSnapshot, fresh: Layer) -> Layer:
         fresh.arrays = snapshot.arrays
         return fresh
+
+    def size(self, single: Layer, position: int) -> list[Piece]:
+        arrays = list(self.arrays(single))
+        return [Piece(fixed=sum(array.nbytes for array in arrays), buffers=len(arrays))]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bushel.cache.chunked import ChunkedKV
 from bushel.cache.composite import Composite
+from bushel.cache.compressed import Compressed, CompressedModel
 from bushel.cache.fixed import Fixed
 from bushel.cache.indexed_kv import IndexedKV
 from bushel.cache.kv_cache import KV
@@ -15,6 +16,7 @@ from bushel.cache.paged.paged_kv import PagedKV
 from bushel.cache.pooled_kv import PooledKV
 from bushel.cache.quantized_kv import Quantized
 from bushel.cache.recurrent import Recurrent
+from bushel.cache.reply_ring import ReplyRing
 from bushel.cache.unkept import Unkept
 from bushel.cache.window import Window
 
@@ -46,7 +48,12 @@ _BY_CLASS: dict[str, LayerKind] = {
     "ArraysCache": _RECURRENT,
     "CrossMemory": Fixed(),
     "UnkeptProjections": Unkept(),
+    "LayerCache": Compressed(),
+    "DeepseekV41Cache": CompressedModel(),
+    "RingSlidingKVCache": ReplyRing(),
 }
+# Batches that are lists of rows.
+_LISTS = ("RowList", "BatchDeepseekV41Cache")
 
 
 def kind_of(layer: Layer) -> LayerKind:
@@ -54,6 +61,8 @@ def kind_of(layer: Layer) -> LayerKind:
     if name in _COMPOSITES:
         known = all(kind_of(part) is not _OPAQUE for part in layer.caches)
         return _COMPOSITE if known else _OPAQUE
+    if name in _LISTS:
+        return kind_of(layer.rows[0])
     return _BY_CLASS.get(name, _OPAQUE)
 
 

@@ -39,6 +39,7 @@ class LayerSnapshot:
     arrays: tuple[mx.array | None, ...]
     parts: tuple[LayerSnapshot, ...] = ()
     held: Layer = None  # a copy of the layer itself, where its arrays alone do not make one
+    varies: bool = False  # at other positions, places have arrays of other shapes, or none
 
     @property
     def nbytes(self) -> int:
@@ -51,6 +52,7 @@ class LayerKind(ABC):
 
     name: str
     appends = False
+    sized_after = 1  # tokens that a row has run when `size` can tell what more of them cost
 
     @abstractmethod
     def merge(self, singles: Sequence[Layer]) -> Layer:

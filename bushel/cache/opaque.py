@@ -12,7 +12,18 @@ from mlx.utils import tree_flatten
 from bushel.cache.layer_kind import Layer, LayerKind, LayerSnapshot
 
 
-class Opaque(LayerKind):
+class CopiedWhole(LayerKind):
+    """A copy of the object is its snapshot: what it is made of is the library's matter."""
+
+    def snapshot(self, single: Layer, position: int) -> LayerSnapshot:
+        held = copy.deepcopy(single)
+        return LayerSnapshot(self.name, position, tuple(self.arrays(held)), held=held)
+
+    def restore(self, snapshot: LayerSnapshot, fresh: Layer) -> Layer:
+        return copy.deepcopy(snapshot.held)
+
+
+class Opaque(CopiedWhole):
     name = "opaque"
 
     def _refuse(self, layer: Layer) -> NoReturn:
@@ -29,13 +40,6 @@ class Opaque(LayerKind):
 
     def single(self, batch: Layer, row: int, position: int, fresh: Layer) -> Layer:
         self._refuse(batch)
-
-    def snapshot(self, single: Layer, position: int) -> LayerSnapshot:
-        held = copy.deepcopy(single)
-        return LayerSnapshot(self.name, position, tuple(self.arrays(held)), held=held)
-
-    def restore(self, snapshot: LayerSnapshot, fresh: Layer) -> Layer:
-        return copy.deepcopy(snapshot.held)
 
     def arrays(self, layer: Layer) -> Iterator[mx.array]:
         leaves: Any = tree_flatten(layer.state)

@@ -32,6 +32,8 @@ _KINDS = {
     "chunked": "chunked attention",
     "indexed": "sparse attention",
     "pooled": "pooled attention",
+    "compressed": "compressed attention",
+    "reply ring": "a prompt and a ring of the reply",
     "recurrent": "recurrent",
     "fixed": "fixed",
     "opaque": "of its own kind",
@@ -151,14 +153,16 @@ def _inspected(model: Model, config: dict[str, Any]) -> Inspection:
 
 
 def _state_of(model: Model) -> tuple[dict[str, int], tuple[Piece, ...]]:
-    """Kinds of layers, and what each keeps: from the shapes of a pass over one token. Some networks
-    look at numbers on the way, and shall not find those of the checkpoint, which would be read.
+    """Kinds of layers, and what each keeps: from the shapes of a pass over a few tokens. Some
+    networks look at numbers on the way, and shall not find those of the checkpoint, which would be
+    read.
     """
     model.network.update(tree_map(_blank, model.network.parameters()))
     state = model.make_state()
-    model.forward(mx.array([[0]]), [0], state)
+    tokens = max(kind_of(layer).sized_after for layer in state)
+    model.forward(mx.zeros((1, tokens), mx.int32), [0], state)
     names = Counter(_KINDS[kind.name] for layer in state for kind, _ in kind_of(layer).parts(layer))
-    pieces = [piece for layer in state for piece in kind_of(layer).size(layer, 1)]
+    pieces = [piece for layer in state for piece in kind_of(layer).size(layer, tokens)]
     return dict(names), alike(pieces)
 
 

@@ -14,15 +14,23 @@ import mlx.core as mx
 
 from bushel.models.known_families import family_of
 from bushel.models.model import State
+from bushel.models.row_positions import dynamic_ntk
 
 # Families that a module of `row_positions` is for, by its name.
 _BY_ROW = {
     "afm7": "afm7",
+    "cohere_compass": "cohere_compass",
+    "deepseek_v41": "deepseek_v41",
     "gpt_bigcode": "gpt_bigcode",
+    "hunyuan_vl": "hunyuan_vl",
     "llama4": "llama4",
     "minimax_m3": "minimax_m3",
     "minimax_m3_vl": "minimax_m3",
+    "mllama": "mllama",
+    "nemotron-nas": "nemotron_nas",
+    "phi3small": "phi3small",
     "qwen4_exp": "qwen4_exp",
+    "unlimitedocr": "unlimited_ocr",
 }
 
 
@@ -35,6 +43,7 @@ def mend(network: Any) -> None:
         import_module("bushel.models.overlapping_pools").install(network)
     if family == "hy_v4":
         _choose_at_any_length(network)
+    dynamic_ntk.install(network)
 
 
 def _choose_at_any_length(network: Any) -> None:

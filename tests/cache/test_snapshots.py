@@ -187,8 +187,6 @@ def test_a_row_returns_from_a_batch_as_it_was(
     model: Model, alone: list[Alone], size: int, steps: int
 ) -> None:
     """Merge or join, decode together, leave, and go on alone. B1."""
-    if model.name in VISION and VISION[model.name].single:
-        pytest.skip("its rows share no batch")
     for row in range(size):
         rows = BatchState(model.make_state)
         for it in alone[:size]:

@@ -88,7 +88,15 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_a_known_family_costs_nothing(tried: list[Any]) -> None:
     LLM(str(checkpoint_dir("llama"))).close()
-    LLM(str(checkpoint_dir("internlm3"))).close()
+    assert not tried
+
+
+def test_a_family_that_is_known_to_be_wrong_costs_nothing(
+    tried: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(known_families._FAMILIES, "llama", "its rows look at each other")
+    with LLM(str(checkpoint_dir("llama"))) as llm:
+        assert llm.status()["lane"] == "single"
     assert not tried
 
 

@@ -11,11 +11,20 @@ from bushel.chat.inspection import inspect_model
 from bushel.cli import main
 from bushel.core import Prepared
 from bushel.models import load
+from bushel.models.known_families import _FAMILIES
 from tests.families import checkpoint_dir
 
 ROWS, TOKENS = 3, 1024
 # Plain attention, windows, a hybrid, compressed keys, pictures, and nothing but a recurrence.
-FAMILIES = ("llama", "gemma3_text", "qwen3_5", "deepseek_v3", "qwen2_5_vl", "mamba2")
+FAMILIES = (
+    "llama",
+    "gemma3_text",
+    "qwen3_5",
+    "deepseek_v3",
+    "qwen2_5_vl",
+    "mamba2",
+    "deepseek_v41",
+)
 
 
 def held_by_rows(folder: Path) -> int:
@@ -70,12 +79,12 @@ def test_what_it_says_of_the_model_that_comes_with_bushel(
     assert "4 recurrent, 4 attention" in capsys.readouterr().out
 
 
-def test_a_family_that_cannot_share_a_batch_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(checkpoint_dir("internlm3"))]) == 0
-    assert (
-        "one row at a time: its rotary scaling takes one length for all rows of a batch"
-        in capsys.readouterr().out
-    )
+def test_a_family_that_cannot_share_a_batch_says_why(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(_FAMILIES, "llama", "its rows look at each other")
+    assert main(["inspect", str(checkpoint_dir("llama"))]) == 0
+    assert "one row at a time: its rows look at each other" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tests.families.checkpoint import VOCAB
 from tests.parity.run import BOUND, loaded
 from tests.prefix.caching_llm import words
 
-# Without a picture, mllama; it is served one row at a time.
+# Without a picture, mllama.
 FAMILIES = ("plamo3", "mllama")
 CHUNK = 64
 LENGTHS = (40, 150, 9, 64, 65, 90)

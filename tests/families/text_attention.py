@@ -58,7 +58,7 @@ ATTENTION: tuple[Family, ...] = (
     plain("helium", NO_BIAS),
     plain("hunyuan_v1_dense", ALPHA),
     plain("internlm2", bias=False),
-    plain("internlm3", single=True, rope_scaling={"rope_type": "dynamic", "factor": 2.0}),
+    plain("internlm3", rope_scaling={"rope_type": "dynamic", "factor": 2.0}),
     plain(
         "lille-130m",
         block_size=512,
@@ -90,7 +90,6 @@ ATTENTION: tuple[Family, ...] = (
         "nemotron-nas-linear",
         "kv",
         model_type="nemotron-nas",
-        single=True,
         num_hidden_layers=3,
         block_configs=[
             {"attention": {"replace_with_linear": True}, "ffn": {"ffn_mult": 1.0}},

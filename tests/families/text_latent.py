@@ -31,7 +31,6 @@ LATENTS: tuple[Family, ...] = (
         "deepseek_v41",
         "compressed",
         seed=2,
-        single=True,
         head_dim=24,
         q_lora_rank=32,
         qk_rope_head_dim=8,

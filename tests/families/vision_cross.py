@@ -48,7 +48,6 @@ CROSS = (
             }
         },
         image_tokens=(1, 1, 1),
-        single=True,
         equal_chunks="without a picture its cross-attention looks at the chunk itself",
     ),
 )

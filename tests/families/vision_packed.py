@@ -48,7 +48,6 @@ PACKED = (
         files={"preprocessor_config.json": GRID_PIXELS},
         image_tokens=(4, 12, 24),
         positions="kept",
-        single=True,
     ),
     VisionFamily(
         name="paddleocr_vl",

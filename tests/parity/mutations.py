@@ -14,6 +14,8 @@ import pytest
 
 from bushel.cache.batch_state import BatchState
 from bushel.cache.composite import Composite
+from bushel.cache.compressed import Compressed
+from bushel.cache.fixed import Fixed
 from bushel.cache.indexed_kv import IndexedKV
 from bushel.cache.kv_cache import KV
 from bushel.cache.layer_kind import LayerKind, LayerSnapshot
@@ -190,6 +192,11 @@ def one_array_dropped(layer: Any) -> None:
     layer.cache = [*layer.cache[:-1], mx.zeros_like(layer.cache[-1])]
 
 
+def group_forgotten(layer: Any) -> None:
+    """The group that is still open begins anew."""
+    layer.pending_kv = layer.pending_gate = None
+
+
 restored_empty = restored_wrong(Recurrent, arrays_dropped)
 restored_in_part = restored_wrong(Recurrent, one_array_dropped)
 
@@ -359,13 +366,13 @@ def shifts_of_other_rows(patch: Patch) -> None:
     patch.setattr(DecodeBatch, "leave", leave)
 
 
-# -- models that cannot share a batch --------------------------------------------------------
+# -- models that cannot share a batch as they are ----------------------------------------------
 
 
-def lane_forgotten(patch: Patch) -> None:
-    """Rows share a batch though it is known that they cannot, and nobody tries."""
-    patch.setattr(text_model, "single_because", lambda network: None)
-    patch.setattr("bushel.engine.build.single_because", lambda model: None)
+def mends_forgotten(patch: Patch) -> None:
+    """Batches go through the library's own code."""
+    for module in (text_model, vision_model):
+        patch.setattr(module, "mend", lambda network: None)
 
 
 # -- models that see -------------------------------------------------------------------------
@@ -495,7 +502,8 @@ CROSS = ("mllama",)
 ONE_OF_EACH = ("llama", "gemma3_text", "mamba2", "falcon_h1", "qwen3_vl")
 
 # Without an error: other families that cannot share a batch raise, and are found out.
-WRONG_IN_SILENCE = ("nemotron-nas-linear",)
+MENDED = ("nemotron-nas-linear", "cohere_compass", "afm7")
+COMPRESSED = ("deepseek_v41",)
 
 MUTATIONS = (
     Mutation("kv position", ROPE, "staggered", position_off_by_one(KV)),
@@ -553,7 +561,11 @@ MUTATIONS = (
     Mutation("index join", INDEXED, "staggered", index_of_another_row),
     Mutation("index restore", INDEXED, "again", index_not_restored),
     Mutation("stale choice", ("hy_v4",), "chunk 8", chosen_as_at_the_first_length, at_load=True),
-    Mutation("lane", WRONG_IN_SILENCE, "chunk 512", lane_forgotten, at_load=True),
+    Mutation("compressed merge", COMPRESSED, "chunk 512", rows_swapped(Compressed)),
+    Mutation("compressed leave", COMPRESSED, "leaves", wrong_rows_kept(Compressed)),
+    Mutation("compressed alone", COMPRESSED, "leaves", wrong_row_alone(Compressed)),
+    Mutation("compressed restore", COMPRESSED, "fork", restored_wrong(Compressed, group_forgotten)),
+    Mutation("mends", MENDED, "chunk 512", mends_forgotten, at_load=True),
     Mutation("rows leave", ONE_OF_EACH, "leaves", first_rows_kept),
     Mutation("next tokens", ONE_OF_EACH, "leaves", tokens_of_other_rows),
     Mutation("decode position", MROPE, "chunk 512", decode_position_off_by_one),
@@ -564,6 +576,8 @@ MUTATIONS = (
     Mutation("own positions in prefill", MROPE, "garbage", embedded(unknown_positions)),
     Mutation("deepstack count", ("qwen3_vl",), "chunk 8", embedded(deepstack_miscounted)),
     Mutation("deepstack start", ("qwen3_vl",), "chunk 8", deepstack_from_the_start),
+    Mutation("pictures merge", CROSS, "chunk 512", rows_swapped(Fixed)),
+    Mutation("pictures leave", CROSS, "churn", wrong_rows_kept(Fixed)),
     Mutation("pictures in decode", CROSS, "chunk 512", pictures_forgotten),
     Mutation("pictures of other tokens", CROSS, "chunk 512", picture_masks_forgotten),
     Mutation("two-way images", ("gemma4_bidir",), "chunk 8", images_cut),

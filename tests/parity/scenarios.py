@@ -28,7 +28,7 @@ from .subject import (
 
 Scenario = Callable[[Subject], Result]
 # Kinds that are copied in a way of their own, and of which no prefix is reused.
-OPAQUE = {"chunked", "compressed"}
+OPAQUE = {"chunked"}
 
 
 def together(subject: Subject, chunk: int) -> Result:
@@ -251,7 +251,8 @@ def selected(name: str) -> list[str]:
         covered |= {"in turn"} if name in TEXT or "garbage" in found else set()
         return [title for title in found if title not in covered]
     if name in VISION:
-        return ["fork" if VISION[name].single else "again", found[-1]]
+        whole = "again" if "again" in found else "churn"
+        return ["fork" if VISION[name].single else whole, found[-1]]
     if OPAQUE & set(TEXT[name].kinds):
         return ["churn", "fork"]
     return ["churn" if TEXT[name].equal_chunks else "again"]

@@ -22,11 +22,11 @@ NOTICED = 10 * BOUND
 
 def places() -> set[tuple[str, int]]:
     """Which mutations are made in which families."""
-    # Every family that has a lane of its own has it for another reason.
+    # Every family that has a lane or a mend of its own has it for another reason.
     return {
         (name, at)
         for at, it in enumerate(MUTATIONS)
-        for name in (it.families if EVERY or it.name == "lane" else it.families[:1])
+        for name in (it.families if EVERY or it.name in ("lane", "mends") else it.families[:1])
     }
 
 

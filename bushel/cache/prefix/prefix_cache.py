@@ -23,7 +23,7 @@ import numpy as np
 
 from bushel.cache.fixed import Fixed
 from bushel.cache.layer_kind import Layer, LayerSnapshot
-from bushel.cache.opaque import Opaque
+from bushel.cache.opaque import CopiedWhole
 from bushel.cache.paged.page_pool import PagePool
 from bushel.cache.paged.paged_kv import table_of
 from bushel.cache.prefix.disk import Disk
@@ -60,7 +60,7 @@ class ReusePlan:
 def cannot_restore(state: Sequence[Layer]) -> str | None:
     """Why state like this, of a row that has run a token, could not be made again."""
     for kind, layer in parts_of(state):
-        if isinstance(kind, Opaque | Fixed):
+        if isinstance(kind, CopiedWhole | Fixed):
             return f"state of {type(layer).__name__} cannot be kept"
         if getattr(layer, "keep", 0):
             return "a sliding window with pinned tokens cannot be kept"

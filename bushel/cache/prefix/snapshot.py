@@ -40,11 +40,11 @@ class PrefixSnapshot:
         self, arrays: Mapping[str, mx.array], digest: bytes, position: int
     ) -> PrefixSnapshot | None:
         """One of the same model with these arrays; None if they do not fit."""
-        own = self.named()
-        if arrays.keys() != own.keys():
+        own, anywhere = self.named(), self._varying()
+        if own.keys() - anywhere != arrays.keys() - anywhere:
             return None
-        for name, array in arrays.items():
-            mine = own[name]
+        for name in arrays.keys() - anywhere:
+            array, mine = arrays[name], own[name]
             # A window may hold more tokens than this one does.
             alike = array.ndim == mine.ndim and array.shape[:2] == mine.shape[:2]
             if array.dtype != mine.dtype or not alike:
@@ -58,7 +58,17 @@ class PrefixSnapshot:
                     part.kind,
                     position,
                     tuple(arrays.get(f"{at}.{place}") for place in range(len(part.arrays))),
+                    varies=part.varies,
                 )
                 for at, part in enumerate(self.parts)
             ),
         )
+
+    def _varying(self) -> set[str]:
+        """Names of arrays that may be of any shape, or missing."""
+        return {
+            f"{at}.{place}"
+            for at, part in enumerate(self.parts)
+            if part is not None and part.varies
+            for place in range(len(part.arrays))
+        }

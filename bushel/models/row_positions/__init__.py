@@ -1,5 +1,6 @@
-"""Families whose library code takes one position for all rows, mended for rows at their own.
+"""Families whose library code takes one position or state for all rows, mended for each its own.
 
 A part of a network is given another class, which runs batches; one row alone goes through the
-library's own code.
+library's own code. Where rows have no common shape (`cache.row_list`, which stands above models),
+the part visits them one after the other.
 """

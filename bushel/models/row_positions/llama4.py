@@ -8,6 +8,8 @@ from typing import Any
 
 import mlx.core as mx
 
+from bushel.models.row_positions.heads import join_heads, split_heads
+
 _BATCH = "BatchChunkedKVCache"  # of `cache.chunked`, which stands above models
 
 
@@ -54,21 +56,17 @@ def _with_scales_by_row(library: Any) -> Any:
             offset = getattr(cache, "offset", None)
             if not isinstance(offset, mx.array):
                 return super().__call__(x, mask, cache)
-            rows, tokens, _ = x.shape
-            places = offset[:, None] + mx.arange(1, tokens + 1)
+            places = offset[:, None] + mx.arange(1, x.shape[1] + 1)
             scales = mx.log(mx.floor(places / self.floor_scale) + 1.0) * self.attn_scale + 1.0
-            queries = self._by_head(self.q_proj(x), self.n_heads)
+            queries = split_heads(self.q_proj(x), self.n_heads)
             queries = (queries * scales[:, None, :, None]).astype(queries.dtype)
-            keys = self._by_head(self.k_proj(x), self.n_kv_heads)
-            values = self._by_head(self.v_proj(x), self.n_kv_heads)
+            keys = split_heads(self.k_proj(x), self.n_kv_heads)
+            values = split_heads(self.v_proj(x), self.n_kv_heads)
             keys, values = cache.update_and_fetch(keys, values)
             # Looked up here: what reads pages replaces it.
             output = module.scaled_dot_product_attention(
                 queries, keys, values, cache, scale=self.scale, mask=mask
             )
-            return self.o_proj(output.transpose(0, 2, 1, 3).reshape(rows, tokens, -1))
-
-        def _by_head(self, x: mx.array, heads: int) -> mx.array:
-            return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+            return self.o_proj(join_heads(output))
 
     return ScaledByRow

@@ -5,7 +5,7 @@ mlx-vlm's model wants them anew in every call, so a row carries them among its l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -22,6 +22,7 @@ class CrossMemory:
 
     offset = 0  # tokens kept, as the library asks: none
     arrays: Arrays = ()
+    position = 0  # of its row's next token, where rows share a batch
 
     @property
     def state(self) -> list[mx.array]:
@@ -30,25 +31,49 @@ class CrossMemory:
     def empty(self) -> bool:
         return not self.arrays
 
+    def of(self, start: int, end: int) -> Arrays:
+        """States and masks for tokens [start, end) of its row; None where there are none."""
+        if not self.arrays:
+            return (None,) * 3
+        states, *masks = self.arrays
+        cut = (
+            mask[:, :, start:end] if mask is not None and start < mask.shape[2] else None
+            for mask in masks
+        )
+        return (states, *cut)
+
+    def of_next(self, tokens: int) -> Arrays:
+        return self.of(self.position, self.position + tokens)
+
 
 def arrays_among(embedded: Mapping[str, Any]) -> Arrays:
     """Of what embedding a prompt found, that which is for cross-attention."""
     return tuple(embedded.get(name) for name in (_STATES, *_MASKS)) if _STATES in embedded else ()
 
 
-def hold(state: Iterable[Any], arrays: Arrays) -> None:
+def _memories(state: Iterable[Any]) -> Iterator[list[CrossMemory]]:
+    """Of each layer of cross-attention, those of its rows."""
     for layer in state:
-        if isinstance(layer, CrossMemory):
-            layer.arrays = arrays
+        rows = getattr(layer, "rows", [layer])
+        if isinstance(rows[0], CrossMemory):
+            yield rows
+
+
+def hold(state: Iterable[Any], arrays: Arrays) -> None:
+    for rows in _memories(state):
+        for memory in rows:
+            memory.arrays = arrays
+
+
+def place(state: Iterable[Any], positions: Sequence[int]) -> None:
+    """Where the rows of a batch are: what they look at is told row by row."""
+    for rows in _memories(state):
+        for memory, position in zip(rows, positions, strict=True):
+            memory.position = position
 
 
 def as_kwargs(state: Iterable[Any], start: int, end: int) -> dict[str, mx.array]:
-    """The arguments for tokens [start, end) of the row whose state this is."""
-    arrays = next((layer.arrays for layer in state if isinstance(layer, CrossMemory)), ())
-    kwargs: dict[str, mx.array] = {}
-    for name, array in zip((_STATES, *_MASKS), arrays, strict=False):
-        if array is not None and name == _STATES:
-            kwargs[name] = array
-        elif array is not None and start < array.shape[2]:
-            kwargs[name] = array[:, :, start:end]
-    return kwargs
+    """The arguments for tokens [start, end) of the row whose state this is; of a batch none."""
+    memory = next((layer for layer in state if isinstance(layer, CrossMemory)), CrossMemory())
+    named = zip((_STATES, *_MASKS), memory.of(start, end), strict=True)
+    return {name: array for name, array in named if array is not None}

@@ -181,6 +181,7 @@ class VisionModel(Model):
     def forward(self, tokens: mx.array, positions: Sequence[int], state: State) -> mx.array:
         count = tokens.shape[1]
         kwargs = self._positions.of_text(positions, count)
+        cross_attention.place(state, positions)
         kwargs.update(cross_attention.as_kwargs(state, positions[0], positions[0] + count))
         self.forget()
         return self.network.language_model(tokens, cache=state, **kwargs).logits
