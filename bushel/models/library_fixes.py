@@ -5,7 +5,7 @@ A change never alters what one row alone computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -16,13 +16,29 @@ from bushel.models.model import State
 
 # Families that a module of `row_positions` is for.
 _BY_ROW = ("afm7", "gpt_bigcode", "llama4")
+# By family: a module of `vision.image_fixes`.
+_IMAGES = {
+    "deepseekocr": "deepseekocr",
+    "deepseekocr_2": "deepseekocr",
+    "fastvlm": "expansion",
+    "granite4_vision": "granite4_vision",
+    "granite_vision": "anyres",
+    "llava_bunny": "expansion",
+    "llava_next": "anyres",
+}
 
 
-def mend(network: Any) -> None:
-    """Let a loaded network run batches that its library's code would get wrong."""
+def mend(network: Any, config: Mapping[str, Any]) -> None:
+    """Let a loaded network run batches, and see images, that its library's code would get wrong.
+
+    config: the checkpoint's own.
+    """
     family = family_of(network)
     if family in _BY_ROW:
         import_module(f"bushel.models.row_positions.{family}").install(network)
+    if family in _IMAGES:
+        fix = import_module(f"bushel.models.vision.image_fixes.{_IMAGES[family]}")
+        fix.install(network, config)
 
 
 def batchable(network: Any, state: State) -> State:

@@ -21,6 +21,7 @@ from .checkpoint import VOCAB
 from .family import EVERY, kinds_of
 from .images import LARGE, MEDIUM, SMALL, picture
 from .library_vision_loop import POSITION_STATE, Solo, prepare, solo_vision
+from .reference import load_reference
 from .text import WINDOW
 from .vision import COMMON, EXEMPLARS, VISION
 
@@ -36,7 +37,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def loaded(name: str) -> tuple[nn.Module, Any]:
-    return mlx_vlm.load(str(checkpoint_dir(name)))
+    return load_reference(name)
 
 
 @pytest.fixture(scope="module")

@@ -18,20 +18,25 @@ from .checkpoint import (
     write_tokenizer,
     write_weights,
 )
+from .small_towers import shrink
+from .vision_crops import CROPS
 from .vision_cross import CROSS
 from .vision_family import VisionFamily
 from .vision_gemma import GEMMA
 from .vision_glm import GLM
 from .vision_grid import GRID
+from .vision_llava import LLAVA
 from .vision_minicpm import MINICPM
 from .vision_packed import PACKED
 from .vision_tiles import TILES
 
 VISION: dict[str, VisionFamily] = {
     family.name: family
-    for families in (GRID, GLM, PACKED, MINICPM, GEMMA, TILES, CROSS)
+    for families in (GRID, GLM, PACKED, MINICPM, GEMMA, TILES, LLAVA, CROPS, CROSS)
     for family in families
 }
+
+shrink()
 
 # One of every way to place an image and to keep state; the others are like one of these.
 EXEMPLARS = frozenset(

@@ -1,5 +1,6 @@
 """What a family that takes images promises beyond its state, as data."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,7 +17,9 @@ class VisionFamily(Family):
     `cuts` is what mlx-vlm's own loop makes of a prompt with images in several chunks: where
     it is wrong, only an unchunked run is a reference. `positions` are counted, or kept on
     the model object, or kept there with rows and columns for images (axes). `most_images` is
-    what the processor takes.
+    what the processor takes. `room` is for how many tokens the network makes room in the place
+    of one placeholder, where the processor leaves that to it. `mended` families have images that
+    the library's own code puts in wrong places: the reference sees them through another family's.
     """
 
     placeholder: str
@@ -29,6 +32,8 @@ class VisionFamily(Family):
     positions: Literal["counted", "kept", "axes"] = "counted"
     most_images: int = 9
     sentencepiece: bool = False
+    room: int = 1
+    mended: bool = False
 
     @property
     def keeps_positions(self) -> bool:
@@ -36,7 +41,14 @@ class VisionFamily(Family):
 
     @property
     def image_token_id(self) -> int:
+        if self.room > 1:
+            return int(self.config["image_token_index"])  # which is no token
         return token_id(self.special, self.image_token)
+
+    def with_room(self, ids: Sequence[int]) -> list[int]:
+        """A prompt's ids, as many as there are tokens inside the network."""
+        counts = (self.room if token == self.image_token_id else 1 for token in ids)
+        return [token for token, count in zip(ids, counts, strict=True) for _ in range(count)]
 
 
 def token_id(special: tuple[str, ...], token: str) -> int:
