@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import mlx.core as mx
+
 
 def mend_processor(processor: Any) -> None:
     """Once it is loaded; those that nothing is wrong with stay as they are."""
@@ -33,7 +35,13 @@ def _with_its_own_token(processor: Any) -> None:
     processor.image_token_id = tokenizer.convert_tokens_to_ids(processor.image_token)
 
 
+def _with_an_end(processor: Any) -> None:
+    """DeepSeek-VL2's network looks for more images until it finds one without tiles."""
+    processor.__class__ = _deepseek(type(processor))
+
+
 _CHANGES: dict[str, Callable[[Any], None]] = {
+    "DeepseekVLV2Processor": _with_an_end,
     "DotsVLProcessor": _with_its_own_token,
     "Llama4ImageProcessor": _with_the_whole,
     "LlavaProcessor": _without_padding,
@@ -59,3 +67,17 @@ def _llama4(library: Any) -> Any:
             return tiles + whole if len(tiles) > 1 else tiles
 
     return Llama4TilesAndWhole
+
+
+@cache
+def _deepseek(library: Any) -> Any:
+    class DeepseekWithAnEnd(library):
+        def batchify(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+            batch: dict[str, Any] = super().batchify(*args, **kwargs)
+            crops, tiles = batch["images_spatial_crop"], batch["images"].shape[1]
+            batch["images_spatial_crop"] = mx.pad(
+                crops, [(0, 0), (0, tiles - crops.shape[1]), (0, 0)]
+            )
+            return batch
+
+    return DeepseekWithAnEnd

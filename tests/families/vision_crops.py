@@ -29,6 +29,50 @@ DEEPSEEK_SPECIAL = (
 )
 DEEPSEEK_EXPERTS: dict[str, Any] = {**ROUTED, "topk_method": "greedy", "moe_layer_freq": 1}
 
+
+def _ocr(name: str, image_tokens: int, input_dim: int, **vision: Any) -> VisionFamily:
+    """Sizes of pixels, crops and the first half of the tower are the library's own."""
+    return VisionFamily(
+        name=name,
+        kinds=("kv",),
+        config={
+            "model_type": name,
+            "vocab_size": VOCAB,
+            "tie_word_embeddings": False,
+            "image_token_index": token_id(DEEPSEEK_SPECIAL, "<image>"),
+            "text_config": {
+                **BASE,
+                **DEEPSEEK_EXPERTS,
+                "model_type": "deepseek_v2",
+                "num_hidden_layers": 3,
+                "qk_nope_head_dim": 0,
+                "qk_rope_head_dim": 0,
+                "q_lora_rank": None,
+            },
+            "vision_config": {"model_type": "vision", "layers": 2, **vision},
+            "projector_config": {
+                "projector_type": "linear",
+                "input_dim": input_dim,
+                "n_embed": BASE["hidden_size"],
+            },
+        },
+        placeholder="<image>",
+        image_token="<image>",
+        special=DEEPSEEK_SPECIAL,
+        files={
+            "processor_config.json": {
+                "processor_class": "DeepseekOCRProcessor",
+                "candidate_resolutions": [[1024, 1024]],
+                "patch_size": 16,
+                "downsample_ratio": 4,
+                "pad_token": COMMON[0],
+            }
+        },
+        image_tokens=(image_tokens,) * 3,
+        most_images=1,  # that the library sees
+    )
+
+
 CROPS = (
     VisionFamily(
         name="internvl",
@@ -101,10 +145,10 @@ CROPS = (
             "preprocessor_config.json": {
                 **PIXELS,
                 "size": {"height": 56, "width": 56},
-                "max_patches": 6,
+                "max_patches": 4,
             }
         },
-        image_tokens=(4, 4, 28),
+        image_tokens=(4, 4, 4),
     ),
     VisionFamily(
         name="deepseek_vl_v2",
@@ -155,4 +199,13 @@ CROPS = (
         },
         image_tokens=(13, 27, 35),
     ),
+    _ocr(
+        "deepseekocr",
+        273,
+        2048,
+        hidden_size=1024,
+        intermediate_size=64,
+        num_attention_heads=4,
+    ),
+    _ocr("deepseekocr_2", 401, 896, width={"qwen2-0-5b": {"dim": 896}}),
 )

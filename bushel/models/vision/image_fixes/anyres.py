@@ -2,7 +2,8 @@
 
 tiles      whole | 1 2 |     each of them patches x patches features
                  | 3 4 |
-features   whole, then the rows of all tiles together, cut to the image's shape; a newline after each
+features   whole, then the rows of all tiles together, cut to the image's shape, a newline after
+           each of them
 
 The library's own code puts whole tiles in the places of single features.
 """
@@ -68,7 +69,7 @@ def _with_tiles_in_rows(library: Any) -> Any:
             vision = self.config.vision_config
             patches = vision.image_size // vision.patch_size
             down, across = tile_grid(size, self._grid_pinpoints, vision.image_size)
-            # Tiles beyond these are padding, where a prompt's images have different numbers of them.
+            # Tiles beyond these are padding, where another image of the prompt has more.
             whole, *_ = features = self._features(tiles[: 1 + down * across])
             grid = features[1:].reshape(down, across, patches, patches, -1)
             grid = grid.transpose(0, 2, 1, 3, 4).reshape(down * patches, across * patches, -1)
