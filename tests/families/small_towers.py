@@ -16,7 +16,7 @@ def shrink() -> None:
     # Its stages are no fields of the config, so that no checkpoint can set them.
     VisionConfig.layers = [1] * 5
     VisionConfig.embed_dims = [16, 16, 32, 32, 32]
-    small = partial(SAMViTConfig, width=32, layers=2, heads=2, global_attn_indexes=(1,))
+    small = partial(SAMViTConfig, width=32, layers=2, heads=2, global_attn_indexes=())
     deepseekocr.SAMViTConfig = deepseekocr_2.SAMViTConfig = small
     deepseekocr_2_vision.Qwen2EncoderConfig = _two_layers
     # Crops of an image; there may be six, and each has 144 tokens.

@@ -1,5 +1,6 @@
 """Images as crops beside the whole of them: InternVL, Llama 4, DeepSeek."""
 
+from dataclasses import replace
 from typing import Any
 
 from .checkpoint import SPECIAL as COMMON
@@ -30,9 +31,11 @@ DEEPSEEK_SPECIAL = (
 DEEPSEEK_EXPERTS: dict[str, Any] = {**ROUTED, "topk_method": "greedy", "moe_layer_freq": 1}
 
 
-def _ocr(name: str, image_tokens: int, input_dim: int, **vision: Any) -> VisionFamily:
+def _ocr(
+    name: str, image_tokens: int, input_dim: int, vision: dict[str, Any], **changed: Any
+) -> VisionFamily:
     """Sizes of pixels, crops and the first half of the tower are the library's own."""
-    return VisionFamily(
+    family = VisionFamily(
         name=name,
         kinds=("kv",),
         config={
@@ -71,6 +74,7 @@ def _ocr(name: str, image_tokens: int, input_dim: int, **vision: Any) -> VisionF
         image_tokens=(image_tokens,) * 3,
         most_images=1,  # that the library sees
     )
+    return replace(family, **changed)
 
 
 CROPS = (
@@ -203,9 +207,14 @@ CROPS = (
         "deepseekocr",
         273,
         2048,
-        hidden_size=1024,
-        intermediate_size=64,
-        num_attention_heads=4,
+        {"hidden_size": 1024, "intermediate_size": 64, "num_attention_heads": 4},
     ),
-    _ocr("deepseekocr_2", 401, 896, width={"qwen2-0-5b": {"dim": 896}}),
+    _ocr(
+        "deepseekocr_2",
+        401,
+        896,
+        {"width": {"qwen2-0-5b": {"dim": 896}}},
+        seed=7,
+        spread=5.0,
+    ),
 )

@@ -117,7 +117,7 @@ LLAVA = (
     _family(
         "fastvlm",
         {"model_type": "qwen2"},
-        {"model_type": "fastvlm", "image_size": 256, "patch_size": 64, "projection_dim": 32},
+        {"model_type": "fastvlm", "image_size": 256, "patch_size": 64},
         {
             "preprocessor_config.json": {
                 "size": {"shortest_edge": 256},
@@ -128,5 +128,22 @@ LLAVA = (
         {"image_token_index": -200, "mm_hidden_size": 64},
         room=16,
         most_images=1,  # that the library puts in their places
+    ),
+    _family(
+        "llava_bunny",
+        {"model_type": "qwen2"},
+        {**SIGLIP, "image_size": 384, "patch_size": 14},  # all that its processor knows
+        {},
+        (1, 1, 1),
+        {
+            "image_token_index": -200,
+            "auto_map": {},
+            "hidden_size": BASE["hidden_size"],
+            "mm_hidden_size": 32,
+        },
+        room=729,
+        most_images=1,
+        seed=2,
+        spread=4.0,
     ),
 )

@@ -4,22 +4,28 @@ Parity holds each family to one reference. Here is what that cannot show: severa
 library looks at one, and images that it would drop.
 """
 
+from pathlib import Path
+
 import mlx.core as mx
 import numpy as np
 import pytest
 from PIL import Image
 
 from bushel.core import RequestError
+from bushel.models import load
 from bushel.models.vision.vision_model import VisionModel
+from tests.families.family import EVERY
 from tests.families.images import LARGE, SMALL, picture
 from tests.families.vision import VISION
 
+from .altered_checkpoints import copied, set_json
 from .vision_prompts import loaded, prompt
 
 BOUND, FAR = 1e-5, 1e-2
 ONE, TWO = picture(SMALL, 1), picture(LARGE, 2)
 # Families of which the library sees one image, or misplaces all but the first.
 SEVERAL = ("fastvlm", "granite4_vision", "llava_next")
+SEVERAL += ("deepseekocr", "deepseekocr_2") if EVERY else ()
 
 
 def seen(model: VisionModel, *said: str | Image.Image) -> list[np.ndarray]:
@@ -67,3 +73,18 @@ def test_llama4_sees_the_whole_image_after_its_tiles() -> None:
         "pixel_values"
     ]
     assert np.array_equal(tiles[-1], square)
+
+
+def test_fastvlm_sees_as_its_makers_publish_it(tmp_path: Path) -> None:
+    """Its config names a tower and tells nothing of it. B7."""
+    folder = copied("fastvlm", tmp_path)
+    set_json(folder / "config.json", mm_vision_tower="mobileclip_l_1024", vision_config=None)
+    model = load(str(folder))
+    assert isinstance(model, VisionModel)
+    place = VISION["fastvlm"].placeholder
+    said = f"See {place} there"
+    found = model.embed(model.host.prepare(said, [ONE]))
+    [same] = seen(loaded("fastvlm"), "See ", ONE, " there")
+    [(low, high)] = found.spans
+    assert found.embeds is not None
+    assert np.abs(np.array(found.embeds[:, low:high]).ravel() - same).max() == 0
