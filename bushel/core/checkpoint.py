@@ -16,6 +16,7 @@ _VISION_WEIGHT = re.compile(
     r"(^|\.)(vision\w*|visual|vit|vpm|image_encoder|patch_embed\w*|siglip\w*)(\.|$)"
 )
 _VISION_CONFIGS = ("vision_config", "vision_cfg", "vit_config", "visual")
+_NAMED_TOWER = "mm_vision_tower"  # of LLaVA's first form, as FastVLM has it
 TINY = "bushel:tiny"  # the model that comes with the package
 # Enough to load a model; leaves out the duplicates in other formats that repositories carry.
 HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*.py"]
@@ -64,6 +65,7 @@ class Checkpoint:
         """Vision config and vision weights: either alone is a text model."""
         configured = any(isinstance(self._main.get(key), dict) for key in _VISION_CONFIGS)
         configured |= bool(self.config.get("vision_n_layers"))  # deepseek_v4 has it among the rest
+        configured = configured or _NAMED_TOWER in self._main
         return configured and any(_VISION_WEIGHT.search(name) for name in self.weight_names)
 
     @property

@@ -38,10 +38,12 @@ _TEXT = """
     youtu_llm
 """
 _VISION = """
-    aya_vision cohere_compass deepseek_v4 ernie4_5_moe_vl gemma3 gemma4 glm4v glm4v_moe glm5_next
-    glm_ocr hy_v4 idefics2 idefics3 internvl_chat kimi_vl lfm2_vl llava_onevision minicpmo
-    minicpmv4_6 minicpmv4_7 minimax_m3 minimax_m3_vl mistral3 mllama paddleocr_vl pixtral
-    qwen2_5_vl qwen2_vl qwen3_5 qwen3_5_moe qwen3_omni_moe qwen3_vl qwen3_vl_moe qwen4_exp smolvlm
+    aya_vision cohere_compass deepseek_v4 deepseek_vl_v2 dots_ocr ernie4_5_moe_vl fastvlm gemma3
+    gemma4 gemma4_unified glm4v glm4v_moe glm5_next glm_ocr granite4_vision granite_vision hy_v4
+    idefics2 idefics3 internvl internvl_chat kimi_vl lfm2_vl llama4 llava llava_bunny llava_next
+    llava_onevision mage_vl minicpmo minicpmv4_6 minicpmv4_7 minimax_m3 minimax_m3_vl mistral3
+    mllama paddleocr_vl pixtral qwen2_5_vl qwen2_vl qwen3_5 qwen3_5_moe qwen3_omni_moe qwen3_vl
+    qwen3_vl_moe qwen4_exp smolvlm
 """
 _EXACT = {"mlx_lm": frozenset(_TEXT.split()), "mlx_vlm": frozenset(_VISION.split())}
 

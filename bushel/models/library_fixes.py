@@ -6,7 +6,7 @@ or where the library gets that wrong as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -32,10 +32,23 @@ _BY_ROW = {
     "qwen4_exp": "qwen4_exp",
     "unlimitedocr": "unlimited_ocr",
 }
+# By family: a module of `vision.image_fixes`.
+_IMAGES = {
+    "deepseekocr": "deepseekocr",
+    "deepseekocr_2": "deepseekocr",
+    "fastvlm": "expansion",
+    "granite4_vision": "granite4_vision",
+    "granite_vision": "anyres",
+    "llava_bunny": "expansion",
+    "llava_next": "anyres",
+}
 
 
-def mend(network: Any) -> None:
-    """Let a loaded network run batches that its library's code would get wrong."""
+def mend(network: Any, config: Mapping[str, Any]) -> None:
+    """Let a loaded network run batches, and see images, that its library's code would get wrong.
+
+    config: the checkpoint's own.
+    """
     family = family_of(network)
     if name := _BY_ROW.get(family):
         import_module(f"bushel.models.row_positions.{name}").install(network)
@@ -43,6 +56,9 @@ def mend(network: Any) -> None:
         import_module("bushel.models.overlapping_pools").install(network)
     if family == "hy_v4":
         _choose_at_any_length(network)
+    if family in _IMAGES:
+        fix = import_module(f"bushel.models.vision.image_fixes.{_IMAGES[family]}")
+        fix.install(network, config)
     dynamic_ntk.install(network)
 
 

@@ -16,6 +16,8 @@ from PIL import Image
 from bushel.core import GenerationDefaults, Prepared, RequestError, public_message
 from bushel.core.checkpoint import Checkpoint
 from bushel.core.options import Task
+from bushel.models.processor_fixes import mend_processor
+from bushel.models.vision.image_fixes.expansion import make_room
 from bushel.models.vision.image_spans import placeholders, spans_of, to_host
 from bushel.models.vision.placeholders import Shape, place, settings_of
 from bushel.text.profile import TokenizerProfile
@@ -88,6 +90,7 @@ class VisionPreparer(Preparer):
         self, checkpoint: Checkpoint, tokenizer: Tokenizer, vocab: int, processor: Any, config: Any
     ):
         super().__init__(checkpoint, tokenizer, vocab)
+        mend_processor(processor)
         self.processor = processor
         self._config = config  # as mlx-vlm reads it
         self._tokens_of = lru_cache(_SHAPES)(self._count_tokens)
@@ -135,7 +138,9 @@ class VisionPreparer(Preparer):
         self._require_places(ids, images, videos)
         inputs.pop("attention_mask", None)
         tensors = {key: to_host(value) for key, value in inputs.items() if value is not None}
-        return Prepared(tuple(np.asarray(ids).reshape(-1).tolist()), tensors)
+        prompt = Prepared(tuple(np.asarray(ids).reshape(-1).tolist()), tensors)
+        # Few tokenizers use all the rows that a vocabulary has.
+        return make_room(self._config, prompt, self.vocab - 1)
 
     @cached_property
     def _settings(self) -> str:

@@ -20,7 +20,7 @@ from bushel.text.tokenizer import Tokenizer
 class TextModel(Model):
     def __init__(self, checkpoint: Checkpoint, network: Any, tokenizer: Tokenizer):
         self.heads, self.head_dim = checkpoint.heads, checkpoint.head_dim
-        mend(network)
+        mend(network, checkpoint.config)
         self.network = network
         self.single = single_because(network)
         self.pooling = pooling_of(checkpoint.pooling)

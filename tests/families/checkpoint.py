@@ -229,6 +229,11 @@ def _projection(rng: np.random.Generator, old: mx.array) -> np.ndarray:
     return rng.standard_normal(old.shape) / np.sqrt(fan_in)
 
 
+def _loud(rng: np.random.Generator, old: mx.array) -> np.ndarray:
+    # Stage after stage of convolutions between activations would leave nothing of an image.
+    return 2.0 * _projection(rng, old)
+
+
 VOCABULARY = re.compile(r"(embed_tokens\w*|embeddings|lm_head|wte)\.weight$")
 RULES: tuple[tuple[str, Draw], ...] = (
     (r"A_log$", _log_decay),
@@ -237,6 +242,7 @@ RULES: tuple[tuple[str, Draw], ...] = (
     (r"x_[rwkvag]$|k_a$", _unit),
     (r"k_k$|g_norm\.weight$", _around_one),
     (r"sinks$|r_k$", _normal),
+    (r"reparam(_conv)?\.weight$", _loud),
     (r"\.signs$", _sign),
     (r"tid2eid$", _some_expert),
     (r"\.scales$", _step),

@@ -21,6 +21,7 @@ from .checkpoint import VOCAB
 from .family import EVERY, kinds_of
 from .images import LARGE, MEDIUM, SMALL, picture
 from .library_vision_loop import POSITION_STATE, Solo, prepare, solo_vision
+from .reference import load_reference
 from .text import WINDOW
 from .vision import COMMON, EXEMPLARS, VISION
 
@@ -36,7 +37,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def loaded(name: str) -> tuple[nn.Module, Any]:
-    return mlx_vlm.load(str(checkpoint_dir(name)))
+    return load_reference(name)
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +59,18 @@ def forwards(monkeypatch: pytest.MonkeyPatch, loaded: tuple[nn.Module, Any]) -> 
     return lengths
 
 
+def tokenizer_of(loaded: tuple[nn.Module, Any]) -> Any:
+    """Where a family has no processor, it is in its place."""
+    return getattr(loaded[1], "tokenizer", loaded[1])
+
+
 def chat(loaded: tuple[nn.Module, Any], images: int, question: str = QUESTION) -> str:
     content = [{"type": "image"}] * images + [{"type": "text", "text": question}]
     messages = [
         {"role": "system", "content": "You are a helpful assistant."},
         {"role": "user", "content": content},
     ]
-    return loaded[1].tokenizer.apply_chat_template(
+    return tokenizer_of(loaded).apply_chat_template(
         messages, tokenize=False, add_generation_prompt=True
     )
 
@@ -86,7 +92,7 @@ def test_processor_needs_no_torch_and_adds_no_tokens(
     name: str, loaded: tuple[nn.Module, Any], solo: Solo
 ) -> None:
     assert "torch" not in sys.modules
-    assert len(loaded[1].tokenizer) == VOCAB
+    assert len(tokenizer_of(loaded)) == VOCAB
     behind = 0 if VISION[name].image_token else 5  # parts of an image, that no text has
     assert max(solo.prompt_ids) < VOCAB + behind
 
@@ -99,7 +105,7 @@ def test_chat_template_writes_the_placeholder_for_an_image(
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": [{"type": kind}, {"type": "text", "text": QUESTION}]},
     ]
-    assert loaded[1].tokenizer.apply_chat_template(
+    assert tokenizer_of(loaded).apply_chat_template(
         messages, tokenize=False, add_generation_prompt=True
     ) == (
         "<|im_start|>system\nBe brief.<|im_end|>\n"

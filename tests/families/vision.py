@@ -5,6 +5,7 @@ Patches are 4 to 16 pixels wide, so pictures of 32 to 96 pixels become 4 to 40 i
 
 import json
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 
 from mlx_vlm.utils import update_module_configs
@@ -18,11 +19,14 @@ from .checkpoint import (
     write_tokenizer,
     write_weights,
 )
+from .small_towers import shrink
+from .vision_crops import CROPS
 from .vision_cross import CROSS
 from .vision_family import VisionFamily
 from .vision_gemma import GEMMA
 from .vision_glm import GLM
 from .vision_grid import GRID
+from .vision_llava import LLAVA
 from .vision_minicpm import MINICPM
 from .vision_minimax import MINIMAX
 from .vision_packed import PACKED
@@ -31,9 +35,12 @@ from .vision_tiles import TILES
 
 VISION: dict[str, VisionFamily] = {
     family.name: family
-    for families in (GRID, GLM, PACKED, MINICPM, MINIMAX, GEMMA, TILES, CROSS, POOLS)
-    for family in families
+    for family in chain(
+        *(GRID, GLM, PACKED, MINICPM, MINIMAX, GEMMA, TILES, LLAVA, CROPS, CROSS, POOLS)
+    )
 }
+
+shrink()
 
 # One of every way to place an image and to keep state; the others are like one of these.
 EXEMPLARS = frozenset(

@@ -1,5 +1,6 @@
 """What a family that takes images promises beyond its state, as data."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,6 +19,9 @@ class VisionFamily(Family):
     the model object, or kept there with rows and columns for images (axes). `most_images` is
     what the processor takes. `whole_passes` says why every call of the model changes what it says,
     where that is so in mlx-vlm alone: then each token is told by a pass over all before it.
+    `room` is for how many tokens the network makes room in the place
+    of one placeholder, where the processor leaves that to it. `mended` families have images that
+    the library's own code puts in wrong places: the reference sees them through another family's.
     """
 
     library: Literal["mlx_lm", "mlx_vlm"] = "mlx_vlm"
@@ -32,6 +36,8 @@ class VisionFamily(Family):
     most_images: int = 9
     sentencepiece: bool = False
     whole_passes: str = ""
+    room: int = 1
+    mended: bool = False
 
     @property
     def keeps_positions(self) -> bool:
@@ -40,7 +46,14 @@ class VisionFamily(Family):
     @property
     def image_token_id(self) -> int:
         """Behind the vocabulary where a part of an image has the id of no token."""
+        if self.room > 1:
+            return int(self.config["image_token_index"])
         return token_id(self.special, self.image_token) if self.image_token else VOCAB + 2
+
+    def with_room(self, ids: Sequence[int]) -> list[int]:
+        """A prompt's ids, as many as there are tokens inside the network."""
+        counts = (self.room if token == self.image_token_id else 1 for token in ids)
+        return [token for token, count in zip(ids, counts, strict=True) for _ in range(count)]
 
 
 def token_id(special: tuple[str, ...], token: str) -> int:

@@ -21,6 +21,35 @@ GEMMA4_SPECIAL = (
     "<|audio|>",
 )
 
+GEMMA4_NAMED = {
+    "boi_token": "<|image>",
+    "eoi_token": "<image|>",
+    "image_token": "<|image|>",
+    "boa_token": "<|audio>",
+    "eoa_token": "<audio|>",
+    "audio_token": "<|audio|>",
+}
+GEMMA4_IDS = {
+    f"{name}_id": token_id(GEMMA4_SPECIAL, token)
+    for name, token in {**GEMMA4_NAMED, "video_token": "<|video|>"}.items()
+}
+GEMMA4_TEXT: dict[str, Any] = {
+    **BASE,
+    "model_type": "gemma4_text",
+    "tie_word_embeddings": True,
+    "sliding_window": WINDOW,
+    "global_head_dim": 32,
+    "num_global_key_value_heads": 2,
+    "rope_parameters": {
+        FULL: {
+            "rope_type": "proportional",
+            "rope_theta": 1000000.0,
+            "partial_rotary_factor": 0.25,
+        },
+        SLIDING: {"rope_type": "default", "rope_theta": 10000.0},
+    },
+}
+
 
 def _gemma4(
     name: str,
@@ -30,23 +59,7 @@ def _gemma4(
     cuts: Literal["exact", "refused"] = "exact",
     **text: Any,
 ) -> VisionFamily:
-    text_config = {
-        **BASE,
-        "model_type": "gemma4_text",
-        "tie_word_embeddings": True,
-        "sliding_window": WINDOW,
-        "global_head_dim": 32,
-        "num_global_key_value_heads": 2,
-        "rope_parameters": {
-            FULL: {
-                "rope_type": "proportional",
-                "rope_theta": 1000000.0,
-                "partial_rotary_factor": 0.25,
-            },
-            SLIDING: {"rope_type": "default", "rope_theta": 10000.0},
-        },
-        **text,
-    }
+    text_config = {**GEMMA4_TEXT, **text}
     return VisionFamily(
         name=name,
         kinds=("kv", "window"),
@@ -58,13 +71,7 @@ def _gemma4(
             "hidden_size": BASE["hidden_size"],
             "pad_token_id": BASE["pad_token_id"],
             "tie_word_embeddings": True,
-            "boi_token_id": token_id(GEMMA4_SPECIAL, "<|image>"),
-            "eoi_token_id": token_id(GEMMA4_SPECIAL, "<image|>"),
-            "image_token_id": token_id(GEMMA4_SPECIAL, "<|image|>"),
-            "video_token_id": token_id(GEMMA4_SPECIAL, "<|video|>"),
-            "boa_token_id": token_id(GEMMA4_SPECIAL, "<|audio>"),
-            "eoa_token_id": token_id(GEMMA4_SPECIAL, "<audio|>"),
-            "audio_token_id": token_id(GEMMA4_SPECIAL, "<|audio|>"),
+            **GEMMA4_IDS,
             "vision_soft_tokens_per_image": 12,
             "text_config": text_config,
             "vision_config": {
@@ -82,14 +89,7 @@ def _gemma4(
         placeholder="<|image|>",
         image_token="<|image|>",
         special=GEMMA4_SPECIAL,
-        named={
-            "boi_token": "<|image>",
-            "eoi_token": "<image|>",
-            "image_token": "<|image|>",
-            "boa_token": "<|audio>",
-            "eoa_token": "<audio|>",
-            "audio_token": "<|audio|>",
-        },
+        named=GEMMA4_NAMED,
         files={
             "processor_config.json": {
                 "processor_class": "Gemma4Processor",
@@ -175,5 +175,46 @@ GEMMA = (
         hidden_size_per_layer_input=0,
         attention_k_eq_v=True,
         use_bidirectional_attention="vision",
+    ),
+    VisionFamily(
+        name="gemma4_unified",
+        kinds=("kv", "window"),
+        seed=1,
+        spread=0.75,
+        config={
+            "model_type": "gemma4_unified",
+            "vocab_size": VOCAB,
+            "hidden_size": BASE["hidden_size"],
+            "pad_token_id": BASE["pad_token_id"],
+            "tie_word_embeddings": True,
+            **GEMMA4_IDS,
+            "text_config": {
+                **GEMMA4_TEXT,
+                "model_type": "gemma4_unified_text",
+                "layer_types": [SLIDING, FULL] * 2,
+                "num_kv_shared_layers": 0,
+                "hidden_size_per_layer_input": 0,
+                "attention_k_eq_v": True,
+                "use_bidirectional_attention": "vision",
+            },
+            "vision_config": {
+                "model_type": "gemma4_unified_vision",
+                "patch_size": 16,  # this and the next two are all that its processor knows
+                "pooling_kernel_size": 3,
+                "num_soft_tokens": 280,
+                "model_patch_size": 48,
+                "mm_embed_dim": 32,
+                "mm_posemb_size": 280,
+                "output_proj_dims": 32,
+            },
+            "audio_config": None,
+        },
+        placeholder="<|image|>",
+        image_token="<|image|>",
+        special=GEMMA4_SPECIAL,
+        named=GEMMA4_NAMED,
+        files={"processor_config.json": {"processor_class": "Gemma4UnifiedProcessor"}},
+        image_tokens=(256, 266, 260),
+        cuts="refused",
     ),
 )

@@ -1,13 +1,14 @@
-"""Packed patches of other makers: Cohere, Baidu, Moonshot."""
+"""Packed patches of other makers: Cohere, Baidu, Moonshot, RedNote, Microsoft."""
 
 from .checkpoint import VOCAB
 from .text import BASE, FULL, MLA, SLIDING, WINDOW
 from .vision_family import PIXELS, TOWER, VisionFamily, token_id
-from .vision_grid import GRID_PIXELS, GRID_TOWER
+from .vision_grid import GRID_PIXELS, GRID_TOWER, QWEN_IDS, QWEN_PIXELS, QWEN_SPECIAL
 
 COMPASS_SPECIAL = ("<|VISION_START|>", "<|IMAGE_PAD|>", "<|VISION_END|>")
 PADDLE_SPECIAL = ("<|IMAGE_START|>", "<|IMAGE_PLACEHOLDER|>", "<|IMAGE_END|>")
 ERNIE_SPECIAL = (*PADDLE_SPECIAL, "<|image@placeholder|>", "<|VIDEO_START|>", "<|VIDEO_END|>")
+DOTS_SPECIAL = ("<|img|>", "<|imgpad|>", "<|endofimg|>", "<|video_pad|>")
 KIMI_SPECIAL = (
     "<|media_start|>",
     "<|media_pad|>",
@@ -174,5 +175,61 @@ PACKED = (
         special=KIMI_SPECIAL,
         files={},
         image_tokens=(1, 2, 6),
+    ),
+    VisionFamily(
+        name="dots_ocr",
+        kinds=("kv",),
+        config={
+            "model_type": "dots_ocr",
+            "vocab_size": VOCAB,
+            "tie_word_embeddings": False,
+            "image_token_id": token_id(DOTS_SPECIAL, "<|imgpad|>"),
+            "video_token_id": token_id(DOTS_SPECIAL, "<|video_pad|>"),
+            "text_config": {**BASE, "model_type": "qwen2", "num_hidden_layers": 3},
+            "vision_config": {
+                **TOWER,
+                "model_type": "dots_vit",
+                "embed_dim": 32,
+                "hidden_size": BASE["hidden_size"],
+                "spatial_merge_size": 2,
+                "temporal_patch_size": 1,
+            },
+        },
+        placeholder="<|img|><|imgpad|><|endofimg|>",
+        image_token="<|imgpad|>",
+        special=DOTS_SPECIAL,
+        files={"preprocessor_config.json": {**QWEN_PIXELS, "temporal_patch_size": 1}},
+        image_tokens=(4, 12, 24),
+    ),
+    VisionFamily(
+        name="mage_vl",
+        kinds=("kv",),
+        config={
+            "model_type": "mage_vl",
+            "vocab_size": VOCAB,
+            "tie_word_embeddings": False,
+            **QWEN_IDS,
+            "text_config": {
+                **BASE,
+                "model_type": "qwen3",
+                "num_hidden_layers": 3,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+            "vision_config": {
+                **TOWER,
+                "model_type": "mage_vl_vision",
+                "hidden_size": 64,  # halves of heads are divided by 16
+                "image_size": 48,
+                "spatial_merge_size": 2,
+                "temporal_patch_size": 1,
+                "out_hidden_size": BASE["hidden_size"],
+                "text_hidden_size": BASE["hidden_size"],
+            },
+        },
+        placeholder="<|vision_start|><|image_pad|><|vision_end|>",
+        image_token="<|image_pad|>",
+        special=QWEN_SPECIAL,
+        files={"preprocessor_config.json": {**QWEN_PIXELS, "temporal_patch_size": 1}},
+        image_tokens=(4, 12, 24),
     ),
 )

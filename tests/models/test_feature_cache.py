@@ -31,7 +31,7 @@ ROUNDING = 1e-5
 UNSPLICED = {"mllama": "cross"}  # it has no places for images in its prompt
 ONE_IMAGE = {name for name, family in VISION.items() if family.most_images < 2}
 # Their processors pad images to the largest of a prompt, so a larger one beside it makes it new.
-PADDED = {"pixtral", "mistral3", "idefics2", "llava_onevision"}
+PADDED = {"pixtral", "mistral3", "idefics2", "llava_onevision", "llava_next", "granite_vision"}
 
 # Every way to place an image, one whose images stand beside the prompt, and two that are odd.
 SOME = sorted({*EXEMPLARS, *COMMON, "mllama", "minicpmv4_7", "idefics2"})

@@ -16,7 +16,7 @@ from bushel.models.vision.vision_model import VisionModel
 from tests.families import checkpoint_dir
 from tests.families.vision import VISION
 
-_TOWERS = ("vision_tower", "vision_model", "visual", "vision")
+_TOWERS = ("vision_tower", "vision_model", "visual", "vision", "vision_embedder")
 
 
 class Shelf(dict[str, Mapping[str, mx.array]]):

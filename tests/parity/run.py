@@ -169,6 +169,7 @@ class Run:
         chunk: int,
         *,
         in_turn: bool = False,
+        at_once: bool = False,
         garbage: bool = False,
         reuse: bool = False,
         attention: Attention = "auto",
@@ -191,6 +192,9 @@ class Run:
         if in_turn:
             # Every prompt is overdue at once, so that they are prefilled a chunk each in turn.
             engine.policy = dataclasses.replace(engine.policy, start_wait=0.0)
+        if at_once:
+            # However long they take, so that short replies are not over before all have joined.
+            engine.policy = dataclasses.replace(engine.policy, token_gap=1e6)
 
     def __enter__(self) -> Self:
         self.watch.__enter__()

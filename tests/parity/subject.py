@@ -10,7 +10,6 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-import mlx_vlm
 import numpy as np
 from PIL import Image
 
@@ -20,6 +19,7 @@ from ..families.images import LARGE, MEDIUM, SMALL, picture
 from ..families.library_loop import Solo, solo_text
 from ..families.library_vision_loop import Solo as VisionSolo
 from ..families.library_vision_loop import solo_vision, solo_whole
+from ..families.reference import load_reference
 from ..families.text import TEXT, load_network
 from ..families.vision import VISION
 from ..families.vision_family import VisionFamily
@@ -87,8 +87,8 @@ def subject(name: str, tokens: int = TOKENS, rows: int = ROWS) -> Subject:
         said = _text_rows(model, tokens, LENGTHS[:rows], cuts_matter=bool(own.equal_chunks))
         return Subject(name, own.kinds, path, said, sees=False, tokens=tokens, single=own.single)
     family = VISION[name]
-    cuts = family.cuts != "refused" and max(family.image_tokens) > 1
-    said = _vision_rows(path, family, tokens, CONVERSATIONS[:rows])
+    cuts = family.cuts != "refused" and family.room * max(family.image_tokens) > 1
+    said = _vision_rows(family, tokens, CONVERSATIONS[:rows])
     seen = {"sees": True, "cuts_images": cuts}
     return Subject(name, family.kinds, path, said, tokens=tokens, single=family.single, **seen)
 
@@ -118,9 +118,9 @@ def _text_rows(
 
 
 def _vision_rows(
-    path: str, family: VisionFamily, tokens: int, conversations: tuple[Said, ...]
+    family: VisionFamily, tokens: int, conversations: tuple[Said, ...]
 ) -> tuple[Row, ...]:
-    loaded = mlx_vlm.load(path)
+    loaded = load_reference(family.name)
     rows = []
     for seed, said in enumerate(conversations):
         said = _taken(said, family.most_images)
@@ -133,7 +133,7 @@ def _vision_rows(
         alone = partial(loop, *loaded, text, images, tokens)
         solo, cut_at = alone(), alone if family.equal_chunks else None
         request = _chat(said, images) if images else {"prompt": text}
-        ids = tuple(solo.prompt_ids)
+        ids = tuple(family.with_room(solo.prompt_ids))
         rows.append(Row(request, ids, solo.tokens, solo.logprobs, len(images), cut_at))
     return tuple(rows)
 

@@ -62,7 +62,7 @@ def spliced(embed_text_only: Embedded, placed: Iterable[tuple[Places, Record]]) 
                 layers.setdefault(key, []).append(rows)
                 continue
             if key not in whole:
-                whole[key] = mx.zeros((1, length, *rows.shape[2:]), rows.dtype)
+                whole[key] = mx.zeros((len(rows), length, *rows.shape[2:]), rows.dtype)
             whole[key][:, where] = rows
     if layers:
         whole[DEEPSTACK] = [mx.concatenate(rows) for rows in layers.values()]

@@ -127,4 +127,7 @@ def _is_placeholder(config: Any, ids: Any, *kinds: str) -> np.ndarray:
 def to_host(value: Any) -> Any:
     if isinstance(value, list):
         return [to_host(item) for item in value]
-    return np.asarray(value) if isinstance(value, mx.array) else value
+    if isinstance(value, mx.array):
+        # Which numpy does not know.
+        return np.asarray(value.astype(mx.float32) if value.dtype == mx.bfloat16 else value)
+    return value

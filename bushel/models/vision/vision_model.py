@@ -47,7 +47,7 @@ class VisionModel(Model):
     def __init__(self, checkpoint: Checkpoint, network: Any, processor: Any, tokenizer: Tokenizer):
         """processor: None of a model that takes text alone."""
         self.heads, self.head_dim = checkpoint.heads, checkpoint.head_dim
-        mend(network)
+        mend(network, checkpoint.config)
         self.network = network
         self.single = single_because(network)
         self.pooling = pooling_of(checkpoint.pooling)

@@ -1,0 +1,74 @@
+"""FastVLM and Bunny: the network makes room for an image, where others' processors do.
+
+processor   What is [img] ?                 one placeholder, which is no token id
+prompt      What is [ - - - - - - ] ?       a place for each feature, whose bounds go with it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from bushel.core import Prepared, RequestError
+
+_FAMILIES = ("fastvlm", "llava_bunny")
+_BOUNDS = "image_bound"  # as the processors say that tell bounds themselves
+
+
+def make_room(config: Any, prompt: Prepared, filler: int) -> Prepared:
+    """A prompt as long as it will be inside the network; others as they are.
+
+    config: as mlx-vlm reads it. filler: a token that says nothing.
+    """
+    if type(config).__module__.split(".")[-2] not in _FAMILIES:
+        return prompt
+    pixels, ids = prompt.tensors["pixel_values"], np.array(prompt.ids)
+    inside = ids == config.image_token_index
+    if inside.sum() != len(pixels):
+        raise RequestError(
+            f"The prompt has places for {inside.sum()} of {len(pixels)} images.",
+            code="unsupported_media",
+            param="messages",
+        )
+    patch = config.vision_config.patch_size
+    each = (pixels.shape[-2] // patch) * (pixels.shape[-1] // patch)
+    starts = np.flatnonzero(inside) + (each - 1) * np.arange(len(pixels))
+    wide = np.repeat(np.where(inside, filler, ids), np.where(inside, each, 1))
+    bounds = [np.stack([starts, starts + each], axis=1)]
+    return replace(prompt, ids=tuple(wide.tolist()), tensors={**prompt.tensors, _BOUNDS: bounds})
+
+
+def install(network: Any, config: Mapping[str, Any]) -> None:
+    network.__class__ = _with_given_places(type(network))
+
+
+@cache
+def _with_given_places(library: Any) -> Any:
+    class InGivenPlaces(library):
+        __module__ = library.__module__  # by which families are known
+
+        def get_input_embeddings(
+            self, input_ids: Any = None, pixel_values: Any = None, **kwargs: Any
+        ) -> Any:
+            embedded = super().get_input_embeddings(input_ids)
+            if pixel_values is None:
+                return embedded
+            # One at a time, after a token: the library counts wrongly where there are several.
+            one = mx.array([[0, self.config.image_token_index]])
+            images = [
+                super(InGivenPlaces, self).get_input_embeddings(one, image[None])
+                for image in pixel_values
+            ]
+            bounds = np.asarray(kwargs[_BOUNDS][0]).tolist()
+            places = np.concatenate([np.arange(low, high) for low, high in bounds])
+            embedded.inputs_embeds[:, mx.array(places)] = mx.concatenate(
+                [image.inputs_embeds[:, 1:] for image in images], axis=1
+            )
+            return embedded
+
+    return InGivenPlaces
