@@ -27,6 +27,7 @@ _PARTS = {
 # Families whose answer depends on how a prompt is cut, also in the library's own loop.
 _CUT = {
     "mllama": "without a picture, its cross-attention looks at the piece itself",
+    "paligemma": "all tokens of its prompt see one another",
     "phi3small": "its sparse attention counts blocks from the piece's beginning",
     "plamo3": "its mask is one token wider than the window it keeps",
 }

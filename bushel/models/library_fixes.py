@@ -15,7 +15,7 @@ from bushel.models.known_families import family_of
 from bushel.models.model import State
 
 # Families that a module of `row_positions` is for.
-_BY_ROW = ("afm7", "gpt_bigcode", "llama4")
+_BY_ROW = ("afm7", "gpt_bigcode", "llama4", "paligemma")
 
 
 def mend(network: Any) -> None:

@@ -1,5 +1,6 @@
 """mlx-vlm's own single-request loop: the reference for prompts with images."""
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,22 @@ def forget_positions(model: nn.Module) -> None:
             setattr(model.language_model, name, None)
 
 
+def name_inputs(model: nn.Module) -> None:
+    """Let the loop call a language model that has another name for what the loop calls `inputs`.
+
+    zaya1_vl's has: without this the loop fails on every prompt of two tokens or more.
+    """
+    library = type(model.language_model)
+    if "inputs" in inspect.signature(library.__call__).parameters:
+        return
+
+    class Named(library):
+        def __call__(self, inputs: mx.array, **kwargs: Any) -> Any:
+            return super().__call__(inputs, **kwargs)
+
+    model.language_model.__class__ = Named
+
+
 def solo_vision(
     model: nn.Module,
     processor: Any,
@@ -54,6 +71,7 @@ def solo_vision(
 ) -> Solo:
     """`cuts` are places where the prompt is cut besides those that the step size makes."""
     forget_positions(model)
+    name_inputs(model)
     inputs = prepare(model, processor, text, images)
     input_ids = inputs.pop("input_ids")
     steps = generate_step(

@@ -7,7 +7,7 @@ import json
 from importlib import import_module
 from pathlib import Path
 
-from mlx_vlm.utils import update_module_configs
+from mlx_vlm.utils import get_model_type, update_module_configs
 
 from .checkpoint import (
     chatml,
@@ -18,18 +18,25 @@ from .checkpoint import (
     write_tokenizer,
     write_weights,
 )
+from .vision_counted import COUNTED
+from .vision_crops import CROPS
 from .vision_cross import CROSS
 from .vision_family import VisionFamily
 from .vision_gemma import GEMMA
 from .vision_glm import GLM
 from .vision_grid import GRID
+from .vision_marked import MARKED
 from .vision_minicpm import MINICPM
 from .vision_packed import PACKED
+from .vision_prefix import PREFIX
 from .vision_tiles import TILES
 
 VISION: dict[str, VisionFamily] = {
     family.name: family
-    for families in (GRID, GLM, PACKED, MINICPM, GEMMA, TILES, CROSS)
+    for families in (
+        *(GRID, GLM, PACKED, MINICPM, GEMMA, TILES, CROSS),
+        *(COUNTED, CROPS, MARKED, PREFIX),
+    )
     for family in families
 }
 
@@ -50,13 +57,16 @@ EXEMPLARS = frozenset(
 COMMON = frozenset(("qwen3_5_moe_vl", "gemma4_vl", "idefics3", "glm4v"))
 
 
+_PARTS = ["text", "vision", "perceiver", "projector", "audio"]
+
+
 def build(name: str, path: Path) -> Path:
     """Write the checkpoint of family `name` into `path`, ready for `mlx_vlm.load`."""
     family = VISION[name]
-    module = import_module(f"mlx_vlm.models.{family.config['model_type']}")
+    module = import_module(f"mlx_vlm.models.{get_model_type(family.config)}")
     params = dict(family.config)
     config = module.ModelConfig.from_dict(params)
-    config = update_module_configs(config, module, params, ["text", "vision", "perceiver"])
+    config = update_module_configs(config, module, params, _PARTS)
     model = module.Model(config)
     if family.config["tie_word_embeddings"]:
         # Gemma 3 makes a head even when tied; mlx-vlm would overwrite it, mlx-lm would use it.
