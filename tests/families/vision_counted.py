@@ -91,6 +91,7 @@ COUNTED = (
     VisionFamily(
         name="zaya1_vl",
         kinds=("composite",),
+        spread=3.0,
         config={
             **BASE,
             "model_type": "zaya1_vl",
@@ -103,7 +104,7 @@ COUNTED = (
             "partial_rotary_factor": 0.5,
             "vision_lora_rank_attn": 8,
             "vision_lora_rank_mlp": 8,
-            "tie_word_embeddings": True,
+            "tie_word_embeddings": False,
             "image_token_id": token_id(ZAYA_SPECIAL, "<image>"),
             "vision_config": {
                 **GRID_TOWER,
