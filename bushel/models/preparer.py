@@ -148,14 +148,14 @@ class VisionPreparer(Preparer):
         row: list[int] = ids.reshape(-1).tolist()
         inputs.pop("attention_mask", None)
         tensors = {key: to_host(value) for key, value in inputs.items() if value is not None}
+        if images and not tensors:  # the processor is a bare tokenizer
+            raise self._takes_none("image")
         if images and (form := form_of(self._config)) is not None:
             return self._spread(form, row, tensors, len(images))
         self._require_places(row, images, videos)
         return Prepared(tuple(row), tensors)
 
-    def _spread(
-        self, form: Form, ids: list[int], tensors: dict[str, Any], images: int
-    ) -> Prepared:
+    def _spread(self, form: Form, ids: list[int], tensors: dict[str, Any], images: int) -> Prepared:
         prompt, bounds = spread(form, self._config, ids, tensors)
         if not len(bounds):
             raise self._takes_none("image")

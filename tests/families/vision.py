@@ -7,7 +7,10 @@ import json
 from importlib import import_module
 from pathlib import Path
 
+from mlx_vlm.models.moondream2 import processing_moondream2
 from mlx_vlm.utils import get_model_type, update_module_configs
+
+from bushel.models.vision.processors import provide
 
 from .checkpoint import (
     chatml,
@@ -55,6 +58,14 @@ EXEMPLARS = frozenset(
 )
 # Others that many people run: these are tried in every way in which rows meet and part.
 COMMON = frozenset(("qwen3_5_moe_vl", "gemma4_vl", "idefics3", "glm4v"))
+
+
+def make_loadable(name: str, path: Path) -> None:
+    """Let this process load the checkpoint: some processors want what is not in it."""
+    model_type = VISION[name].config["model_type"]
+    provide(model_type)
+    if model_type == "moondream2":  # it has the tokenizer of another checkpoint, of the hub
+        processing_moondream2.TOKENIZER_REPO = str(path)
 
 
 _PARTS = ["text", "vision", "perceiver", "projector", "audio"]

@@ -1,4 +1,4 @@
-"""Pictures of any size as runs of placeholders, with positions that are counted as those of text."""
+"""Pictures of any size as runs of placeholders, whose positions are counted as those of text."""
 
 from .checkpoint import VOCAB
 from .text import BASE, TEXT

@@ -1,5 +1,7 @@
 """The whole picture at one size, and crops of it beside: Molmo, Moondream, Step."""
 
+from typing import Any
+
 from .checkpoint import PAD, SPECIAL, VOCAB
 from .text import BASE, TEXT
 from .vision_family import VisionFamily, token_id
@@ -14,6 +16,42 @@ MOLMO2_SPECIAL = (
     "<frame_end>",
 )
 STEP_SPECIAL = (*MOLMO_SPECIAL, "<patch_start>", "<patch_end>", "<patch_newline>")
+
+
+def _moondream(name: str, **text: Any) -> VisionFamily:
+    return VisionFamily(
+        name=name,
+        kinds=("kv",),
+        config={
+            "model_type": name,
+            "tie_word_embeddings": False,
+            "text_config": {
+                **BASE,
+                "model_type": name,
+                "num_hidden_layers": 3,
+                "num_key_value_heads": 4,
+                "rms_norm_eps": 1e-5,
+                **text,
+            },
+            "vision_config": {
+                "model_type": f"{name}_vision",
+                "hidden_size": 32,
+                "intermediate_size": 64,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 2,
+                "max_crops": 3,
+                "proj_inner_dim": 64,
+                "proj_out_dim": BASE["hidden_size"],
+            },
+        },
+        placeholder="",  # the picture comes first, whatever the text says
+        image_token=SPECIAL[PAD],
+        special=(),
+        files={},
+        image_tokens=(729, 729, 729),
+        most_images=1,
+    )
+
 
 CROPS = (
     VisionFamily(
@@ -112,41 +150,14 @@ CROPS = (
         files={},  # mlx-vlm reads none: crops have 378 pixels a side
         image_tokens=(392, 392, 392),
     ),
-    VisionFamily(
-        name="moondream3",
-        kinds=("kv",),
-        config={
-            "model_type": "moondream3",
-            "tie_word_embeddings": False,
-            "text_config": {
-                **BASE,
-                "model_type": "moondream3",
-                "num_hidden_layers": 3,
-                "num_key_value_heads": 4,
-                "rms_norm_eps": 1e-5,
-                "rope_dim": 8,
-                "num_experts": 8,
-                "num_experts_per_tok": 2,
-                "moe_intermediate_size": 32,
-                "moe_start_layer": 1,
-            },
-            "vision_config": {
-                "model_type": "moondream3_vision",
-                "hidden_size": 32,
-                "intermediate_size": 64,
-                "num_hidden_layers": 2,
-                "num_attention_heads": 2,
-                "max_crops": 3,
-                "proj_inner_dim": 64,
-                "proj_out_dim": BASE["hidden_size"],
-            },
-        },
-        placeholder="",  # the picture comes first, whatever the text says
-        image_token=SPECIAL[PAD],
-        special=(),
-        files={},
-        image_tokens=(729, 729, 729),
-        most_images=1,
+    _moondream("moondream2", partial_rotary_factor=0.5),
+    _moondream(
+        "moondream3",
+        rope_dim=8,
+        num_experts=8,
+        num_experts_per_tok=2,
+        moe_intermediate_size=32,
+        moe_start_layer=1,
     ),
     VisionFamily(
         name="step3p7",

@@ -1,4 +1,4 @@
-"""One mark for a picture, which the network itself puts its features in the place of: Phi, Janus."""
+"""One mark for a picture, in whose place the network itself puts its features: Phi, Janus."""
 
 from typing import Any
 
