@@ -15,7 +15,9 @@ from bushel.models.known_families import family_of
 from bushel.models.model import State
 
 # Families that a module of `row_positions` is for.
-_BY_ROW = ("afm7", "gpt_bigcode", "llama4", "paligemma")
+_BY_ROW = ("afm7", "gpt_bigcode", "llama4")
+# Families that see, and what their text models are mended by.
+_OF_VISION = {"mistral_large3": "given_embeddings", "paligemma": "prefix_lm"}
 
 
 def mend(network: Any) -> None:
@@ -23,6 +25,8 @@ def mend(network: Any) -> None:
     family = family_of(network)
     if family in _BY_ROW:
         import_module(f"bushel.models.row_positions.{family}").install(network)
+    elif family in _OF_VISION:
+        import_module(f"bushel.models.vision.{_OF_VISION[family]}").install(network)
 
 
 def batchable(network: Any, state: State) -> State:

@@ -109,10 +109,13 @@ def test_what_is_said_to_be_exact_has_a_checkpoint_that_shows_it(
     library: str, families: Any
 ) -> None:
     from mlx_lm.utils import MODEL_REMAPPING
+    from mlx_vlm.utils import get_model_type
 
     types = {it.config["model_type"] for it in families}
     if library == "mlx_lm":
         types = {MODEL_REMAPPING.get(it, it) for it in types}
+    else:
+        types = {get_model_type({"model_type": it}) for it in types}
     modules = {import_module(f"{library}.models.{it}").Model.__module__ for it in types}
     shown = {module.rpartition(".")[2] for module in modules}
     assert known_families._EXACT[library] <= shown

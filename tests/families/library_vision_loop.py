@@ -9,8 +9,11 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx_vlm.generate.ar import generate_step
+from mlx_vlm.models.deepseek_v3.language import LanguageModel
 from mlx_vlm.utils import prepare_inputs, should_add_special_tokens
 from PIL import Image
+
+from bushel.models.vision.given_embeddings import taking_embeddings
 
 POSITION_STATE = ("_position_ids", "_rope_deltas")
 
@@ -60,6 +63,14 @@ def name_inputs(model: nn.Module) -> None:
     model.language_model.__class__ = Named
 
 
+def let_see(model: nn.Module, images: Sequence[Image.Image]) -> None:
+    """Let mistral_large3 see images, as the library's does not; texts stay with the library."""
+    language = model.language_model
+    if type(model).__module__.endswith(".mistral_large3"):
+        seeing = taking_embeddings(LanguageModel)
+        language.__class__ = seeing if images else LanguageModel
+
+
 def solo_vision(
     model: nn.Module,
     processor: Any,
@@ -72,6 +83,7 @@ def solo_vision(
     """`cuts` are places where the prompt is cut besides those that the step size makes."""
     forget_positions(model)
     name_inputs(model)
+    let_see(model, images)
     inputs = prepare(model, processor, text, images)
     input_ids = inputs.pop("input_ids")
     steps = generate_step(

@@ -171,6 +171,7 @@ class Run:
         in_turn: bool = False,
         garbage: bool = False,
         reuse: bool = False,
+        patient: bool = False,
         attention: Attention = "auto",
     ):
         self.subject = subject
@@ -188,6 +189,9 @@ class Run:
         assert engine is not None
         if subject.double:
             self.watch.model.network.set_dtype(mx.float64)
+        if patient:
+            # No row is decoded because another's picture takes long.
+            engine.policy = dataclasses.replace(engine.policy, token_gap=600.0)
         if in_turn:
             # Every prompt is overdue at once, so that they are prefilled a chunk each in turn.
             engine.policy = dataclasses.replace(engine.policy, start_wait=0.0)

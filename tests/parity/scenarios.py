@@ -63,7 +63,7 @@ def churn(subject: Subject, attention: Attention = "auto") -> Result:
 
 def leaves(subject: Subject, attention: Attention = "auto") -> Result:
     """Rows end in every way there is, down to one row alone, which others join again."""
-    with Run(subject, 512, attention=attention) as run:
+    with Run(subject, 512, patient=True, attention=attention) as run:
         word_row, word, before = _stop_string(subject, run.watch.model.tokenizer.decode)
         token_row, at_token = _new_token(subject, word_row)
         stop_id = subject.rows[token_row].tokens[at_token]
@@ -211,6 +211,7 @@ LIKE_NO_OTHER = (
     *("afm7", "gpt_bigcode", "internlm3", "nemotron-nas-linear", "minimax_m3_vl"),
     *("glm4v", "glm_ocr", "paddleocr_vl", "ernie4_5_moe_vl", "cohere_compass", "mllama"),
     *("minicpmo", "minicpmv4_6", "minicpmv4_7", "gemma4_vl", "idefics2"),
+    *("paligemma", "zaya1_vl", "phi4mm", "molmo", "step3p7"),
 )
 
 

@@ -21,7 +21,6 @@ from bushel.models.library_fixes import mend
 from bushel.models.model import Features, Model, Prompt, State
 from bushel.models.pooling import pooling_of
 from bushel.models.preparer import VisionPreparer
-from bushel.models.row_positions.paligemma import looks_ahead
 from bushel.models.vision import cross_attention
 from bushel.models.vision.feature_cache import FeatureCache
 from bushel.models.vision.image_spans import BY_COLUMN as _BY_COLUMN
@@ -39,6 +38,7 @@ from bushel.models.vision.image_spans import (
 )
 from bushel.models.vision.mrope import MRopePositions
 from bushel.models.vision.one_placeholder import BOUNDS, form_of, gathered
+from bushel.models.vision.prefix_lm import looks_ahead
 from bushel.text.tokenizer import Tokenizer
 
 _UNSERVED = ("decoder_inputs_embeds", "pos_hw")
