@@ -42,6 +42,8 @@ _IMAGES = {
     "llava_bunny": "expansion",
     "llava_next": "anyres",
 }
+# Families that see, and what their text models are mended by.
+_OF_VISION = {"mistral_large3": "given_embeddings", "paligemma": "prefix_lm"}
 
 
 def mend(network: Any, config: Mapping[str, Any]) -> None:
@@ -59,6 +61,8 @@ def mend(network: Any, config: Mapping[str, Any]) -> None:
     if family in _IMAGES:
         fix = import_module(f"bushel.models.vision.image_fixes.{_IMAGES[family]}")
         fix.install(network, config)
+    if family in _OF_VISION:
+        import_module(f"bushel.models.vision.{_OF_VISION[family]}").install(network)
     dynamic_ntk.install(network)
 
 

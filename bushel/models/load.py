@@ -23,6 +23,7 @@ from bushel.models.kv_bits import BITS, plan_kv_bits
 from bushel.models.model import Model, Prompt, State
 from bushel.models.preparer import Preparer
 from bushel.models.text_model import TextModel
+from bushel.models.vision.processors import provide
 from bushel.models.vision.vision_model import VisionModel
 from bushel.text.tokenizer import Tokenizer, load_tokenizer
 
@@ -86,6 +87,7 @@ def _open_text(checkpoint: Checkpoint, trust: bool) -> Model:
 def _open_vision(checkpoint: Checkpoint, trust: bool) -> Model:
     import mlx_vlm
 
+    provide(checkpoint.model_type)
     network, processor = mlx_vlm.load(str(checkpoint.path), lazy=True, trust_remote_code=trust)
     hf = getattr(processor, "tokenizer", processor)
     render = None if getattr(hf, "chat_template", None) else processor.apply_chat_template

@@ -19,6 +19,13 @@ from bushel.core.options import Task
 from bushel.models.processor_fixes import mend_processor
 from bushel.models.vision.image_fixes.expansion import make_room
 from bushel.models.vision.image_spans import placeholders, spans_of, to_host
+from bushel.models.vision.one_placeholder import (
+    BOUNDS,
+    Form,
+    form_of,
+    spread,
+    takes_one_image,
+)
 from bushel.models.vision.placeholders import Shape, place, settings_of
 from bushel.text.profile import TokenizerProfile
 from bushel.text.tokenizer import BREAK, Tokenizer
@@ -134,13 +141,36 @@ class VisionPreparer(Preparer):
                 f"The model's processor refused the media: {public_message(error)}",
                 code="invalid_media",
             ) from error
-        ids = inputs.pop("input_ids")
-        self._require_places(ids, images, videos)
+        ids = np.asarray(inputs.pop("input_ids"))
+        prompts = len(ids) if ids.ndim > 1 else 1  # molmo's writes one for each image
+        if prompts > 1 or (len(images) > 1 and takes_one_image(self._config)):
+            raise RequestError(
+                f"{self.name} takes one image in a request.",
+                code="unsupported_media",
+                param="messages",
+            )
+        row: list[int] = ids.reshape(-1).tolist()
         inputs.pop("attention_mask", None)
         tensors = {key: to_host(value) for key, value in inputs.items() if value is not None}
-        prompt = Prepared(tuple(np.asarray(ids).reshape(-1).tolist()), tensors)
+        if images and not tensors:  # the processor is a bare tokenizer
+            raise self._takes_none("image")
+        if images and (form := form_of(self._config)) is not None:
+            return self._spread(form, row, tensors, len(images))
+        self._require_places(row, images, videos)
         # Few tokenizers use all the rows that a vocabulary has.
-        return make_room(self._config, prompt, self.vocab - 1)
+        return make_room(self._config, Prepared(tuple(row), tensors), self.vocab - 1)
+
+    def _spread(self, form: Form, ids: list[int], tensors: dict[str, Any], images: int) -> Prepared:
+        prompt, bounds = spread(form, self._config, ids, tensors)
+        if not len(bounds):
+            raise self._takes_none("image")
+        if len(bounds) != images:
+            raise RequestError(
+                f"The prompt of {self.name} has {len(bounds)} places for {images} images.",
+                code="unsupported_media",
+                param="messages",
+            )
+        return Prepared(tuple(prompt), {**tensors, BOUNDS: [bounds]})
 
     @cached_property
     def _settings(self) -> str:
@@ -159,15 +189,18 @@ class VisionPreparer(Preparer):
             return 0
         return sum(high - low for low, high in spans_of(self._config, alone))
 
-    def _require_places(self, ids: Any, images: list[Any], videos: list[Any]) -> None:
+    def _require_places(self, ids: list[int], images: list[Any], videos: list[Any]) -> None:
         """Media that the template or the processor left out would be lost unseen (B7a)."""
-        present = set(np.asarray(ids).reshape(-1).tolist())
+        present = set(ids)
         for kind, sent in (("image", images), ("video", videos)):
             tokens = placeholders(self._config, kind)
             # A config may name its image token in a way of its own; one for video is named so.
             if sent and not present & set(tokens) and (tokens or kind == "video"):
-                raise RequestError(
-                    f"{self.name} takes no {kind}: its prompt has no place for one.",
-                    code="unsupported_media",
-                    param="messages",
-                )
+                raise self._takes_none(kind)
+
+    def _takes_none(self, kind: str) -> RequestError:
+        return RequestError(
+            f"{self.name} takes no {kind}: its prompt has no place for one.",
+            code="unsupported_media",
+            param="messages",
+        )

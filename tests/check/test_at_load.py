@@ -113,11 +113,14 @@ def test_control_an_unknown_family_is_tried(tried: list[Any], tmp_path: Path) ->
 @pytest.mark.parametrize("library", ["mlx_lm", "mlx_vlm"])
 def test_what_is_said_to_be_exact_has_a_checkpoint_that_shows_it(library: str) -> None:
     from mlx_lm.utils import MODEL_REMAPPING
+    from mlx_vlm.utils import get_model_type
 
     families = [it for it in (*TEXT.values(), *VISION.values()) if it.library == library]
     types = {it.config["model_type"] for it in families}
     if library == "mlx_lm":
         types = {MODEL_REMAPPING.get(it, it) for it in types}
+    else:
+        types = {get_model_type({"model_type": it}) for it in types}
     modules = {import_module(f"{library}.models.{it}").Model.__module__ for it in types}
     shown = {module.rpartition(".")[2] for module in modules}
     assert known_families._EXACT[library] <= shown

@@ -16,6 +16,15 @@ def checkpoint_dir(name: str) -> Path:
     Directories are keyed by the sources and library versions that shape them, and appear by
     one rename, so parallel test processes never see half a checkpoint.
     """
+    path = _built(name)
+    if name not in text.TEXT and name not in encoders.ENCODERS:
+        from . import vision
+
+        vision.make_loadable(name, path)
+    return path
+
+
+def _built(name: str) -> Path:
     path = _root() / name
     if path.exists():
         return path

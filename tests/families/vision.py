@@ -8,7 +8,10 @@ from importlib import import_module
 from itertools import chain
 from pathlib import Path
 
-from mlx_vlm.utils import update_module_configs
+from mlx_vlm.models.moondream2 import processing_moondream2
+from mlx_vlm.utils import get_model_type, update_module_configs
+
+from bushel.models.vision.processors import provide
 
 from .checkpoint import (
     chatml,
@@ -20,6 +23,7 @@ from .checkpoint import (
     write_weights,
 )
 from .small_towers import shrink
+from .vision_counted import COUNTED
 from .vision_crops import CROPS
 from .vision_cross import CROSS
 from .vision_family import VisionFamily
@@ -27,16 +31,20 @@ from .vision_gemma import GEMMA
 from .vision_glm import GLM
 from .vision_grid import GRID
 from .vision_llava import LLAVA
+from .vision_marked import MARKED
 from .vision_minicpm import MINICPM
 from .vision_minimax import MINIMAX
+from .vision_overviews import OVERVIEWS
 from .vision_packed import PACKED
 from .vision_pools import POOLS
+from .vision_prefix import PREFIX
 from .vision_tiles import TILES
 
 VISION: dict[str, VisionFamily] = {
     family.name: family
     for family in chain(
-        *(GRID, GLM, PACKED, MINICPM, MINIMAX, GEMMA, TILES, LLAVA, CROPS, CROSS, POOLS)
+        *(GRID, GLM, PACKED, MINICPM, MINIMAX, GEMMA, TILES, LLAVA, CROPS, CROSS, POOLS),
+        *(COUNTED, OVERVIEWS, MARKED, PREFIX),
     )
 }
 
@@ -59,13 +67,24 @@ EXEMPLARS = frozenset(
 COMMON = frozenset(("qwen3_5_moe_vl", "gemma4_vl", "idefics3", "glm4v"))
 
 
+def make_loadable(name: str, path: Path) -> None:
+    """Let this process load the checkpoint: some processors want what is not in it."""
+    model_type = VISION[name].config["model_type"]
+    provide(model_type)
+    if model_type == "moondream2":  # it has the tokenizer of another checkpoint, of the hub
+        processing_moondream2.TOKENIZER_REPO = str(path)
+
+
+_PARTS = ["text", "vision", "perceiver", "projector", "audio"]
+
+
 def build(name: str, path: Path) -> Path:
     """Write the checkpoint of family `name` into `path`, ready for `mlx_vlm.load`."""
     family = VISION[name]
-    module = import_module(f"mlx_vlm.models.{family.config['model_type']}")
+    module = import_module(f"mlx_vlm.models.{get_model_type(family.config)}")
     params = dict(family.config)
     config = module.ModelConfig.from_dict(params)
-    config = update_module_configs(config, module, params, ["text", "vision", "perceiver"])
+    config = update_module_configs(config, module, params, _PARTS)
     model = module.Model(config)
     if family.config["tie_word_embeddings"]:
         # Gemma 3 makes a head even when tied; mlx-vlm would overwrite it, mlx-lm would use it.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .checkpoint import FIRST_SPECIAL, VOCAB
+from .checkpoint import SPECIAL, VOCAB
 from .family import Family
 
 
@@ -15,13 +15,15 @@ class VisionFamily(Family):
     `placeholder` is what the chat template writes for an image and the processor expands;
     `image_token` is what it expands to, one per feature row. `files` are the processor's.
     `cuts` is what mlx-vlm's own loop makes of a prompt with images in several chunks: where
-    it is wrong, only an unchunked run is a reference. `positions` are counted, or kept on
+    it is wrong, only an unchunked run is a reference; where it refuses them always, that of a
+    text too is run whole, and the last token twice. `positions` are counted, or kept on
     the model object, or kept there with rows and columns for images (axes). `most_images` is
-    what the processor takes. `whole_passes` says why every call of the model changes what it says,
-    where that is so in mlx-vlm alone: then each token is told by a pass over all before it.
-    `room` is for how many tokens the network makes room in the place
-    of one placeholder, where the processor leaves that to it. `mended` families have images that
-    the library's own code puts in wrong places: the reference sees them through another family's.
+    what the processor takes, `added_tokens` how many of its own it adds to the vocabulary, and
+    `mark` the one id that the library has for an image where the network makes many of it; `room`
+    is that many, where it is the same for all. `whole_passes` says why every call of the model
+    changes what it says, where that is so in mlx-vlm alone: then each token is told by a pass over
+    all before it. `mended` families have images that the library's own code puts in wrong places:
+    the reference sees them through another family's.
     """
 
     library: Literal["mlx_lm", "mlx_vlm"] = "mlx_vlm"
@@ -31,9 +33,11 @@ class VisionFamily(Family):
     named: dict[str, str] = field(default_factory=dict)
     files: dict[str, dict[str, Any]]
     image_tokens: tuple[int, int, int]  # for 32x32, 64x48 and 96x64
-    cuts: Literal["exact", "refused", "wrong"] = "exact"
+    cuts: Literal["exact", "refused", "always refused", "wrong"] = "exact"
     positions: Literal["counted", "kept", "axes"] = "counted"
     most_images: int = 9
+    added_tokens: int = 0
+    mark: int | None = None
     sentencepiece: bool = False
     whole_passes: str = ""
     room: int = 1
@@ -42,6 +46,10 @@ class VisionFamily(Family):
     @property
     def keeps_positions(self) -> bool:
         return self.positions != "counted"
+
+    @property
+    def cuts_of_text(self) -> str:
+        return self.cuts if self.cuts == "always refused" else "exact"
 
     @property
     def image_token_id(self) -> int:
@@ -57,7 +65,7 @@ class VisionFamily(Family):
 
 
 def token_id(special: tuple[str, ...], token: str) -> int:
-    return FIRST_SPECIAL + special.index(token)
+    return (*SPECIAL, *special).index(token)
 
 
 TOWER: dict[str, Any] = {

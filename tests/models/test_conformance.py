@@ -24,10 +24,12 @@ import pytest
 
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import VOCAB
+from tests.families.family import EVERY
 from tests.families.images import MEDIUM, picture
 from tests.families.text import TEXT, WINDOW
 from tests.families.vision import VISION
 from tests.llm.request_builders import ids
+from tests.parity.scenarios import tried
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
@@ -246,7 +248,7 @@ def test_vlm_language_models_take_embeddings_and_return_logits(vision_model: Loa
     assert float(mx.abs(first - plain).max()) < 1e-3
 
 
-@pytest.mark.parametrize("name", VISION)
+@pytest.mark.parametrize("name", [name for name in VISION if EVERY or name in tried()])
 def test_vlm_families_that_keep_positions_have_a_rope_index(name: str) -> None:
     """They need explicit positions; the others take none."""
     network, _ = mlx_vlm.load(str(checkpoint_dir(name)), lazy=True)

@@ -23,9 +23,10 @@ from bushel.cache.pooled_kv import PooledKV, PoolingBatch
 from bushel.cache.recurrent import Recurrent
 from bushel.cache.window import Window
 from bushel.engine.decode_batch import DecodeBatch
-from bushel.models import library_fixes, text_model
+from bushel.models import library_fixes, preparer, text_model
 from bushel.models.row_positions import minimax_m3, qwen4_exp
-from bushel.models.vision import cross_attention, vision_model
+from bushel.models.vision import cross_attention, given_embeddings, prefix_lm, vision_model
+from bushel.models.vision.image_spans import VISIBLE
 from bushel.models.vision.vision_model import VisionModel
 
 Patch = pytest.MonkeyPatch
@@ -486,6 +487,42 @@ def picture_masks_forgotten(patch: Patch) -> None:
     patch.setattr(cross_attention, "as_kwargs", said)
 
 
+def last_token_unseen(patch: Patch) -> None:
+    """A prompt whose tokens all see one another is run without its last."""
+    patch.setattr(VisionModel, "prefill", VisionModel._prefill)
+
+
+def padding_seen(patch: Patch) -> None:
+    """As the library has it: what follows such a prompt is not masked."""
+    patch.setattr(prefix_lm, "install", lambda network: None)
+
+
+def image_tokens_unmarked(patch: Patch) -> None:
+    """Nobody says which tokens the weights for images are for, where there are several."""
+    original = vision_model.encode_each
+
+    def encoded(*args: Any) -> Any:
+        return {key: value for key, value in original(*args).items() if key != VISIBLE}
+
+    patch.setattr(vision_model, "encode_each", encoded)
+
+
+def places_off_by_one(patch: Patch) -> None:
+    """An image is put a token behind its place, and the token before it."""
+    original = preparer.spread
+
+    def spread(*args: Any) -> Any:
+        ids, bounds = original(*args)
+        return ids, bounds + 1
+
+    patch.setattr(preparer, "spread", spread)
+
+
+def pictures_as_tokens(patch: Patch) -> None:
+    """As the library has it: ids are looked up, whatever embeddings come with them."""
+    patch.setattr(given_embeddings, "install", lambda network: None)
+
+
 # Families whose attention has rotary positions; jamba, nemotron_h and kimi_linear have none.
 ROPE = ("llama", "qwen3_next", "deepseek_v3", "falcon_h1", "gemma4_vl")
 WITH_KV = (*ROPE, "nemotron_h")
@@ -581,5 +618,10 @@ MUTATIONS = (
     Mutation("pictures in decode", CROSS, "chunk 512", pictures_forgotten),
     Mutation("pictures of other tokens", CROSS, "chunk 512", picture_masks_forgotten),
     Mutation("two-way images", ("gemma4_bidir",), "chunk 8", images_cut),
-    Mutation("columns", ("gemma4_vl",), "chunk 8", column_extras_from_the_start),
+    Mutation("last token of a prefix", ("paligemma",), "chunk 512", last_token_unseen),
+    Mutation("mask behind a prefix", ("paligemma",), "chunk 512", padding_seen, at_load=True),
+    Mutation("weights for images", ("zaya1_vl",), "chunk 512", image_tokens_unmarked),
+    Mutation("place of a mark", ("phi4mm", "phi4_siglip"), "chunk 512", places_off_by_one),
+    Mutation("embeddings", ("mistral_large3",), "chunk 512", pictures_as_tokens, at_load=True),
+    Mutation("columns", ("gemma4_vl", "zaya1_vl"), "chunk 8", column_extras_from_the_start),
 )

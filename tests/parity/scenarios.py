@@ -120,7 +120,8 @@ def _between_chunks(run: Run) -> Result:
         run.submit(at)
     run.until(lambda: False)
     if subject.sees:
-        between = run.watch.embedded_between or subject.single  # which runs prompts in order
+        in_order = subject.single or subject.ahead  # a prompt after the other, or each at once
+        between = run.watch.embedded_between or in_order
         run.require(between, "no image came between another's chunks")
         run.require(run.watch.cut_an_image == subject.cuts_images, "images were not cut")
     return run.finish()
@@ -142,10 +143,12 @@ def again(subject: Subject, attention: Attention = "auto") -> Result:
         run.until(lambda: False)
         expected = 0
         for sent in run.sent[first:]:
-            length, cached = len(sent.row.ids), sent.handle.output.usage.cached_tokens
+            usage = sent.handle.output.usage
+            length, cached = usage.prompt_tokens, usage.cached_tokens
             most = max(0, length - 1) if stats["on"] else 0
             run.require(cached == most, f"{cached} of {length} tokens were cached")
-            expected += length - cached + subject.tokens - 1
+            ahead = subject.ahead if length > 1 else 0
+            expected += length - cached + subject.tokens - 1 + ahead
         computed = run.watch.tokens - before
         run.require(computed == expected, f"{computed} tokens were computed, not {expected}")
         run.require(stats["on"] or bool(stats["why"]), "nobody says why nothing is reused")
@@ -211,6 +214,7 @@ LIKE_NO_OTHER = (
     *("glm4v", "glm_ocr", "paddleocr_vl", "ernie4_5_moe_vl", "cohere_compass", "mllama"),
     *("minicpmo", "minicpmv4_6", "minicpmv4_7", "gemma4_vl", "idefics2"),
     *("glm5_next", "deepseek_v4", "qwen4_exp"),
+    *("paligemma", "zaya1_vl", "phi4mm", "molmo", "step3p7"),
 )
 
 

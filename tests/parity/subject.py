@@ -75,6 +75,7 @@ class Subject:
     tokens: int = TOKENS
     single: bool = False  # is served one row at a time
     double: bool = False  # runs in float64
+    ahead: int = 0  # tokens of a prompt that are run with the others before they come by themselves
 
 
 @cache
@@ -87,9 +88,10 @@ def subject(name: str, tokens: int = TOKENS, rows: int = ROWS) -> Subject:
         said = _text_rows(model, tokens, LENGTHS[:rows], cuts_matter=bool(own.equal_chunks))
         return Subject(name, own.kinds, path, said, sees=False, tokens=tokens, single=own.single)
     family = VISION[name]
-    cuts = family.cuts != "refused" and family.room * max(family.image_tokens) > 1
+    cuts = "refused" not in family.cuts and family.room * max(family.image_tokens) > 1
     said = _vision_rows(family, tokens, CONVERSATIONS[:rows])
-    seen = {"sees": True, "cuts_images": cuts}
+    ahead = int(family.cuts == "always refused")
+    seen = {"sees": True, "cuts_images": cuts, "ahead": ahead}
     return Subject(name, family.kinds, path, said, tokens=tokens, single=family.single, **seen)
 
 

@@ -27,7 +27,8 @@ BY_COLUMN = (
 
 def placeholders(config: Any, *kinds: str) -> list[int]:
     owners = (config, getattr(config, "thinker_config", None))
-    names = [f"{kind}_token_{end}" for kind in kinds for end in ("id", "index")]
+    ends = ("token_id", "token_index", "patch_id")
+    names = [f"{kind}_{end}" for kind in kinds for end in ends]
     tokens = (getattr(owner, name, None) for owner in owners for name in names)
     return [token for token in tokens if isinstance(token, int)]
 
@@ -38,9 +39,25 @@ def spans_of(config: Any, prepared: Prepared) -> tuple[Span, ...]:
         return ()
     if "image_bound" in prepared.tensors:
         return tuple((int(low), int(high)) for low, high in prepared.tensors["image_bound"][0])
-    inside = _is_placeholder(config, prepared.ids, "image", "video")
+    inside = _without_token(config, prepared)
+    if inside is None:
+        inside = _is_placeholder(config, prepared.ids, "image", "video")
     edges = np.flatnonzero(np.diff(np.concatenate([[0], inside.astype(np.int8), [0]])))
     return tuple((int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True))
+
+
+def _without_token(config: Any, prepared: Prepared) -> np.ndarray | None:
+    """Which ids stand for a picture, where the config names no token for it."""
+    inside = np.zeros(len(prepared.ids), bool)
+    if "image_input_idx" in prepared.tensors:  # molmo: where each patch goes, or a negative number
+        patches = np.asarray(prepared.tensors["image_input_idx"])
+        inside[patches[patches >= 0]] = True
+        return inside
+    if "crop_layouts" in prepared.tensors:  # moondream: as many as a crop has, behind the first id
+        tower = config.vision_config
+        inside[1 : 1 + (tower.crop_size // tower.patch_size) ** 2] = True
+        return inside
+    return None
 
 
 def runs_inside(media: Media, spans: Iterable[Span]) -> list[Span]:
@@ -87,14 +104,15 @@ def encode_each(network: Any, ids: mx.array, tensors: Mapping[str, Any]) -> Embe
     where = mx.array(places)
     embeds = _placed(whole.inputs_embeds, where, [image.inputs_embeds for image in images])
     layers = [image.deepstack_visual_embeds for image in images]
+    visible = mx.array(_is_placeholder(network.config, ids, "image"))
     if layers[0] is None:
-        return {EMBEDS: embeds}
+        seen = images[0].visual_pos_masks is not None  # zaya1_vl has other weights for images
+        return {EMBEDS: embeds, VISIBLE: visible} if seen else {EMBEDS: embeds}
     if isinstance(layers[0], mx.array):
         deepstack: Any = _placed(whole.deepstack_visual_embeds, where, layers)
     else:
         columns = zip(*map(layers_of, layers), strict=True)
         deepstack = [mx.concatenate(list(column)) for column in columns]
-    visible = mx.array(_is_placeholder(network.config, ids, "image"))
     return {EMBEDS: embeds, DEEPSTACK: deepstack, VISIBLE: visible}
 
 

@@ -37,6 +37,8 @@ from bushel.models.vision.image_spans import (
     visible_before,
 )
 from bushel.models.vision.mrope import MRopePositions
+from bushel.models.vision.one_placeholder import BOUNDS, form_of, gathered
+from bushel.models.vision.prefix_lm import looks_ahead
 from bushel.text.tokenizer import Tokenizer
 
 _UNSERVED = ("decoder_inputs_embeds", "pos_hw")
@@ -52,6 +54,7 @@ class VisionModel(Model):
         self.single = single_because(network)
         self.pooling = pooling_of(checkpoint.pooling)
         self._positions = MRopePositions(network.language_model)
+        self._looks_ahead = looks_ahead(network)
         self.recall = FeatureCache(self)
         own = checkpoint, tokenizer, self._probe_vocab()
         self.host = (
@@ -82,6 +85,10 @@ class VisionModel(Model):
 
         Positions may be left on the model: `assemble` or `forget` comes next.
         """
+        form = form_of(self.network.config) if BOUNDS in tensors else None
+        if form is not None:
+            ids = gathered(form, ids, tensors[BOUNDS][0])
+            tensors = {key: tensor for key, tensor in tensors.items() if key != BOUNDS}
         row, given = mx.array([list(ids)]), _to_device(tensors)
         self.forget()
         if each := encode_each(self.network, row, given):
@@ -154,6 +161,15 @@ class VisionModel(Model):
         self._positions.forget()
 
     def prefill(self, prompt: Prompt, start: int, end: int, state: State) -> mx.array:
+        if not self._looks_ahead or end != len(prompt.ids) - 1:
+            return self._prefill(prompt, start, end, state)
+        # The last token is seen by the others, and then comes again by itself.
+        logits = self._prefill(prompt, start, end + 1, state)
+        for layer in state:
+            layer.trim(1)
+        return logits[:, :-1]
+
+    def _prefill(self, prompt: Prompt, start: int, end: int, state: State) -> mx.array:
         assert prompt.embeds is not None
         cut: dict[str, Any] = {
             key: value[:, start:end] for key, value in prompt.extras.items() if key in _BY_COLUMN
@@ -204,7 +220,7 @@ class VisionModel(Model):
             else:
                 whole = bool(getattr(owner, "no_chunked_prefill", False))
             if whole:
-                return ((0, spans[-1][1] if spans else ids.size),)
+                return ((0, spans[-1][1] if spans and not self._looks_ahead else ids.size),)
         return ()
 
 
