@@ -24,7 +24,7 @@ class Family:
 
     `single` families are served one row at a time. `equal_chunks` says why the result of a
     family alone depends on how its prompt is cut, where it does: it is compared with a solo run
-    over the same pieces.
+    over the same pieces. `packed` is the format of its weights, where they are quantized.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Family:
     spread: float = 2.0
     single: bool = False
     equal_chunks: str = ""
+    packed: str = ""
 
 
 def kinds_of(caches: Iterable[object]) -> list[str]:

@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
+import mlx.nn as nn
 from mlx_lm.utils import _get_classes
 
 from .checkpoint import (
     randomise,
+    write_arrays,
     write_config,
     write_generation_config,
     write_tokenizer,
@@ -18,6 +20,7 @@ from .text_attention import ATTENTION
 from .text_experts import EXPERT
 from .text_hybrid import HYBRID
 from .text_latent import LATENTS
+from .text_quantized import QUANTIZED, packed_checkpoint
 from .text_window import WINDOWED
 
 __all__ = [
@@ -34,10 +37,12 @@ __all__ = [
     "TEXT",
     "WINDOW",
     "build",
+    "network",
 ]
 
 TEXT: dict[str, Family] = {
-    family.name: family for family in (*ATTENTION, *EXPERT, *WINDOWED, *HYBRID, *LATENTS)
+    family.name: family
+    for family in (*ATTENTION, *EXPERT, *WINDOWED, *HYBRID, *LATENTS, *QUANTIZED)
 }
 
 # Every kind in every company it keeps: these go through all that the tests know. The others
@@ -69,17 +74,27 @@ COMMON = (
 )
 
 
-def build(name: str, path: Path) -> Path:
-    """Write the checkpoint of family `name` into `path`, ready for `mlx_lm.load`."""
-    family = TEXT[name]
+def network(family: Family) -> nn.Module:
+    """With the family's weights, before they are packed."""
     model_class, args_class = _get_classes(family.config)
     model = model_class(args_class.from_dict(family.config))
     if family.config["tie_word_embeddings"]:
         # Gemma makes a head even when tied, and ties only if the checkpoint has none.
         model.pop("lm_head", None)
     randomise(model, family.seed, family.spread)
-    write_weights(path, model)
-    write_config(path, family.config)
+    return model
+
+
+def build(name: str, path: Path) -> Path:
+    """Write the checkpoint of family `name` into `path`, ready for `mlx_lm.load`."""
+    family = TEXT[name]
+    model, config = network(family), family.config
+    if family.packed:
+        arrays, config = packed_checkpoint(model, family)
+        write_arrays(path, arrays)
+    else:
+        write_weights(path, model)
+    write_config(path, config)
     for file in family.config.get("configuration_files", ()):
         # What transformers reads instead of config.json.
         (path / file).write_text(json.dumps({"model_type": name}))
