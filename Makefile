@@ -70,7 +70,7 @@ parity: dev ## batched output against solo output, and all that is tested of eve
 	$(TESTS) -m tests.parity
 	BUSHEL_TEST_FAMILIES=all $(PYTEST) tests/families tests/models/test_feature_cache.py \
 		tests/parity/test_controls.py tests/llm/test_kv_bits.py tests/cache/test_snapshots.py \
-		tests/prefix/test_reuse.py tests/engine/test_packed_families.py
+		tests/prefix/test_reuse.py tests/engine/test_packed_families.py tests/tools/test_families.py
 	BUSHEL_TEST_SCRIPTS=500 BUSHEL_TEST_TRACES=600 BUSHEL_TEST_KILLS=2 $(PYTEST) \
 		tests/engine/test_random_scripts.py tests/prefix/test_traces.py tests/prefix/disk \
 		tests/server/test_cache_killed.py
