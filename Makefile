@@ -19,7 +19,7 @@ PYTEST := $(TESTS) -m pytest -n 2 --dist worksteal
 # Where it is set, every process that a test starts would compile Bushel again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup dev serve metal-check test test-long lint format bench parity fuzz siege clients sdks peers dashboardtest embedtest traintest \
+.PHONY: help setup dev serve metal-check test test-long lint format bench parity fuzz siege clients sdks peers conformance dashboardtest embedtest traintest \
 	page page-check browsertest docs clean
 .DEFAULT_GOAL := help
 
@@ -95,6 +95,9 @@ sdks: dev ## every stream through versions of the official SDKs of a year (ARGS=
 peers: dev ## what clients of other servers rely on, over HTTP
 	$(PYTEST) tests/peers
 
+conformance: dev ## what Bushel relies on in mlx, mlx-lm and mlx-vlm, with their newest releases (ARGS=mlx-lm==0.32.1)
+	$(BIN)/python -m tests.conformance $(ARGS)
+
 dashboardtest: dev ## the dashboard's queries against a real Prometheus (apt-get install prometheus)
 	$(TESTS) -m tests.dashboard
 
@@ -144,5 +147,5 @@ docs: .venv-docs/.stamp ## build the documentation's site in build/site; a broke
 	NO_MKDOCS_2_WARNING=1 $(DOCS) build --strict
 
 clean: ## remove .venv, caches and build outputs
-	rm -rf .venv .venv-train .venv-docs page/node_modules build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-train .venv-docs .venv-conformance page/node_modules build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

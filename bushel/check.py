@@ -349,7 +349,7 @@ def table(report: Report) -> str:
     lane = f"single ({report.lane_reason})" if report.lane_reason else "batch"
     partly = " in all that was run" if any(outcome.not_run for outcome in report.results) else ""
     verdict = f"Equal to solo{partly}" if report.ok else "Not equal to solo"
-    said = [*faults, *_state_lines(report), "", *report.notes]
+    said = [*faults, *([""] if faults else []), *_state_lines(report), *report.notes]
     return "\n".join([*lines, "", *said, f"{verdict}; lane: {lane}."])
 
 

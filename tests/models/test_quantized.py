@@ -56,6 +56,7 @@ def distance(found: nn.Module, original: nn.Module) -> float:
     return max(apart)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("name", NAMES)
 def test_a_quantized_checkpoint_stands_for_the_weights_it_was_made_from(name: str) -> None:
     model = load(str(checkpoint_dir(name)))
