@@ -19,7 +19,7 @@ PYTEST := $(TESTS) -m pytest -n 2 --dist worksteal
 # Where it is set, every process that a test starts would compile Bushel again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup dev serve metal-check test test-long lint format bench parity fuzz siege clients sdks peers dashboardtest embedtest traintest \
+.PHONY: help setup dev serve metal-check test test-long lint format bench parity fuzz siege clients sdks peers conformance dashboardtest embedtest traintest \
 	page page-check browsertest docs clean
 .DEFAULT_GOAL := help
 
@@ -70,7 +70,7 @@ parity: dev ## batched output against solo output, and all that is tested of eve
 	$(TESTS) -m tests.parity
 	BUSHEL_TEST_FAMILIES=all $(PYTEST) tests/families tests/models/test_feature_cache.py \
 		tests/parity/test_controls.py tests/llm/test_kv_bits.py tests/cache/test_snapshots.py \
-		tests/prefix/test_reuse.py tests/engine/test_packed_families.py
+		tests/prefix/test_reuse.py tests/engine/test_packed_families.py tests/tools/test_families.py
 	BUSHEL_TEST_SCRIPTS=500 BUSHEL_TEST_TRACES=600 BUSHEL_TEST_KILLS=2 $(PYTEST) \
 		tests/engine/test_random_scripts.py tests/prefix/test_traces.py tests/prefix/disk \
 		tests/server/test_cache_killed.py
@@ -94,6 +94,9 @@ sdks: dev ## every stream through versions of the official SDKs of a year (ARGS=
 
 peers: dev ## what clients of other servers rely on, over HTTP
 	$(PYTEST) tests/peers
+
+conformance: dev ## what Bushel relies on in mlx, mlx-lm and mlx-vlm, with their newest releases (ARGS=mlx-lm==0.32.1)
+	$(BIN)/python -m tests.conformance $(ARGS)
 
 dashboardtest: dev ## the dashboard's queries against a real Prometheus (apt-get install prometheus)
 	$(TESTS) -m tests.dashboard
@@ -144,5 +147,5 @@ docs: .venv-docs/.stamp ## build the documentation's site in build/site; a broke
 	NO_MKDOCS_2_WARNING=1 $(DOCS) build --strict
 
 clean: ## remove .venv, caches and build outputs
-	rm -rf .venv .venv-train .venv-docs page/node_modules build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-train .venv-docs .venv-conformance page/node_modules build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

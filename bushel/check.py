@@ -12,27 +12,42 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 
+import mlx.core as mx
 import numpy as np
 from PIL import Image
 
+from bushel.cache.layer_report import LayerReport, layer_reports, span
+from bushel.cache.prefix import PrefixCache
 from bushel.chat.prompt import prepare
 from bushel.core import Decoding, Event, Prepared, Request, SamplingParams, TokenLogprob
 from bushel.core.params import resolve
 from bushel.core.status import attention_in_words
 from bushel.engine.attention_route import choose_attention
-from bushel.engine.batching_check import single_because, windows, words
+from bushel.engine.batching_check import (
+    BatchTrial,
+    single_because,
+    try_batch,
+    unknown,
+    windows,
+    words,
+)
+from bushel.engine.build import reuse_fault
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
+from bushel.engine.row_state import new_row, ran_a_token
 from bushel.engine.sampling.draw import CANDIDATES
 from bushel.engine.solo_run import SoloRun, bound, precision
-from bushel.models import Model
+from bushel.models import Model, State
 from bushel.models.known_families import cuts_matter
 
 TOKENS = 24  # of a reply
 # Prompts around a window of so many tokens still take seconds; a wider one is not crossed.
 WIDEST_WINDOW = 4096
 _WHOLE = 1 << 20  # a chunk that any prompt fits
+_FEW = 8  # tokens of a reply to what was asked before
+_KEPT = 1 << 31, 1 << 20  # bytes and buffers for what is kept of prompts
 _LENGTHS = (17, 1, 70, 9, 150, 40, 2, 33)
 _PICTURES = ((96, 64), (64, 48))
 
@@ -59,6 +74,9 @@ class Report:
     precision: str
     bound: float
     lane_reason: str | None  # why `LLM` serves rows one at a time, if it does
+    reuse_reason: str | None  # why nothing of prompts is reused, if nothing is
+    layers: tuple[LayerReport, ...]
+    trial: BatchTrial | None  # of a family that is not known, as at load
     results: tuple[Result, ...]
     notes: tuple[str, ...] = ()
 
@@ -105,6 +123,8 @@ class _Check:
         self._progress = progress
         progress("trying how rows share a batch")
         self._routes = choose_attention(model, "auto")  # as when it is served
+        self._trial = try_batch(model) if unknown(model) else None
+        self._reuse_fault = reuse_fault(model)
         self.bound = bound(model)
         self._uncut = cuts_matter(model.network)
         context = model.context or math.inf
@@ -120,10 +140,24 @@ class _Check:
             model=self.model.name,
             precision=str(precision(self.model)).rpartition(".")[2],
             bound=self.bound,
-            lane_reason=self._engine(1).single_because or single_because(self.model),
+            lane_reason=self._lane_reason(),
+            reuse_reason=self._reuse_fault,
+            layers=layer_reports(self._state()),
+            trial=self._trial,
             results=tuple(self._results()),
             notes=tuple(self._notes()),
         )
+
+    def _state(self) -> State:
+        """The library's own, of a row that has run a token: some models replace what was there."""
+        state = self.model.make_state()
+        self.model.forward(mx.array([[0]]), [0], state)
+        return state
+
+    def _lane_reason(self) -> str | None:
+        if self._trial is not None:
+            return self._trial.fault
+        return self._engine(1).single_because or single_because(self.model)
 
     def _results(self) -> Iterator[Result]:
         for chunk in (_WHOLE,) if self._uncut else (512, 64):
@@ -134,6 +168,8 @@ class _Check:
         limits = itertools.cycle((TOKENS, 5, 17, 9))
         rows = [_Row(text, limit) for text, limit in zip(self._texts, limits, strict=False)]
         yield self._run("joins and leaves", rows, _WHOLE if self._uncut else 512, every=3)
+        if self._reuse_fault is None:
+            yield self._again("kept and restored")
         if self.model.host.sees:
             yield self._images("images beside text")
 
@@ -156,27 +192,47 @@ class _Check:
         rows = [_Row(prompt) for prompt in (short, pictures[0], long, pictures[1], self._texts[1])]
         return self._run(scenario, rows, _WHOLE if self._uncut else 64, every=1)
 
+    def _again(self, scenario: str) -> Result:
+        """Prompts that were asked before go on from what was kept of them."""
+        prefixes = PrefixCache(partial(new_row, self.model), ran_a_token(self.model), *_KEPT)
+        engine = self._engine(512, prefixes)
+        self._serve(engine, [_Row(text, _FEW) for text in self._texts[:4]], every=1)
+        before = prefixes.reused_tokens
+        rows = [_Row(text, _FEW) for text in self._texts[:4]]
+        self._progress(f"{scenario}: rows together")
+        self._serve(engine, rows, every=1)
+        faults = () if prefixes.reused_tokens > before else ("nothing was restored",)
+        return self._compared(scenario, engine, rows, faults)
+
     def _run(self, scenario: str, rows: Sequence[_Row], chunk: int, *, every: int = 0) -> Result:
         """Serve the rows, each so many steps after the one before it, and compare."""
         self._progress(f"{scenario}: rows together")
         engine = self._engine(chunk)
+        self._serve(engine, rows, every)
+        return self._compared(scenario, engine, rows)
+
+    def _serve(self, engine: Engine, rows: Sequence[_Row], every: int) -> None:
         for at, row in enumerate(rows):
             engine.submit(Request(str(at), row.prompt, (self._decoding(row.limit),)))
             for _ in range(every):
                 _deliver(engine.step(), rows)
         while not engine.idle:
             _deliver(engine.step(), rows)
+
+    def _compared(
+        self, scenario: str, engine: Engine, rows: Sequence[_Row], known: Sequence[str] = ()
+    ) -> Result:
         self._progress(f"{scenario}: each row alone")
-        faults = [fault for row in rows for fault in self._faults(row)]
+        faults = [*known, *(fault for row in rows for fault in self._faults(row))]
         if engine.single_because is None and engine.max_decode_batch < 2:
             faults.append("no two rows ever met")
         difference = float(np.max([self._difference(row) for row in rows]))
         return Result(scenario, len(rows), engine.max_decode_batch, difference, tuple(faults))
 
-    def _engine(self, chunk: int) -> Engine:
+    def _engine(self, chunk: int, prefixes: PrefixCache | None = None) -> Engine:
         # Without bounds on time, what meets whom does not depend on the machine's speed.
         policy = Policy(prefill_chunk=chunk, token_gap=math.inf, start_wait=math.inf)
-        return Engine(self.model, policy)
+        return Engine(self.model, policy, prefixes=prefixes)
 
     def _decoding(self, limit: int) -> Decoding:
         model = self.model
@@ -244,7 +300,7 @@ def as_json(report: Report) -> dict[str, object]:
     results = [
         {
             **asdict(result),
-            "difference": result.difference if math.isfinite(result.difference) else None,
+            "difference": _number(result.difference),
             "ok": report.good(result),
         }
         for result in report.results
@@ -256,9 +312,22 @@ def as_json(report: Report) -> dict[str, object]:
         "bound": report.bound,
         "lane": "single" if report.lane_reason else "batch",
         "lane_reason": report.lane_reason,
+        "reuse": report.reuse_reason is None,
+        "reuse_reason": report.reuse_reason,
+        "layers": [asdict(layers) for layers in report.layers],
+        "trial": None if report.trial is None else trial_json(report.trial),
         "results": results,
         "notes": list(report.notes),
     }
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def trial_json(trial: BatchTrial) -> dict[str, object]:
+    difference, allowed = _number(trial.difference), _number(trial.bound)
+    return {"difference": difference, "bound": allowed, "fault": trial.fault}
 
 
 def table(report: Report) -> str:
@@ -279,4 +348,29 @@ def table(report: Report) -> str:
     lane = f"single ({report.lane_reason})" if report.lane_reason else "batch"
     partly = " in all that was run" if any(outcome.not_run for outcome in report.results) else ""
     verdict = f"Equal to solo{partly}" if report.ok else "Not equal to solo"
-    return "\n".join([*lines, "", *faults, *report.notes, f"{verdict}; lane: {lane}."])
+    said = [*faults, *([""] if faults else []), *_state_lines(report), *report.notes]
+    return "\n".join([*lines, "", *said, f"{verdict}; lane: {lane}."])
+
+
+def _state_lines(report: Report) -> Iterator[str]:
+    """What layers keep, and how the family stood its trial."""
+    yield "{:22} {:>8}  {:18} {:6} {}".format("state", "layers", "kind", "batch", "kept")
+    for each in report.layers:
+        batch, kept = "yes" if each.batches else "NO", each.kept or "NO"
+        yield f"{each.state:22} {len(each.layers):8}  {each.kind:18} {batch:6} {kept}"
+    for each in report.layers:
+        if each.needs:
+            where = f"Layers {span(each.layers)} keep {each.state} of {each.module}"
+            yield f"{where}: needs {each.needs}."
+    yield ""
+    if report.trial is not None:
+        yield _trial_line(report.trial)
+    why = report.reuse_reason
+    yield "Prefixes: reused." if why is None else f"Prefixes: not reused ({why})."
+
+
+def _trial_line(trial: BatchTrial) -> str:
+    head = "The family is not known, and was tried as at load: "
+    if math.isnan(trial.difference) and trial.fault is not None:
+        return f"{head}{trial.fault}."
+    return f"{head}{trial.difference:.1e} apart, where {trial.bound:g} is rounding."

@@ -15,30 +15,19 @@ from mlx.utils import tree_flatten, tree_map
 
 from bushel.cache import kind_of
 from bushel.cache.kinds import unbatchable
+from bushel.cache.layer_report import LayerReport, kind_word, layer_reports
+from bushel.cache.prefix import cannot_restore
 from bushel.chat.reply.format_detection import reply_format_of
 from bushel.core import BushelError
 from bushel.core.footprint import STEP, Piece, alike
 from bushel.core.options import ChatOptions
-from bushel.models import Model, Preparer
+from bushel.models import Model, Preparer, State
 from bushel.models.known_families import batches_exactly, cuts_matter, single_because
 from bushel.models.load import outline
+from bushel.models.quantization import in_words, packed_weights, parameters
 
 _LENGTHS = (4096, 32768, 131072)
 _ROWS = (1, 8, 32)
-_KINDS = {
-    "kv": "attention",
-    "quantized": "attention",
-    "window": "sliding window",
-    "chunked": "chunked attention",
-    "indexed": "sparse attention",
-    "pooled": "pooled attention",
-    "compressed": "compressed attention",
-    "reply ring": "a prompt and a ring of the reply",
-    "recurrent": "recurrent",
-    "fixed": "fixed",
-    "opaque": "of its own kind",
-    "composite": "composite",
-}
 
 
 @dataclass(frozen=True)
@@ -58,6 +47,7 @@ class Inspection:
     context: int | None
     vocabulary: int
     layers: dict[str, int]  # how many of each kind
+    states: tuple[LayerReport, ...]  # what they keep, by class
     row_token: int  # what a row keeps of every token
     row_fixed: int  # and beside that, whatever its length
     window: int | None  # tokens that its sliding windows keep
@@ -115,11 +105,12 @@ def inspect_model(
 def _inspected(model: Model, config: dict[str, Any]) -> Inspection:
     host = model.host
     flat: Any = tree_flatten(model.network.parameters())
-    leaves: list[tuple[str, mx.array]] = flat
-    kinds, pieces = ({}, ()) if model.encodes else _state_of(model)
+    leaves: list[mx.array] = [leaf for _, leaf in flat]
+    packed, numbers = packed_weights(model.network), parameters(model.network)
+    state, tokens = ([], 0) if model.encodes else _state_of(model)
+    pieces = alike([piece for layer in state for piece in kind_of(layer).size(layer, tokens)])
     windows = [piece.most for piece in pieces if piece.most is not None]
     growing = [piece for piece in pieces if piece.most is None]
-    bits = _bits(config)
     shown, tools, thinking = _conversations(host)
     return Inspection(
         name=host.name,
@@ -127,21 +118,22 @@ def _inspected(model: Model, config: dict[str, Any]) -> Inspection:
         model_type=str(config.get("model_type", "")),
         task=host.task,
         sees=host.sees,
-        parameters=_parameters(leaves, bits),
-        quantization=f"{bits} bits" if bits else "",
+        parameters=numbers,
+        quantization=in_words(packed),
         dtype=_dtype(leaves),
         disk=sum(file.stat().st_size for file in host.path.glob("*.safetensors")),
-        weights=sum(leaf.nbytes for _, leaf in leaves),
+        weights=sum(leaf.nbytes for leaf in leaves),
         context=host.context,
         vocabulary=host.vocab,
-        layers=kinds,
+        layers=_kinds(state),
+        states=layer_reports(state),
         row_token=sum(piece.count * piece.per_token for piece in growing),
         row_fixed=sum(
             piece.count * (piece.fixed + piece.per_token * (piece.most or 0)) for piece in pieces
         ),
         window=max(windows) if windows else None,
         batching=_batching(model),
-        prefixes=_prefixes(model),
+        prefixes=_prefixes(model, state),
         tools=tools,
         thinking=thinking,
         template=shown,
@@ -152,18 +144,20 @@ def _inspected(model: Model, config: dict[str, Any]) -> Inspection:
     )
 
 
-def _state_of(model: Model) -> tuple[dict[str, int], tuple[Piece, ...]]:
-    """Kinds of layers, and what each keeps: from the shapes of a pass over a few tokens. Some
-    networks look at numbers on the way, and shall not find those of the checkpoint, which would be
-    read.
+def _state_of(model: Model) -> tuple[State, int]:
+    """After a few tokens, of which only shapes are known, and how many. Some networks look at
+    numbers on the way, and shall not find those of the checkpoint, which would be read.
     """
     model.network.update(tree_map(_blank, model.network.parameters()))
     state = model.make_state()
     tokens = max(kind_of(layer).sized_after for layer in state)
     model.forward(mx.zeros((1, tokens), mx.int32), [0], state)
-    names = Counter(_KINDS[kind.name] for layer in state for kind, _ in kind_of(layer).parts(layer))
-    pieces = [piece for layer in state for piece in kind_of(layer).size(layer, tokens)]
-    return dict(names), alike(pieces)
+    return state, tokens
+
+
+def _kinds(state: State) -> dict[str, int]:
+    parts = (part for layer in state for part in kind_of(layer).parts(layer))
+    return dict(Counter(kind_word(kind.name) for kind, _ in parts))
 
 
 def _blank(weight: Any) -> Any:
@@ -180,13 +174,13 @@ def _batching(model: Model) -> str:
         return f"one row at a time: {why}"
     if batches_exactly(model.network):
         return "rows share a batch"
-    return "tried at load: the family is not known"
+    return "tried at load: the family is not known (bushel check tries it now)"
 
 
-def _prefixes(model: Model) -> str:
+def _prefixes(model: Model, state: State) -> str:
     if model.encodes:
         return "no: an encoder reads a text as a whole"
-    why = cuts_matter(model.network)
+    why = cuts_matter(model.network) or cannot_restore(state)
     return f"no: {why}" if why else "yes"
 
 
@@ -210,29 +204,8 @@ def _conversations(host: Preparer) -> tuple[dict[str, Any], str, str]:
     return shown, format.tools, format.thinking
 
 
-def _bits(config: dict[str, Any]) -> int | None:
-    for key in ("quantization", "quantization_config"):
-        settings = config.get(key)
-        if isinstance(settings, dict) and isinstance(settings.get("bits"), int):
-            return int(settings["bits"])
-    return None
-
-
-def _parameters(leaves: list[tuple[str, mx.array]], bits: int | None) -> int:
-    """Packed weights hold several numbers in each of theirs; scales and biases are none."""
-    names = {name for name, _ in leaves}
-    total = 0
-    for name, leaf in leaves:
-        stem, _, last = name.rpartition(".")
-        packed = f"{stem}.scales" in names
-        if packed and last in ("scales", "biases"):
-            continue
-        total += leaf.size * 32 // bits if packed and bits and last == "weight" else leaf.size
-    return total
-
-
-def _dtype(leaves: list[tuple[str, mx.array]]) -> str:
+def _dtype(leaves: list[mx.array]) -> str:
     sizes: Counter[str] = Counter()
-    for _, leaf in leaves:
+    for leaf in leaves:
         sizes[str(leaf.dtype).removeprefix("mlx.core.")] += leaf.nbytes
     return sizes.most_common(1)[0][0] if sizes else ""

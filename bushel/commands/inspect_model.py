@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bushel.core.backend import require_backend
 
 if TYPE_CHECKING:
+    from bushel.cache.layer_report import LayerReport
     from bushel.chat.inspection import Inspection
 
 _EXAMPLES = """\
@@ -87,6 +88,8 @@ def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
         kept = f"{_size(found.row_token)} a token" if found.row_token else "nothing that grows"
         more = f", and {_size(found.row_fixed)} at most beside" if found.row_fixed else ""
         yield "a row keeps", kept + more
+    for each in found.states:
+        yield "state", _state(each)
     if found.window:
         yield "window", f"{found.window:,} tokens"
     yield "batching", found.batching
@@ -98,6 +101,13 @@ def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
     if found.sampling:
         settings = ", ".join(f"{name} {value}" for name, value in found.sampling.items())
         yield "defaults", settings
+
+
+def _state(each: LayerReport) -> str:
+    batch = "shares a batch" if each.batches else "shares no batch"
+    kept = f"kept {each.kept}" if each.kept else "not kept"
+    needs = f"; needs {each.needs}" if each.needs else ""
+    return f"{each.state} in {len(each.layers)} layers, {each.kind}: {batch}, {kept}{needs}"
 
 
 def _template(can: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ TINY = "bushel:tiny"  # the model that comes with the package
 HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*.py"]
 _REPO_ID = re.compile(r"(?:\w(?:[\w.-]{0,94}\w)?/)?\w(?:[\w.-]{0,94}\w)?", re.ASCII)
 
+_ZEROS = ".qzeros"  # of AWQ: numbers of four bits, which MLX does not have
 _FLOAT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -125,7 +126,9 @@ def weight_bytes(model: str, float_bytes: int | None = None) -> int:
     total = 0
     for file in sorted(path.glob("*.safetensors")):
         for name, tensor in _read_header(file).items():
-            if name != "__metadata__":
+            if name.endswith(_ZEROS):
+                total += _zeros_bytes(tensor, float_bytes)
+            elif name != "__metadata__":
                 total += _tensor_bytes(tensor, float_bytes)
     return total
 
@@ -147,6 +150,12 @@ def require_fit(weights: int, usable: int) -> None:
 
 def _gb(size: int) -> str:
     return f"{size / 1e9:.2f} GB"
+
+
+def _zeros_bytes(tensor: dict[str, Any], float_bytes: int | None) -> int:
+    """Each of these becomes a bias for its group of weights, in the type of the scales."""
+    packed = _tensor_bytes(tensor, None)
+    return packed * 2 * (2 if float_bytes is None else float_bytes)
 
 
 def _tensor_bytes(tensor: dict[str, Any], float_bytes: int | None) -> int:

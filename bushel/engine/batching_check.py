@@ -10,7 +10,9 @@ matter: after the same tokens, the log-probabilities have to be the same.
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -33,13 +35,26 @@ _STEPS = 7  # of the longest-lived row
 _WIDEST = 512
 
 
+@dataclass(frozen=True)
+class BatchTrial:
+    """What came of trying a model with several rows at once."""
+
+    difference: float  # of log-probabilities, the largest; not a number where it raised
+    bound: float  # that is rounding
+    fault: str | None  # what is wrong
+
+
 def single_because(model: Model) -> str | None:
     """Why rows of this model are served one at a time, or None; tries if nothing is known."""
     if model.encodes:
         return padding_fault(model)
-    if model.single or batches_exactly(model.network) or unbatchable(model.make_state()):
-        return model.single
-    return batching_fault(model)
+    return batching_fault(model) if unknown(model) else model.single
+
+
+def unknown(model: Model) -> bool:
+    """Whether only a trial can tell if rows of this model may share a batch."""
+    known = model.encodes or model.single or batches_exactly(model.network)
+    return not known and unbatchable(model.make_state()) is None
 
 
 def require_kv_bits(model: Model) -> None:
@@ -67,17 +82,21 @@ def _encoding_fault(model: Model) -> str | None:
 
 def batching_fault(model: Model) -> str | None:
     """What goes wrong when rows of this model share a batch, or None if nothing does."""
-    return _fault(model, _largest_difference, "batched rows")
+    return try_batch(model).fault
+
+
+def try_batch(model: Model) -> BatchTrial:
+    return _trial(model, _largest_difference, "batched rows")
 
 
 def packing_fault(model: Model) -> str | None:
     """What goes wrong when prompts share a forward pass, or None."""
-    return _fault(model, _largest_packed_difference, "prompts that share a pass")
+    return _trial(model, _largest_packed_difference, "prompts that share a pass").fault
 
 
 def padding_fault(model: Model) -> str | None:
     """What goes wrong when texts share a pass of an encoder, or None."""
-    return _fault(model, _largest_padded_difference, "padded texts")
+    return _trial(model, _largest_padded_difference, "padded texts").fault
 
 
 def _largest_padded_difference(model: Model) -> float:
@@ -90,17 +109,20 @@ def _largest_padded_difference(model: Model) -> float:
     return apart(together, alone) / max(1.0, float(mx.abs(alone).max()))
 
 
-def _fault(model: Model, difference: Callable[[Model], float], who: str) -> str | None:
+def _trial(model: Model, difference: Callable[[Model], float], who: str) -> BatchTrial:
     try:
-        worst, allowed = difference(model), bound(model)
+        allowed = bound(model)
+        worst = difference(model)
     except Exception as error:  # unknown families fail in ways of their own
-        return f"the self-check of batching failed: {type(error).__name__}: {public_message(error)}"
+        why = f"{type(error).__name__}: {public_message(error)}"
+        return BatchTrial(math.nan, math.nan, f"the self-check of batching failed: {why}")
     if worst <= allowed:
-        return None
-    return (
+        return BatchTrial(worst, allowed, None)
+    fault = (
         f"the self-check found {who} {worst:.1e} away from the same rows alone, "
         f"where {allowed:.0e} is rounding"
     )
+    return BatchTrial(worst, allowed, fault)
 
 
 def _largest_packed_difference(model: Model) -> float:

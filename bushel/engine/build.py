@@ -11,8 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import get_args
 
-import mlx.core as mx
-
 from bushel.cache.prefix import PrefixCache, cannot_restore
 from bushel.cache.prefix.disk import Disk
 from bushel.core import BushelError, Decoding
@@ -26,7 +24,7 @@ from bushel.engine.attention_route import choose_attention
 from bushel.engine.batching_check import require_kv_bits, single_because
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
-from bushel.engine.row_state import new_row
+from bushel.engine.row_state import new_row, ran_a_token
 from bushel.engine.sampling.draw import derived_seed
 from bushel.models import Model, load
 from bushel.models.known_families import cuts_matter
@@ -110,22 +108,25 @@ def _kept(options: EngineOptions, free: int) -> int:
     return int(free * _CACHE_SHARE) if options.cache_memory is None else options.cache_memory
 
 
+def reuse_fault(model: Model) -> str | None:
+    """Why nothing of this model's prompts can be reused, or None."""
+    if model.encodes:
+        return "an encoder reads a text as a whole"
+    return cuts_matter(model.network) or cannot_restore(ran_a_token(model))
+
+
 def _prefixes(
     model: Model, options: EngineOptions, memory: Memory
 ) -> tuple[str, PrefixCache | None]:
     """What keeps computed prefixes; or nothing, and why."""
     if not options.prefix_cache:
         return "it is switched off", None
-    if model.encodes:
-        return "an encoder reads a text as a whole", None
-    sample = new_row(model)
-    mx.eval(model.forward(mx.array([[0]]), [0], sample))
-    why = cuts_matter(model.network) or cannot_restore(sample)
+    why = reuse_fault(model)
     if why is not None:
         return why, None
     return "", PrefixCache(
         partial(new_row, model),
-        sample,
+        ran_a_token(model),
         _kept(options, memory.limit - memory.footprint.weights),
         memory.buffer_limit,
         options.cache_kv_bits,

@@ -22,6 +22,7 @@ from bushel.models.encoder_model import encoder_task, open_encoder
 from bushel.models.kv_bits import BITS, plan_kv_bits
 from bushel.models.model import Model, Prompt, State
 from bushel.models.preparer import Preparer
+from bushel.models.quantization import unreadable
 from bushel.models.text_model import TextModel
 from bushel.models.vision.processors import provide
 from bushel.models.vision.vision_model import VisionModel
@@ -76,11 +77,24 @@ def _known_to(library: str, checkpoint: Checkpoint) -> bool:
     return importlib.util.find_spec(f"{library}.models.{model_type}") is not None
 
 
+@contextlib.contextmanager
+def _explained(checkpoint: Checkpoint, library: str) -> Iterator[None]:
+    """What a library says of weights that others have packed names tensors, and no way out."""
+    try:
+        yield
+    except Exception as error:  # as in `load`
+        why = unreadable(checkpoint, library, public_message(error))
+        if why is None:
+            raise
+        raise ModelError(why) from error
+
+
 def _open_text(checkpoint: Checkpoint, trust: bool) -> Model:
     with _file_limits_kept():
         from mlx_lm.utils import load_model
     tokenizer = load_tokenizer(checkpoint, trust_remote_code=trust)
-    network, _ = load_model(checkpoint.path, lazy=True, trust_remote_code=trust)
+    with _explained(checkpoint, "mlx_lm"):
+        network, _ = load_model(checkpoint.path, lazy=True, trust_remote_code=trust)
     return TextModel(checkpoint, network, tokenizer)
 
 
@@ -88,7 +102,8 @@ def _open_vision(checkpoint: Checkpoint, trust: bool) -> Model:
     import mlx_vlm
 
     provide(checkpoint.model_type)
-    network, processor = mlx_vlm.load(str(checkpoint.path), lazy=True, trust_remote_code=trust)
+    with _explained(checkpoint, "mlx_vlm"):
+        network, processor = mlx_vlm.load(str(checkpoint.path), lazy=True, trust_remote_code=trust)
     hf = getattr(processor, "tokenizer", processor)
     render = None if getattr(hf, "chat_template", None) else processor.apply_chat_template
     tokenizer = Tokenizer(hf, checkpoint, render)
@@ -100,7 +115,8 @@ def _open_text_of_vlm(checkpoint: Checkpoint, trust: bool) -> Model:
     from mlx_vlm.utils import load_model
 
     tokenizer = load_tokenizer(checkpoint, trust_remote_code=trust)
-    network = load_model(checkpoint.path, lazy=True, trust_remote_code=trust)
+    with _explained(checkpoint, "mlx_vlm"):
+        network = load_model(checkpoint.path, lazy=True, trust_remote_code=trust)
     return VisionModel(checkpoint, network, None, tokenizer)
 
 

@@ -102,10 +102,12 @@ def write_generation_config(path: Path, **fields: Any) -> None:
 
 def write_weights(path: Path, model: nn.Module) -> None:
     """Save in MLX layout, so that the library's `sanitize` finds nothing to convert."""
+    write_arrays(path, _parameters(model))
+
+
+def write_arrays(path: Path, arrays: dict[str, mx.array]) -> None:
     path.mkdir(parents=True, exist_ok=True)
-    mx.save_safetensors(
-        str(path / "model.safetensors"), _parameters(model), metadata={"format": "mlx"}
-    )
+    mx.save_safetensors(str(path / "model.safetensors"), arrays, metadata={"format": "mlx"})
 
 
 def _parameters(model: nn.Module) -> dict[str, mx.array]:

@@ -142,7 +142,7 @@ KDA: Config = {
 }
 
 # Fields of `Family` that a table may set next to a config.
-_OWN = ("seed", "spread", "single", "equal_chunks", "library")
+_OWN = ("seed", "spread", "single", "equal_chunks", "library", "packed")
 
 
 def family(name: str, kinds: str, *parts: Config, **config: Any) -> Family:

@@ -26,7 +26,8 @@ class Family:
 
     `single` families are served one row at a time. `equal_chunks` says why the result of a
     family alone depends on how its prompt is cut, where it does: it is compared with a solo run
-    over the same pieces. `library` is the one that has it, where the other has not.
+    over the same pieces. `library` is the one that has it, where the other has not. `packed` is the
+    format of its weights, where they are quantized.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Family:
     single: bool = False
     equal_chunks: str = ""
     library: Literal["mlx_lm", "mlx_vlm"] = "mlx_lm"
+    packed: str = ""
 
 
 def kinds_of(caches: Iterable[object]) -> list[str]:

@@ -10,6 +10,7 @@ from mlx_lm.utils import _get_classes
 
 from .checkpoint import (
     randomise,
+    write_arrays,
     write_config,
     write_generation_config,
     write_tokenizer,
@@ -21,6 +22,7 @@ from .text_attention import ATTENTION
 from .text_experts import EXPERT
 from .text_hybrid import HYBRID
 from .text_latent import LATENTS
+from .text_quantized import QUANTIZED, packed_checkpoint
 from .text_sparse import SPARSE
 from .text_window import WINDOWED
 
@@ -39,12 +41,12 @@ __all__ = [
     "WINDOW",
     "build",
     "load_network",
+    "network",
 ]
 
 TEXT: dict[str, Family] = {
     family.name: family
-    for families in (ATTENTION, EXPERT, WINDOWED, HYBRID, LATENTS, SPARSE)
-    for family in families
+    for family in (*ATTENTION, *EXPERT, *WINDOWED, *HYBRID, *LATENTS, *SPARSE, *QUANTIZED)
 }
 
 # Every kind in every company it keeps: these go through all that the tests know. The others
@@ -85,7 +87,7 @@ def load_network(name: str, path: Path) -> nn.Module:
     return load_model(path)
 
 
-def _network(family: Family) -> nn.Module:
+def _bare(family: Family) -> nn.Module:
     if family.library == "mlx_lm":
         model_class, args_class = _get_classes(family.config)
         return model_class(args_class.from_dict(family.config))
@@ -93,16 +95,26 @@ def _network(family: Family) -> nn.Module:
     return module.Model(module.ModelConfig.from_dict(dict(family.config)))
 
 
-def build(name: str, path: Path) -> Path:
-    """Write the checkpoint of family `name` into `path`, ready for its library's loader."""
-    family = TEXT[name]
-    model = _network(family)
+def network(family: Family) -> nn.Module:
+    """With the family's weights, before they are packed."""
+    model = _bare(family)
     if family.config["tie_word_embeddings"]:
         # Gemma makes a head even when tied, and ties only if the checkpoint has none.
         model.pop("lm_head", None)
     randomise(model, family.seed, family.spread)
-    write_weights(path, model)
-    write_config(path, family.config)
+    return model
+
+
+def build(name: str, path: Path) -> Path:
+    """Write the checkpoint of family `name` into `path`, ready for its library's loader."""
+    family = TEXT[name]
+    model, config = network(family), family.config
+    if family.packed:
+        arrays, config = packed_checkpoint(model, family)
+        write_arrays(path, arrays)
+    else:
+        write_weights(path, model)
+    write_config(path, config)
     for file in family.config.get("configuration_files", ()):
         # What transformers reads instead of config.json.
         (path / file).write_text(json.dumps({"model_type": name}))

@@ -16,6 +16,7 @@ from mlx.utils import tree_flatten
 
 from bushel.cache.kv_cache import KV
 
+pytestmark = pytest.mark.conformance
 BOTH = pytest.mark.parametrize("library", [lm_cache, vlm_cache], ids=["mlx_lm", "mlx_vlm"])
 HEADS, WIDTH = 2, 4
 

@@ -4,19 +4,18 @@ A release that changes one of them fails here, by name, before it fails as a wro
 """
 
 import inspect
-import re
 import subprocess
 import sys
-import tomllib
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+import mlx_lm.models.base as lm_base
 import mlx_lm.models.cache as lm_cache
 import mlx_lm.utils as lm_utils
 import mlx_vlm
+import mlx_vlm.models.base as vlm_base
 import mlx_vlm.models.cache as vlm_cache
 import mlx_vlm.utils as vlm_utils
 import numpy as np
@@ -31,30 +30,28 @@ from tests.families.vision import VISION
 from tests.llm.request_builders import ids
 from tests.parity.scenarios import tried
 
-PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+pytestmark = pytest.mark.conformance
 
 
-# -- versions ---------------------------------------------------------------------------------
+# -- both --------------------------------------------------------------------------------------
 
 
-def numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+@pytest.mark.parametrize("library", [lm_base, vlm_base], ids=["mlx_lm", "mlx_vlm"])
+def test_attention_looks_up_the_function_of_mlx_when_it_is_called(
+    library: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What reads pages takes that function's name (`cache/paged/sdpa.py`)."""
+    own, asked = mx.fast.scaled_dot_product_attention, []
 
+    def seen(*arguments: Any, **settings: Any) -> mx.array:
+        asked.append(settings.keys())
+        return own(*arguments, **settings)
 
-@pytest.mark.parametrize("name", ["mlx", "mlx-lm", "mlx-vlm", "transformers", "huggingface_hub"])
-def test_installed_versions_are_inside_the_tested_bounds(name: str) -> None:
-    wanted = tomllib.loads(PYPROJECT.read_text())["project"]["dependencies"]
-    [bounds] = [line for line in wanted if re.match(rf"{name}[<>=]", line)]
-    low, high = re.fullmatch(rf"{name}>=([\d.]+),<([\d.]+)", bounds).groups()  # type: ignore[union-attr]
-    assert numbers(low) <= numbers(version(name)) < numbers(high)
-
-
-@pytest.mark.parametrize("name", ["mlx", "mlx-lm", "mlx-vlm"])
-def test_libraries_whose_insides_are_used_are_held_to_one_minor_version(name: str) -> None:
-    wanted = tomllib.loads(PYPROJECT.read_text())["project"]["dependencies"]
-    [bounds] = [line for line in wanted if re.match(rf"{name}[<>=]", line)]
-    low, high = (numbers(part) for part in re.findall(r"[\d.]+", bounds.removeprefix(name)))
-    assert (high[0], high[1]) == (low[0], low[1] + 1)
+    monkeypatch.setattr(mx.fast, "scaled_dot_product_attention", seen)
+    keys = mx.ones((1, 2, 3, 16))
+    library.scaled_dot_product_attention(keys, keys, keys, cache=None, scale=1.0, mask=None)
+    assert len(asked) == 1
+    assert asked[0] <= {"scale", "mask", "sinks"}
 
 
 # -- mlx-lm -----------------------------------------------------------------------------------

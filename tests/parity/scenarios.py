@@ -221,6 +221,7 @@ LIKE_NO_OTHER = (
 def tried() -> tuple[str, ...]:
     """Families that the tests try; all of them with BUSHEL_TEST_FAMILIES=all."""
     few = {*text.CORE, *vision.EXEMPLARS, *LIKE_NO_OTHER}
+    few |= {name for name, family in TEXT.items() if family.packed}
     return NAMES if ALL_FAMILIES else tuple(name for name in NAMES if name in few)
 
 

@@ -24,6 +24,8 @@ from bushel.core.options import Attention
 from bushel.engine.attention_route import choose_attention
 from tests.cache.paged.host_kernels import installed
 
+from ..families.text import TEXT
+from ..families.vision import VISION
 from .run import BOUND, loaded
 from .scenarios import WHOLE, again, churn, fork, leaves, tried
 from .subject import Subject, subject
@@ -44,6 +46,8 @@ NOT_PAGED = {
     "mistral4": "swapaxes",
     **dict.fromkeys(("minimax_m3", "minimax_m3_vl"), "of another kind"),
 }
+# Families whose keys and values are of a class of their own.
+NO_PLAIN_KEYS = ("gemma2",)
 
 
 def routes(name: str) -> dict[str, str]:
@@ -70,7 +74,7 @@ def test_a_family_has_pages_or_a_reason(name: str, on_a_gpu: None) -> None:
         assert route.startswith("padded rows (")
         assert NOT_PAGED[name] in route
     elif not subject(name).single:
-        assert route == "pages" or name == "gemma2", route
+        assert route == "pages" or name in NO_PLAIN_KEYS, route
 
 
 def test_on_a_cpu_rows_are_padded_unless_pages_are_asked_for() -> None:
@@ -84,7 +88,8 @@ def test_pages_that_a_model_cannot_have_are_refused_with_the_reason() -> None:
         LLM(subject("llama").path, attention="sheets")  # type: ignore[arg-type]
 
 
-PAGED = [name for name in WHOLE if name not in NOT_PAGED and "kv" in subject(name).kinds]
+FAMILIES = {**TEXT, **VISION}
+PAGED = [name for name in WHOLE if name not in NOT_PAGED and "kv" in FAMILIES[name].kinds]
 
 
 def check(name: str, scenario: Callable[..., Any]) -> None:
@@ -114,7 +119,7 @@ def test_every_scenario_in_pages(name: str, scenario: Callable[..., Any]) -> Non
 def test_other_families_in_pages(name: str) -> None:
     """One of each sort, as in the table. B1."""
     whole = subject(name)
-    if "kv" in whole.kinds and not whole.single and name != "gemma2":
+    if "kv" in whole.kinds and not whole.single and name not in NO_PLAIN_KEYS:
         check(name, churn)
 
 

@@ -114,6 +114,23 @@ class MemoryNeed(BaseModel):
     bytes: int = Field(description="Of the weights and these rows, when nothing runs.")
 
 
+class LayerStates(BaseModel):
+    """Layers whose state is of one class."""
+
+    state: str = Field(description="The class that the library keeps it in.")
+    module: str = Field(description="That defines it.")
+    layers: list[int] = Field(description="Which layers these are, counted from 0.")
+    kind: str = Field(description="What it is to Bushel.")
+    batches: bool = Field(description="Whether a form of it holds several rows.")
+    batch_reason: str = Field(description="Why it does not; empty: it does.")
+    kept: str = Field(description="by token or as snapshots; empty: prompts are not reused.")
+    kept_reason: str = Field(description="Why it is not kept; empty: it is.")
+    library_batch: list[str] = Field(
+        description="Of a class that is not known: what it offers of the libraries' batches."
+    )
+    needs: str = Field(description="What would let its rows share a batch; empty: nothing.")
+
+
 class InspectionReport(BaseModel):
     """What a checkpoint is and will need, told without reading its weights. Sizes are bytes."""
 
@@ -130,6 +147,7 @@ class InspectionReport(BaseModel):
     context: int | None = Field(description="Tokens; null if its config does not say.")
     vocabulary: int = Field(description="How many tokens it knows.")
     layers: dict[str, int] = Field(description="How many layers of each kind it has.")
+    states: list[LayerStates] = Field(description="What they keep, by class.")
     row_token: int = Field(description="What a row keeps of every token.")
     row_fixed: int = Field(description="What a row keeps beside that, at most.")
     window: int | None = Field(description="Tokens that its sliding windows keep; null: none.")
