@@ -16,8 +16,10 @@ from PIL import Image
 from bushel.core import GenerationDefaults, Prepared, RequestError, public_message
 from bushel.core.checkpoint import Checkpoint
 from bushel.core.options import Task
-from bushel.models.vision.image_spans import placeholders, spans_of, to_host
+from bushel.core.video import FrameSampling, Video
+from bushel.models.vision.image_spans import packed_media, placeholders, spans_of, to_host
 from bushel.models.vision.placeholders import Shape, place, settings_of
+from bushel.models.vision.video_time import seconds_of
 from bushel.text.profile import TokenizerProfile
 from bushel.text.tokenizer import BREAK, Tokenizer
 
@@ -39,6 +41,11 @@ class Preparer:
         self.context = checkpoint.context  # longest prompt + reply, if the config tells
         self.vocab = vocab
         self.profile = TokenizerProfile(tokenizer, vocab)
+
+    @cached_property
+    def sampling(self) -> FrameSampling:
+        """Which frames of a video it looks at, if a request does not say."""
+        return FrameSampling()
 
     def prepare(self, text: str, media: Sequence[Any], mark: str = "") -> Prepared:
         """Rendered text and decoded images, to ids and host tensors.
@@ -108,19 +115,14 @@ class VisionPreparer(Preparer):
     def _process(self, text: str, media: Sequence[Any]) -> Prepared:
         from mlx_vlm.utils import prepare_inputs
 
-        images = [item for item in media if not isinstance(item, list)]
-        videos = [item for item in media if isinstance(item, list)]
-        if images and videos:  # the networks look at one kind and take the other's places for it
-            raise RequestError(
-                f"{self.name} takes images or videos, not both in one request.",
-                code="unsupported_media",
-                param="messages",
-            )
+        images = [item for item in media if not isinstance(item, Video)]
+        videos = [item for item in media if isinstance(item, Video)]
         try:
             inputs = prepare_inputs(
                 self.processor,
                 images=images or None,
-                videos=[np.stack([np.asarray(f) for f in v]) for v in videos] or None,
+                videos=[_pixels(video) for video in videos] or None,
+                video_metadata=[_metadata(video) for video in videos] or None,
                 prompts=text,
                 image_token_index=getattr(self._config, "image_token_index", None),
                 add_special_tokens=not self.tokenizer.starts_with_bos(text),
@@ -134,7 +136,23 @@ class VisionPreparer(Preparer):
         self._require_places(ids, images, videos)
         inputs.pop("attention_mask", None)
         tensors = {key: to_host(value) for key, value in inputs.items() if value is not None}
-        return Prepared(tuple(np.asarray(ids).reshape(-1).tolist()), tensors)
+        row = np.asarray(ids).reshape(-1)
+        if images and videos and not packed_media(self._config, row, tensors):
+            # The network would look at one kind and take the other's places for it.
+            raise RequestError(
+                f"{self.name} takes images or videos, not both in one request.",
+                code="unsupported_media",
+                param="messages",
+            )
+        return Prepared(tuple(row.tolist()), tensors | seconds_of(self._config, videos))
+
+    @cached_property
+    def sampling(self) -> FrameSampling:
+        """As its processor asks for, or as mlx-vlm does for one that asks for nothing."""
+        from mlx_vlm.utils import resolve_video_sampling
+
+        wish = resolve_video_sampling(self.processor, {})
+        return FrameSampling(wish.fps, wish.min_frames, wish.max_frames, wish.frame_factor)
 
     @cached_property
     def _settings(self) -> str:
@@ -143,12 +161,12 @@ class VisionPreparer(Preparer):
     def _count_tokens(self, shape: Shape) -> int:
         """Placeholders of an image or video when it is alone; 0 if it cannot be."""
         kind, size, frames = shape
-        blank = Image.new("RGB", size)
+        blank: Any = Image.new("RGB", size)
+        if kind == "video":
+            blank = Video((blank,) * frames, tuple(range(frames)), frames, 1.0)
         turn = {"role": "user", "content": [{"type": kind}]}
         try:
-            alone = self._process(
-                self.tokenizer.render([turn]), [[blank] * frames if kind == "video" else blank]
-            )
+            alone = self._process(self.tokenizer.render([turn]), [blank])
         except RequestError:
             return 0
         return sum(high - low for low, high in spans_of(self._config, alone))
@@ -165,3 +183,17 @@ class VisionPreparer(Preparer):
                     code="unsupported_media",
                     param="messages",
                 )
+
+
+def _pixels(video: Video) -> np.ndarray:
+    """[frames, channels, height, width], as mlx-vlm reads a file."""
+    return np.stack([np.asarray(frame) for frame in video.frames]).transpose(0, 3, 1, 2)
+
+
+def _metadata(video: Video) -> dict[str, Any]:
+    """By the names of mlx-vlm's `VideoMetadata`: families write times into the prompt by it."""
+    return {
+        "total_num_frames": video.total,
+        "fps": video.fps,
+        "frames_indices": list(video.indices),
+    }
