@@ -8,8 +8,10 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx_vlm.generate.ar import generate_step
-from mlx_vlm.utils import prepare_inputs, should_add_special_tokens
+from mlx_vlm.utils import VideoMetadata, prepare_inputs, should_add_special_tokens
 from PIL import Image
+
+from bushel.core.video import Video
 
 POSITION_STATE = ("_position_ids", "_rope_deltas")
 
@@ -24,16 +26,33 @@ class Solo:
 
 
 def prepare(
-    model: nn.Module, processor: Any, text: str, images: Sequence[Image.Image] = ()
+    model: nn.Module,
+    processor: Any,
+    text: str,
+    images: Sequence[Image.Image] = (),
+    videos: Sequence[Any] = (),
 ) -> dict[str, Any]:
-    """The tensors of one prompt, by the call `mlx_vlm.generate` makes."""
+    """The tensors of one prompt, by the call `mlx_vlm.generate` makes. Videos are files, which it
+    reads itself, or `Video`s."""
+    known = [video for video in videos if isinstance(video, Video)]
     return prepare_inputs(
         processor,
         images=list(images) or None,
+        videos=[_pixels(video) for video in videos] or None,
+        video_metadata=[
+            VideoMetadata(video.total, video.fps, list(video.indices)) for video in known
+        ]
+        or None,
         prompts=text,
         image_token_index=getattr(model.config, "image_token_index", None),
         add_special_tokens=should_add_special_tokens(model.config.model_type, processor),
     )
+
+
+def _pixels(video: Any) -> Any:
+    if not isinstance(video, Video):
+        return str(video)
+    return np.stack([np.asarray(frame) for frame in video.frames])
 
 
 def forget_positions(model: nn.Module) -> None:
@@ -51,10 +70,13 @@ def solo_vision(
     max_tokens: int = 8,
     prefill_step_size: int = 2048,
     cuts: Sequence[int] = (),
+    videos: Sequence[Any] = (),
+    **more: Any,
 ) -> Solo:
-    """`cuts` are places where the prompt is cut besides those that the step size makes."""
+    """`cuts` are places where the prompt is cut besides those that the step size makes; `more` is
+    for the model."""
     forget_positions(model)
-    inputs = prepare(model, processor, text, images)
+    inputs = {**prepare(model, processor, text, images, videos), **more}
     input_ids = inputs.pop("input_ids")
     steps = generate_step(
         input_ids,

@@ -46,7 +46,7 @@ _LIST_RATE = 2.0  # frames a second, of lists for a model that wishes for no rat
 class Intake:
     """The images and videos of one request, taken in one after the other.
 
-    `items` holds an image, or a `Video`, for each. `sampling` is what the model wants to see of one.
+    `items` holds an image, or a `Video`, for each. `sampling`: what the model wants to see of one.
     """
 
     def __init__(self, rules: MediaRules, sampling: FrameSampling = ALL):
@@ -116,7 +116,7 @@ class Intake:
         if isinstance(source, str) and source:
             return self._read(source, most)
         own = "a path, a url, bytes, a PIL image or an array"
-        raise UnusableMedia(f"{kind} needs {'a url' if kind.endswith('_url') else own}.")
+        raise UnusableMedia(f"{kind} needs {own if kind in ('image', 'video') else 'a url'}.")
 
     def _from_list(self, listed: Sequence[Any], options: VideoOptions) -> Video:
         """Frames that the client chose; those that are not looked at are not opened either."""

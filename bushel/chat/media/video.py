@@ -189,9 +189,7 @@ def _told(film: Any) -> tuple[tuple[int, int], int, float]:
     return (width, height), int(count) if known else 0, known_rate(film.get(cv2.CAP_PROP_FPS))
 
 
-def _counted(
-    film: Any, size: tuple[int, int], fps: float, rules: MediaRules
-) -> tuple[int, float]:
+def _counted(film: Any, size: tuple[int, int], fps: float, rules: MediaRules) -> tuple[int, float]:
     """Frames and rate of a film that does not tell, by going through it."""
     import cv2
 

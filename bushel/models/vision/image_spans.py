@@ -120,9 +120,7 @@ def encode_each(network: Any, ids: mx.array, tensors: Mapping[str, Any]) -> Embe
     for places, own in media:
         tokens = ids[:, mx.array(places)]
         pixels = own.pop("pixel_values", None)
-        looks.append(
-            network.get_input_embeddings(tokens, pixels, mask=mx.ones_like(tokens), **own)
-        )
+        looks.append(network.get_input_embeddings(tokens, pixels, mask=mx.ones_like(tokens), **own))
     whole = network.get_input_embeddings(ids, None, mask=mx.ones_like(ids))
     where = np.concatenate([places for places, _ in media])
     embeds = _placed(whole.inputs_embeds, where, [look.inputs_embeds for look in looks])

@@ -74,9 +74,7 @@ def _by_kind(
             for key, value in prepared.tensors.items()
             if key in BY_COLUMN or kind == ("video" if _is_of_video(key) else "image")
         }
-        alone = replace(
-            prepared, tensors=tensors, media=tuple(prepared.media[at] for at in own)
-        )
+        alone = replace(prepared, tensors=tensors, media=tuple(prepared.media[at] for at in own))
         pieces, names = tensors_of_each(alone, spans)
         for at, piece in zip(own, pieces, strict=True):
             parts[at] = piece
