@@ -90,7 +90,7 @@ def _number(name: str, value: Any) -> float:
     whole = name in _WHOLE
     good = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
     if good and math.isfinite(value) and (value > 0 or (value == 0 and name in _MAY_BE_ZERO)):
-        return value  # type: ignore[no-any-return]
+        return value
     raise UnusableMedia(f"{name} must be a {'whole ' if whole else ''}number above 0.")
 
 
