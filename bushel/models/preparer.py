@@ -23,6 +23,9 @@ from bushel.models.vision.video_time import seconds_of
 from bushel.text.profile import TokenizerProfile
 from bushel.text.tokenizer import BREAK, Tokenizer
 
+# Families whose network looks at images and at videos; where both are packed patches, it is asked
+# for each by itself (`image_spans.encode_each`).
+_SEE_BOTH = ("gemma4",)
 _SHAPES = 256  # of images and videos, whose number of tokens is remembered
 
 
@@ -137,7 +140,11 @@ class VisionPreparer(Preparer):
         inputs.pop("attention_mask", None)
         tensors = {key: to_host(value) for key, value in inputs.items() if value is not None}
         row = np.asarray(ids).reshape(-1)
-        if images and videos and not packed_media(self._config, row, tensors):
+        if videos and not any("video" in key for key in tensors):
+            # Processors of some families skip what they have no part for, places and all.
+            raise self._takes_no("video", "its processor leaves it out")
+        both = self._config.model_type in _SEE_BOTH or packed_media(self._config, row, tensors)
+        if images and videos and not both:
             # The network would look at one kind and take the other's places for it.
             raise RequestError(
                 f"{self.name} takes images or videos, not both in one request.",
@@ -178,11 +185,12 @@ class VisionPreparer(Preparer):
             tokens = placeholders(self._config, kind)
             # A config may name its image token in a way of its own; one for video is named so.
             if sent and not present & set(tokens) and (tokens or kind == "video"):
-                raise RequestError(
-                    f"{self.name} takes no {kind}: its prompt has no place for one.",
-                    code="unsupported_media",
-                    param="messages",
-                )
+                raise self._takes_no(kind, "its prompt has no place for one")
+
+    def _takes_no(self, kind: str, why: str) -> RequestError:
+        return RequestError(
+            f"{self.name} takes no {kind}: {why}.", code="unsupported_media", param="messages"
+        )
 
 
 def _pixels(video: Video) -> np.ndarray:

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from bushel.chat.prompt import prepare
-from bushel.core import Media, Prepared
+from bushel.core import Media, Prepared, RequestError
 from bushel.core.video import Video
 from bushel.models.load import open_host
 from bushel.models.preparer import VisionPreparer
@@ -146,6 +146,18 @@ def test_videos_have_places_too(name: str, tmp_path: Path) -> None:
     [alone] = prepare(host, chat(text("See"), first)).media
     assert alone == one
     assert one.digest != two.digest
+
+
+@pytest.mark.parametrize("name", ["glm4v", "ernie4_5_moe_vl"])
+def test_a_video_that_a_processor_leaves_out_is_refused_by_name(name: str) -> None:
+    """Its place may be there all the same: the model would speak of what nobody saw. B7a."""
+    host = seeing(name)
+    frames = tuple(picture(MEDIUM, at) for at in range(4))
+    video, image = Video(frames, (0, 1, 2, 3), 4, 2.0), VISION[name].placeholder
+    place = "<|begin_of_video|><|video|><|end_of_video|>" if name == "glm4v" else image
+    with pytest.raises(RequestError, match=f"{name} takes no video") as caught:
+        host.prepare(f"See {place} and {image}.", [video, picture(MEDIUM)])
+    assert caught.value.code == "unsupported_media"
 
 
 def gif_url(count: int) -> str:

@@ -52,7 +52,7 @@ def prepare(
 def _pixels(video: Any) -> Any:
     if not isinstance(video, Video):
         return str(video)
-    return np.stack([np.asarray(frame) for frame in video.frames])
+    return np.stack([np.asarray(frame) for frame in video.frames]).transpose(0, 3, 1, 2)
 
 
 def forget_positions(model: nn.Module) -> None:

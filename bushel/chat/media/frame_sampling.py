@@ -43,22 +43,22 @@ class VideoOptions:
         return self.sample_fps or self.fps
 
     def refine(self, sampling: FrameSampling) -> FrameSampling:
-        """What the model wants, unless the request says otherwise."""
-        own = {
-            name: value
-            for name in ("fps", "min_frames", "max_frames")
-            if (value := getattr(self, name)) is not None
-        }
-        return replace(sampling, **own)
+        """What the model wants, unless the request says otherwise; it never takes more."""
+        return replace(
+            sampling,
+            fps=self.fps or sampling.fps,
+            min_frames=self.min_frames or sampling.min_frames,
+            max_frames=_least(self.max_frames, sampling.max_frames),
+        )
 
     def fitted(self, width: int, height: int, count: int) -> tuple[int, int]:
         """The size in which each of `count` frames is looked at."""
         if self.resized_width is not None and self.resized_height is not None:
             return self.resized_width, self.resized_height
         pixels, scale = width * height, 1.0
-        most = [self.max_pixels, self.total_pixels and self.total_pixels * _PAIR // count]
-        limit = min((limit for limit in most if limit is not None), default=pixels)
-        if pixels > limit:
+        shared = self.total_pixels and self.total_pixels * _PAIR // count
+        limit = _least(self.max_pixels, shared)
+        if limit is not None and pixels > limit:
             scale = math.sqrt(limit / pixels)
         elif self.min_pixels is not None and pixels < self.min_pixels:
             scale = math.sqrt(self.min_pixels / pixels)
@@ -108,7 +108,7 @@ def wanted_frames(
     if first > last:
         raise UnusableMedia("video_start is after the end of the video.")
     count = last - first + 1
-    most = min(most, count, sampling.max_frames or count)
+    most = _least(most, count, sampling.max_frames) or most
     number = float(count)
     if options.nframes is not None:
         number = options.nframes
@@ -122,9 +122,12 @@ def wanted_of_list(
     count: int, most: int, sampling: FrameSampling, options: VideoOptions
 ) -> list[int]:
     """Of frames that the client chose itself: all that may be."""
-    limits = (options.nframes, options.max_frames, most)
-    number = min(limit for limit in limits if limit is not None)
+    number = _least(options.nframes, options.max_frames, sampling.max_frames, most) or most
     return list(range(count)) if count <= number else _spread(count, number, sampling.factor)
+
+
+def _least(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _spread(count: int, number: int, factor: int) -> list[int]:
