@@ -28,8 +28,8 @@ MATCHED = "\0matched"  # of a result: which of its turn's calls it answers
 
 _ROLES = {"developer": "system", "function": "tool"}  # B11
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking", "thought")
-_PARTS = "text, image_url or video_url part"
-_MEDIA = ("image_url", "video_url", "image", "video")  # the last two are a script's
+_PARTS = "text, image_url, video_url or video part"
+_MEDIA = ("image_url", "video_url", "image", "video")  # image is a script's
 
 
 class Picture(dict[str, Any]):
@@ -123,7 +123,7 @@ class ParsedMessages:
         if kind == "text" and isinstance(part.get("text"), str):
             return text_part(part["text"])
         if kind in _MEDIA:
-            self._media.take(where, kind, part.get(kind))
+            self._media.take(where, kind, part.get(kind), part)
             return Picture(kind.removesuffix("_url"), len(self._media.items) - 1)
         if kind == "tool_reference" and role == "tool" and isinstance(part.get("name"), str):
             self.referred.add(part["name"])

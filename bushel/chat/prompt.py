@@ -179,7 +179,7 @@ def read(
         host, request, chat_options.template_kwargs
     )  # before any media is fetched
     tools = checked_tools(request.get("tools"))
-    media = Intake(rules)
+    media = Intake(rules, host.sampling)
     parsed = ParsedMessages(request["messages"], tools, media)
     inline = inline_calls_of(host.tokenizer.controls, can)
     can = can if inline is None else with_inline_calls(can, inline)

@@ -27,7 +27,8 @@ class Turn(TypedDict):
     """A message.
 
     content: text, or parts in order: {"type": "text", "text"}, {"type": "image_url",
-    "image_url": {"url"}}, {"type": "video_url", …}, and in a tool's result also
+    "image_url": {"url"}}, {"type": "video_url", …}, {"type": "video", "video": URL or a list of
+    frames}, both with what `chat.media.frame_sampling` reads beside it, and in a tool's result also
     {"type": "tool_reference", "name"}, which stands for the definition of a deferred tool.
     """
 

@@ -236,7 +236,8 @@ class MediaRules(msgspec.Struct, frozen=True):
     most_bytes: int = 64 << 20  # of one item, as sent or fetched
     most_pixels: int = 64 << 20  # of one picture
     least_side: int = 4  # pixels; smaller pictures are enlarged
-    most_frames: int = 64
+    most_frames: int = 64  # of one video, that are looked at
+    most_seconds: float = 3600.0  # of one video
     fetch_seconds: float = 10.0
     memory: int = 2 << 30  # bytes that preparing one request may take
 

@@ -16,9 +16,10 @@ from PIL import Image
 from bushel.core import GenerationDefaults, Prepared, RequestError, public_message
 from bushel.core.checkpoint import Checkpoint
 from bushel.core.options import Task
+from bushel.core.video import FrameSampling, Video
 from bushel.models.processor_fixes import mend_processor
 from bushel.models.vision.image_fixes.expansion import make_room
-from bushel.models.vision.image_spans import placeholders, spans_of, to_host
+from bushel.models.vision.image_spans import packed_media, placeholders, spans_of, to_host
 from bushel.models.vision.one_placeholder import (
     BOUNDS,
     Form,
@@ -27,9 +28,13 @@ from bushel.models.vision.one_placeholder import (
     takes_one_image,
 )
 from bushel.models.vision.placeholders import Shape, place, settings_of
+from bushel.models.vision.video_time import seconds_of
 from bushel.text.profile import TokenizerProfile
 from bushel.text.tokenizer import BREAK, Tokenizer
 
+# Families whose network looks at images and at videos; where both are packed patches, it is asked
+# for each by itself (`image_spans.encode_each`).
+_SEE_BOTH = ("gemma4",)
 _SHAPES = 256  # of images and videos, whose number of tokens is remembered
 
 
@@ -49,6 +54,11 @@ class Preparer:
         self.sparse_beyond = checkpoint.sparse_beyond
         self.vocab = vocab
         self.profile = TokenizerProfile(tokenizer, vocab)
+
+    @cached_property
+    def sampling(self) -> FrameSampling:
+        """Which frames of a video it looks at, if a request does not say."""
+        return FrameSampling()
 
     def prepare(self, text: str, media: Sequence[Any], mark: str = "") -> Prepared:
         """Rendered text and decoded images, to ids and host tensors.
@@ -119,19 +129,14 @@ class VisionPreparer(Preparer):
     def _process(self, text: str, media: Sequence[Any]) -> Prepared:
         from mlx_vlm.utils import prepare_inputs
 
-        images = [item for item in media if not isinstance(item, list)]
-        videos = [item for item in media if isinstance(item, list)]
-        if images and videos:  # the networks look at one kind and take the other's places for it
-            raise RequestError(
-                f"{self.name} takes images or videos, not both in one request.",
-                code="unsupported_media",
-                param="messages",
-            )
+        images = [item for item in media if not isinstance(item, Video)]
+        videos = [item for item in media if isinstance(item, Video)]
         try:
             inputs = prepare_inputs(
                 self.processor,
                 images=images or None,
-                videos=[np.stack([np.asarray(f) for f in v]) for v in videos] or None,
+                videos=[_pixels(video) for video in videos] or None,
+                video_metadata=[_metadata(video) for video in videos] or None,
                 prompts=text,
                 image_token_index=getattr(self._config, "image_token_index", None),
                 add_special_tokens=not self.tokenizer.starts_with_bos(text),
@@ -153,17 +158,19 @@ class VisionPreparer(Preparer):
         inputs.pop("attention_mask", None)
         tensors = {key: to_host(value) for key, value in inputs.items() if value is not None}
         if images and not tensors:  # the processor is a bare tokenizer
-            raise self._takes_none("image")
-        if images and (form := form_of(self._config)) is not None:
+            raise self._takes_no("image")
+        if images and not videos and (form := form_of(self._config)) is not None:
             return self._spread(form, row, tensors, len(images))
         self._require_places(row, images, videos)
+        self._require_seen(row, images, videos, tensors)
+        prompt = Prepared(tuple(row), tensors | seconds_of(self._config, videos))
         # Few tokenizers use all the rows that a vocabulary has.
-        return make_room(self._config, Prepared(tuple(row), tensors), self.vocab - 1)
+        return make_room(self._config, prompt, self.vocab - 1)
 
     def _spread(self, form: Form, ids: list[int], tensors: dict[str, Any], images: int) -> Prepared:
         prompt, bounds = spread(form, self._config, ids, tensors)
         if not len(bounds):
-            raise self._takes_none("image")
+            raise self._takes_no("image")
         if len(bounds) != images:
             raise RequestError(
                 f"The prompt of {self.name} has {len(bounds)} places for {images} images.",
@@ -173,18 +180,26 @@ class VisionPreparer(Preparer):
         return Prepared(tuple(prompt), {**tensors, BOUNDS: [bounds]})
 
     @cached_property
+    def sampling(self) -> FrameSampling:
+        """As its processor asks for, or as mlx-vlm does for one that asks for nothing."""
+        from mlx_vlm.utils import resolve_video_sampling
+
+        wish = resolve_video_sampling(self.processor, {})
+        return FrameSampling(wish.fps, wish.min_frames, wish.max_frames, wish.frame_factor)
+
+    @cached_property
     def _settings(self) -> str:
         return settings_of(self.processor)
 
     def _count_tokens(self, shape: Shape) -> int:
         """Placeholders of an image or video when it is alone; 0 if it cannot be."""
         kind, size, frames = shape
-        blank = Image.new("RGB", size)
+        blank: Any = Image.new("RGB", size)
+        if kind == "video":
+            blank = Video((blank,) * frames, tuple(range(frames)), frames, 1.0)
         turn = {"role": "user", "content": [{"type": kind}]}
         try:
-            alone = self._process(
-                self.tokenizer.render([turn]), [[blank] * frames if kind == "video" else blank]
-            )
+            alone = self._process(self.tokenizer.render([turn]), [blank])
         except RequestError:
             return 0
         return sum(high - low for low, high in spans_of(self._config, alone))
@@ -196,11 +211,39 @@ class VisionPreparer(Preparer):
             tokens = placeholders(self._config, kind)
             # A config may name its image token in a way of its own; one for video is named so.
             if sent and not present & set(tokens) and (tokens or kind == "video"):
-                raise self._takes_none(kind)
+                raise self._takes_no(kind)
 
-    def _takes_none(self, kind: str) -> RequestError:
+    def _require_seen(
+        self, ids: list[int], images: list[Any], videos: list[Any], tensors: dict[str, Any]
+    ) -> None:
+        if videos and not any("video" in key for key in tensors):
+            # Processors of some families skip what they have no part for, places and all.
+            raise self._takes_no("video", "its processor leaves it out")
+        if not (images and videos) or self._config.model_type in _SEE_BOTH:
+            return
+        if not packed_media(self._config, np.array(ids), tensors):
+            # The network would look at one kind and take the other's places for it.
+            raise RequestError(
+                f"{self.name} takes images or videos, not both in one request.",
+                code="unsupported_media",
+                param="messages",
+            )
+
+    def _takes_no(self, kind: str, why: str = "its prompt has no place for one") -> RequestError:
         return RequestError(
-            f"{self.name} takes no {kind}: its prompt has no place for one.",
-            code="unsupported_media",
-            param="messages",
+            f"{self.name} takes no {kind}: {why}.", code="unsupported_media", param="messages"
         )
+
+
+def _pixels(video: Video) -> np.ndarray:
+    """[frames, channels, height, width], as mlx-vlm reads a file."""
+    return np.stack([np.asarray(frame) for frame in video.frames]).transpose(0, 3, 1, 2)
+
+
+def _metadata(video: Video) -> dict[str, Any]:
+    """By the names of mlx-vlm's `VideoMetadata`: families write times into the prompt by it."""
+    return {
+        "total_num_frames": video.total,
+        "fps": video.fps,
+        "frames_indices": list(video.indices),
+    }

@@ -22,18 +22,34 @@ def encoded(image: Image.Image, form: str = "PNG", **more: Any) -> bytes:
     return buffer.getvalue()
 
 
-def moving(form: str, count: int, size: tuple[int, int] = MEDIUM) -> bytes:
-    frames = [picture(size, at) for at in range(count)]
-    return encoded(frames[0], form, save_all=True, append_images=frames[1:], duration=100)
+def moving(
+    form: str, count: int, size: tuple[int, int] = MEDIUM, duration: int = 100, seed: int = 0
+) -> bytes:
+    """`duration` of a frame, in milliseconds."""
+    frames = [picture(size, seed + at) for at in range(count)]
+    return encoded(frames[0], form, save_all=True, append_images=frames[1:], duration=duration)
 
 
-def film(path: Path, count: int, size: tuple[int, int] = MEDIUM, code: str = "mp4v") -> bytes:
+def film(
+    path: Path,
+    count: int,
+    size: tuple[int, int] = MEDIUM,
+    code: str = "mp4v",
+    fps: float = 8,
+    seed: int = 0,
+) -> bytes:
     """`path` tells the container by its ending."""
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*code), 8, size)
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*code), fps, size)
     for at in range(count):
-        writer.write(cv2.cvtColor(np.asarray(picture(size, at)), cv2.COLOR_RGB2BGR))
+        writer.write(cv2.cvtColor(np.asarray(picture(size, seed + at)), cv2.COLOR_RGB2BGR))
     writer.release()
     return path.read_bytes()
+
+
+def without_length(matroska: bytes) -> bytes:
+    """As browsers write what they record: nothing says how long it is."""
+    duration = matroska.index(b"\x44\x89\x88")  # an element of eight bytes, which becomes a void
+    return matroska[:duration] + b"\xec\x89" + bytes(9) + matroska[duration + 11 :]
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:

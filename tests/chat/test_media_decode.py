@@ -3,10 +3,7 @@
 import base64
 import contextlib
 import io
-import os
 import struct
-import subprocess
-import sys
 import time
 import zlib
 from collections.abc import Iterator
@@ -14,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -23,12 +19,15 @@ from mlx_vlm.utils import load_image
 from PIL import Image, UnidentifiedImageError
 
 from bushel.chat.media import decode
-from bushel.chat.media.decode import OWN, Intake, open_image, open_video
+from bushel.chat.media.decode import OWN, Intake
 from bushel.chat.media.fetch import Fetcher
+from bushel.chat.media.image import open_image
 from bushel.chat.media.media_source import UnusableMedia
+from bushel.chat.media.video import open_video
 from bushel.core import RequestError
+from bushel.core.video import Video
 from bushel.core.wire import MediaRules
-from tests.chat.media_files import FORMATS, SMALL_ROWS, chunk, encoded, film, moving, png
+from tests.chat.media_files import FORMATS, SMALL_ROWS, chunk, encoded, moving, png
 from tests.chat.web_site import Site, answer, open_site
 from tests.families.images import LARGE, MEDIUM, picture
 
@@ -43,15 +42,15 @@ def url(data: bytes) -> str:
     return f"data:;base64,{base64.b64encode(data).decode()}"
 
 
-def taken(source: Any, kind: str = "image_url", under: MediaRules = SERVER) -> Any:
+def taken(source: Any, kind: str = "image_url", under: MediaRules = SERVER, **beside: Any) -> Any:
     intake = Intake(under)
-    intake.take("messages[3].content[1]", kind, source)
+    intake.take("messages[3].content[1]", kind, source, beside)
     return intake.items[0]
 
 
-def refusal(source: Any, kind: str = "image_url", under: MediaRules = SERVER) -> str:
+def refusal(source: Any, kind: str = "image_url", under: MediaRules = SERVER, **beside: Any) -> str:
     with pytest.raises(RequestError) as caught:
-        taken(source, kind, under)
+        taken(source, kind, under, **beside)
     error = caught.value
     assert (error.code, error.param) == ("invalid_media", "messages")
     said = str(error)
@@ -152,7 +151,7 @@ def test_a_tiny_picture_is_enlarged(size: tuple[int, int]) -> None:
     large = picture(size).resize((size[0] * scale, size[1] * scale), Image.Resampling.NEAREST)
     assert same(taken(url(encoded(picture(size)))), large)
     assert same(taken(picture(size), under=OWN), large)
-    [frame] = taken(url(encoded(picture(size))), "video_url")
+    [frame] = taken(url(encoded(picture(size))), "video_url").frames
     assert same(frame, large)
     assert taken(url(encoded(picture((4, 4))))).size == (4, 4)
 
@@ -225,7 +224,7 @@ def test_a_later_frame_that_is_larger_is_measured_before_it_is_decoded() -> None
     both = small[:-1] + large[large.index(b",", colours) :]
     under = rules(most_pixels=MEDIUM[0] * MEDIUM[1] - 1)
     assert "pixels is too large" in refusal(url(both), "video_url", under)
-    assert [it.size for it in taken(url(both), "video_url")] == [(8, 8), MEDIUM]
+    assert [it.size for it in taken(url(both), "video_url").frames] == [(8, 8), MEDIUM]
 
 
 def test_bytes_are_counted(tmp_path: Path) -> None:
@@ -255,138 +254,6 @@ def test_all_pixels_of_a_request_are_counted_together() -> None:
         intake.take(f"part {at}", "image_url", shown)
     with pytest.raises(RequestError, match=r"part 4: .*too many pixels"):
         intake.take("part 4", "image_url", shown)
-
-
-# -- videos -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("form", ["GIF", "WEBP", "PNG"])
-def test_a_moving_picture_is_sampled_under_the_cap(form: str) -> None:
-    """Of a GIF or WebP with too many frames, some at even distances are seen. B7a."""
-    data = moving(form, 10)
-    every = open_video(data, SERVER)
-    some = open_video(data, rules(most_frames=4))
-    assert (len(every), len(some)) == (10, 4)
-    assert all(same(one, every[at]) for one, at in zip(some, (0, 2, 5, 7), strict=True))
-
-
-@pytest.mark.parametrize(("name", "code"), [("a.mp4", "mp4v"), ("a.mov", "mp4v"), ("a.avi", "MJPG"),
-                                            ("a.mkv", "mp4v"), ("a.webm", "VP80")])  # fmt: skip
-def test_a_film_is_sampled_under_the_cap(tmp_path: Path, name: str, code: str) -> None:
-    """Of a film with too many frames, some at even distances are seen. B7a."""
-    data = film(tmp_path / name, 10, code=code)
-    every = open_video(data, SERVER)
-    some = open_video(data, rules(most_frames=4))
-    assert (len(every), len(some)) == (10, 4)
-    assert all(same(one, every[at]) for one, at in zip(some, (0, 2, 5, 7), strict=True))
-    shown = np.abs(np.asarray(every[3], float) - np.asarray(picture(MEDIUM, 3), float)).mean()
-    assert shown < 40  # codecs lose something, and a wrong frame differs by more
-    assert np.abs(np.asarray(every[3], float) - np.asarray(every[4], float)).mean() > 40
-
-
-def test_a_film_is_seen_where_a_descriptor_opened_by_name_is_the_same_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On macOS to open /dev/fd/3 is to copy descriptor 3: whoever reads starts where it stands."""
-    data, capture = film(tmp_path / "a.mp4", 10), cv2.VideoCapture
-
-    def opened(name: str, *how: int) -> Any:
-        copied = os.dup(int(name.removeprefix("/dev/fd/")))
-        with open(copied, "rb") as file:
-            (tmp_path / "read.mp4").write_bytes(file.read())
-        return capture(str(tmp_path / "read.mp4"), *how)
-
-    monkeypatch.setattr(cv2, "VideoCapture", opened)
-    assert len(open_video(data, SERVER)) == 10
-
-
-def test_large_frames_are_fewer(tmp_path: Path) -> None:
-    """What a video may hold in memory is counted in pixels."""
-    under = rules(most_pixels=MEDIUM[0] * MEDIUM[1])
-    for data in (moving("GIF", 10), film(tmp_path / "a.mp4", 10)):
-        assert len(open_video(data, under)) == 4
-
-
-@pytest.mark.parametrize("form", ["GIF", "film"])
-def test_a_video_that_takes_too_long_to_read_is_refused(tmp_path: Path, form: str) -> None:
-    size = (16, 16)
-    data = moving("GIF", 30, size) if form == "GIF" else film(tmp_path / "a.mp4", 30, size)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decode, "_MOST_DECODED", 29)
-        assert "too long" in refusal(url(data), "video_url", rules(most_pixels=256))
-        patch.setattr(decode, "_MOST_DECODED", 30)
-        assert len(taken(url(data), "video_url", rules(most_pixels=256))) == 4
-
-
-def test_a_picture_that_promises_a_billion_frames_is_refused() -> None:
-    data = moving("PNG", 2)
-    at = data.index(b"acTL") + 4
-    many = chunk(b"acTL", struct.pack(">II", 1 << 30, 0))
-    bomb = data[: at - 8] + many + data[at + 12 :]
-    assert "too long" in refusal(url(bomb), "video_url")
-    assert taken(url(bomb)).size == MEDIUM  # its first picture is harmless
-
-
-NO_FILMS = {
-    "text": b"no video at all",
-    "nothing": b"",
-    "a playlist": b"#EXTM3U\n#EXTINF:5,\nfile:///etc/passwd\n#EXT-X-ENDLIST\n",
-    "a list of files": b"ffconcat version 1.0\nfile /etc/passwd\n",
-    "a description": b"<?xml version='1.0'?><MPD><BaseURL>http://127.0.0.1/</BaseURL></MPD>",
-    "only a beginning": b"\0\0\0\x18ftypisom" + bytes(200),
-    "only a beginning of Matroska": b"\x1a\x45\xdf\xa3" + bytes(200),
-    "only a beginning of AVI": b"RIFF\0\1\0\0AVI LIST" + bytes(200),
-    "a photograph": encoded(picture(), "JPEG"),
-}
-
-
-@pytest.mark.parametrize("case", NO_FILMS)
-def test_what_is_no_video_is_refused(case: str) -> None:
-    assert "cannot be decoded" in refusal(url(NO_FILMS[case]), "video_url")
-
-
-def test_a_film_that_is_cut_off_is_what_is_left_of_it(tmp_path: Path) -> None:
-    data = film(tmp_path / "a.avi", 10, code="MJPG")
-    found = open_video(data[: len(data) * 6 // 10], SERVER)
-    assert 0 < len(found) < 10
-    data = film(tmp_path / "a.mp4", 10)  # its index is at its end
-    assert "cannot be decoded" in refusal(url(data[: len(data) // 2]), "video_url")
-
-
-def test_broken_films_are_not_spoken_of_in_the_log(tmp_path: Path) -> None:
-    """In a process that opens its first film: the decoder decides once what it prints."""
-    data = film(tmp_path / "a.mp4", 10)
-    broken = [*NO_FILMS.values(), data[: len(data) // 2], data[:500] + data[700:], data[:-20]]
-    for at, it in enumerate(broken):
-        (tmp_path / f"{at}.film").write_bytes(it)
-    script = f"""
-import pathlib, sys
-from bushel.chat.media.decode import open_video
-from bushel.chat.media.media_source import UnusableMedia
-print("begin", file=sys.stderr)
-for file in sorted(pathlib.Path({str(tmp_path)!r}).glob("*.film")):
-    try:
-        open_video(file.read_bytes())
-    except UnusableMedia:
-        print("refused")
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stderr.endswith("begin\n")
-    assert done.stdout.count("refused") >= len(NO_FILMS) + 1
-
-
-def test_a_film_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even while it is open: its process may be killed at any moment."""
-    data = film(tmp_path / "a.mp4", 3)
-    folder = tmp_path / "scratch"
-    folder.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    frames = decode._film_frames(data, SERVER)
-    next(frames)
-    assert list(folder.iterdir()) == []
-    frames.close()
 
 
 # -- hostile files ----------------------------------------------------------------------------
@@ -458,7 +325,7 @@ def test_any_damage_is_survived(form: str, damage: list[tuple[float, int]], read
         data[int(where * (len(data) - 1))] = byte
     with contextlib.suppress(UnusableMedia):
         found = read(bytes(data), rules(most_pixels=1 << 20))
-        for frame in found if isinstance(found, list) else [found]:
+        for frame in found.frames if isinstance(found, Video) else [found]:
             assert frame.mode == "RGB"
             assert frame.width * frame.height <= 1 << 20
 

@@ -12,17 +12,18 @@ import pytest
 from PIL import Image
 
 from bushel.chat.prompt import prepare
-from bushel.core import Media, Prepared
+from bushel.core import Media, Prepared, RequestError
+from bushel.core.video import Video
 from bushel.models.load import open_host
 from bushel.models.preparer import VisionPreparer
 from bushel.models.vision.image_spans import spans_of
 from bushel.models.vision.placeholders import digest_of, place, settings_of
+from tests.chat.media_files import moving
 from tests.families import checkpoint_dir
 from tests.families.family import EVERY
 from tests.families.images import LARGE, MEDIUM, SMALL, picture
 from tests.families.vision import VISION
 from tests.llm.request_builders import chat, image, text
-from tests.llm.test_video import gif
 from tests.models.altered_checkpoints import copied, set_template
 from tests.parity.scenarios import tried
 
@@ -86,8 +87,17 @@ def test_the_same_bytes_in_another_shape_are_another_image() -> None:
     data = bytes(range(256)) * 24
     wide, tall = (Image.frombytes("RGB", size, data) for size in ((64, 32), (32, 64)))
     grey = Image.frombytes("L", (64, 96), data)
-    found = {digest_of(it, "", 1) for it in (wide, tall, grey, [wide], [wide, wide])}
-    assert len(found) == 5
+    videos = [
+        Video(frames, tuple(range(len(frames))), total, fps)
+        for frames, total, fps in (
+            ((wide,), 1, 2.0),
+            ((wide, wide), 2, 2.0),
+            ((wide, wide), 4, 2.0),
+            ((wide, wide), 2, 1.0),
+        )
+    ]
+    found = {digest_of(it, "", 1) for it in (wide, tall, grey, *videos)}
+    assert len(found) == 7
     assert digest_of(wide, "a", 1) != digest_of(wide, "b", 1)
     assert digest_of(wide, "a", 1) != digest_of(wide, "a", 2)
 
@@ -141,8 +151,20 @@ def test_videos_have_places_too(name: str, tmp_path: Path) -> None:
     assert one.digest != two.digest
 
 
+@pytest.mark.parametrize("name", ["glm4v", "ernie4_5_moe_vl"])
+def test_a_video_that_a_processor_leaves_out_is_refused_by_name(name: str) -> None:
+    """Its place may be there all the same: the model would speak of what nobody saw. B7a."""
+    host = seeing(name)
+    frames = tuple(picture(MEDIUM, at) for at in range(4))
+    video, image = Video(frames, (0, 1, 2, 3), 4, 2.0), VISION[name].placeholder
+    place = "<|begin_of_video|><|video|><|end_of_video|>" if name == "glm4v" else image
+    with pytest.raises(RequestError, match=f"{name} takes no video") as caught:
+        host.prepare(f"See {place} and {image}.", [video, picture(MEDIUM)])
+    assert caught.value.code == "unsupported_media"
+
+
 def gif_url(count: int) -> str:
-    return f"data:image/gif;base64,{base64.b64encode(gif(count)).decode()}"
+    return f"data:image/gif;base64,{base64.b64encode(moving('GIF', count)).decode()}"
 
 
 # -- what cannot be told apart ----------------------------------------------------------------

@@ -11,9 +11,10 @@ import numpy as np
 from mlx_vlm.generate.ar import generate_step
 from mlx_vlm.models.cache import make_prompt_cache
 from mlx_vlm.models.deepseek_v3.language import LanguageModel
-from mlx_vlm.utils import prepare_inputs, should_add_special_tokens
+from mlx_vlm.utils import VideoMetadata, prepare_inputs, should_add_special_tokens
 from PIL import Image
 
+from bushel.core.video import Video
 from bushel.models.vision.given_embeddings import taking_embeddings
 
 POSITION_STATE = ("_position_ids", "_rope_deltas")
@@ -29,12 +30,23 @@ class Solo:
 
 
 def prepare(
-    model: nn.Module, processor: Any, text: str, images: Sequence[Image.Image] = ()
+    model: nn.Module,
+    processor: Any,
+    text: str,
+    images: Sequence[Image.Image] = (),
+    videos: Sequence[Any] = (),
 ) -> dict[str, Any]:
-    """The tensors of one prompt, by the call `mlx_vlm.generate` makes."""
+    """The tensors of one prompt, by the call `mlx_vlm.generate` makes. Videos are files, which it
+    reads itself, or `Video`s."""
+    known = [video for video in videos if isinstance(video, Video)]
     return prepare_inputs(
         processor,
         images=list(images) or None,
+        videos=[_pixels(video) for video in videos] or None,
+        video_metadata=[
+            VideoMetadata(video.total, video.fps, list(video.indices)) for video in known
+        ]
+        or None,
         prompts=text,
         image_token_index=getattr(model.config, "image_token_index", None),
         add_special_tokens=should_add_special_tokens(model.config.model_type, processor),
@@ -67,6 +79,12 @@ def solo_whole(
         embeds = mx.concatenate([embeds, model.get_input_embeddings(new).inputs_embeds], axis=1)
     model.eval()
     return Solo(ids[0, len(prompt) :].tolist(), np.stack(rows), prompt)
+
+
+def _pixels(video: Any) -> Any:
+    if not isinstance(video, Video):
+        return str(video)
+    return np.stack([np.asarray(frame) for frame in video.frames]).transpose(0, 3, 1, 2)
 
 
 def forget_positions(model: nn.Module) -> None:
@@ -108,11 +126,14 @@ def solo_vision(
     max_tokens: int = 8,
     prefill_step_size: int = 2048,
     cuts: Sequence[int] = (),
+    videos: Sequence[Any] = (),
+    **more: Any,
 ) -> Solo:
-    """`cuts` are places where the prompt is cut besides those that the step size makes."""
+    """`cuts` are places where the prompt is cut besides those that the step size makes; `more` is
+    for the model."""
     name_inputs(model)
     let_see(model, images)
-    inputs = prepare(model, processor, text, images)
+    inputs = {**prepare(model, processor, text, images, videos), **more}
     return solo_tensors(model, inputs, max_tokens, prefill_step_size, cuts)
 
 

@@ -189,6 +189,35 @@ def test_vlm_prepare_inputs_expands_the_placeholder(vision_model: Loaded) -> Non
     assert found.count(family.image_token_id) == family.image_tokens[1]
 
 
+def test_vlm_tells_how_a_processor_wants_its_videos() -> None:
+    """`Preparer.sampling`; of decoded frames the metadata that came with them is believed."""
+    _, processor = mlx_vlm.load(str(checkpoint_dir("qwen3_vl")), lazy=True)
+    wish = vlm_utils.resolve_video_sampling(processor, {})
+    assert (wish.fps, wish.min_frames, wish.max_frames, wish.frame_factor) == (2.0, 4, 768, 2)
+    frames = np.stack([np.asarray(picture(MEDIUM, at)) for at in range(4)]).transpose(0, 3, 1, 2)
+    told = {"total_num_frames": 400, "fps": 10.0, "frames_indices": [0, 100, 200, 300]}
+    inputs = vlm_utils.prepare_inputs(
+        processor,
+        videos=[frames],
+        video_metadata=[told],
+        prompts="See <|vision_start|><|video_pad|><|vision_end|> there",
+    )
+    written = processor.tokenizer.decode(inputs["input_ids"][0].tolist())
+    assert "<5.0 seconds>" in written
+    assert "<25.0 seconds>" in written
+
+
+def test_vlm_counts_frames_of_qwen2_5_vl_and_not_seconds() -> None:
+    """`vision.video_time` does; once the library takes seconds, they would count twice."""
+    network, _ = mlx_vlm.load(str(checkpoint_dir("qwen2_5_vl")), lazy=True)
+    config, index = network.config, network.language_model.get_rope_index
+    start, token = config.vision_start_token_id, config.video_token_id
+    ids = mx.array([[start, *[token] * 12, start]])
+    positions, _ = index(ids, None, mx.array([[3, 4, 4]]))
+    assert positions[0, 0].tolist() == [0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4]
+    assert "second_per_grid_ts" not in inspect.signature(index).parameters
+
+
 def test_vlm_configs_name_their_image_token(vision_model: Loaded) -> None:
     name, network, _ = vision_model
     names = ("image_token_id", "image_token_index")

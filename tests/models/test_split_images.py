@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from bushel.core import Media, Prepared
+from bushel.core.video import Video
 from bushel.models.vision.feature_records import difference
 from bushel.models.vision.split_images import tensors_of_each
 from bushel.models.vision.vision_model import VisionModel
 from tests.families.images import LARGE, MEDIUM, SMALL, picture
+from tests.families.vision import VISION
 
 from .vision_prompts import Shelf, loaded, prompt, watched
 
@@ -138,16 +140,47 @@ def test_a_record_holds_no_text() -> None:
 def test_a_video_is_like_an_image(name: str) -> None:
     model, shelf = loaded(name), Shelf()
     embed(model, prompt(model, A, "?"), shelf)  # of another kind, which proves nothing
-    frames = [picture(MEDIUM, at) for at in range(4)]
+    video = clip(4)
 
     def ask(*said: str) -> Prepared:
-        return model.host.prepare(VIDEO.join(said), [frames])
+        return model.host.prepare(VIDEO.join(said), [video])
 
     assert embed(model, ask("See ", " What happens?"), shelf) == 1
     assert embed(model, ask("Now look at ", " and tell what happens."), shelf) == 0
     assert model.recall.splices is True
     again = ask("Once more ", " What happens in it, and why?")
     assert embed(model, again, Shelf(), again.media[0].end) == 0
+
+
+@pytest.mark.parametrize("name", ["qwen3_vl", "qwen3_5_vl", "qwen2_5_vl"])
+def test_images_and_videos_are_known_apart(name: str) -> None:
+    """Each is seen once, in whatever company; the tower takes one after the other."""
+    model, shelf = loaded(name), Shelf()
+    place = VISION[name].placeholder
+    video, other = clip(4), clip(6, 30)
+
+    def ask(*said: Any) -> Prepared:
+        told = [part if isinstance(part, str) else _place(part, place) for part in said]
+        return model.host.prepare("".join(told), [it for it in said if not isinstance(it, str)])
+
+    both = ask("See ", A, " and ", video, " and ", B, ". What is it?")
+    assert len({it.digest for it in both.media}) == 3
+    assert embed(model, both, shelf) == 3
+    assert model.recall.splices is True
+    assert embed(model, ask("Look: ", video, A, B, " What is it?"), shelf) == 0
+    assert embed(model, ask("Look: ", B, other, " What is it?"), shelf) == 1
+    assert embed(model, ask("Once more: ", other, " What is it?", A), shelf) == 0
+    again = ask("See ", A, " and ", video, " and ", B, ". Why?")
+    assert embed(model, again, Shelf(), again.media[1].end) == 1  # the last one alone
+
+
+def _place(part: Any, image: str) -> str:
+    return VIDEO if isinstance(part, Video) else image
+
+
+def clip(count: int, seed: int = 0) -> Video:
+    frames = tuple(picture(MEDIUM, seed + at) for at in range(count))
+    return Video(frames, tuple(range(count)), count, 2.0)
 
 
 def test_tensors_are_cut_by_what_they_count() -> None:

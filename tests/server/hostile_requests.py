@@ -258,12 +258,12 @@ def packed_text(name: bytes, size: int) -> bytes:
     return _part(name, b"a\0\0" + zlib.compress(bytes(size), 9))
 
 
-def gif(frames: int, width: int, height: int) -> bytes:
-    """So many frames, of which each paints one pixel."""
+def gif(frames: int, width: int, height: int, pause: int = 1) -> bytes:
+    """So many frames, of which each paints one pixel; a pause is in hundredths of a second."""
     begin = b"GIF89a" + struct.pack("<HH", width, height) + b"\x80\0\0\0\0\0\xff\xff\xff"
-    pause = b"\x21\xf9\x04\0\1\0\0\0"
+    wait = b"\x21\xf9\x04\0" + struct.pack("<H", pause) + b"\0\0"
     frame = b"\x2c" + struct.pack("<HHHH", 0, 0, 1, 1) + b"\0\x02\x02\x44\x01\0"
-    return begin + (pause + frame) * frames + b";"
+    return begin + (wait + frame) * frames + b";"
 
 
 def controls() -> list[str]:

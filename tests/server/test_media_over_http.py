@@ -112,6 +112,67 @@ def test_a_video_is_seen_or_refused_by_name(caller: Caller, reference: Reference
             caller.chat(asked, way, **fields)
 
 
+def clip(form: str) -> dict[str, Any]:
+    """The same frames, a tenth of a second each, as clients of several servers send them."""
+    if form == "a file":
+        return video(gif())
+    frames = [raw(as_file(SHAPES[name].resize((96, 96)), "PNG")) for name in ("square", "circle")]
+    if form == "in one URL":
+        return {**video(f"data:video/png;base64,{','.join(frames * 2)}"), "fps": 10}
+    urls = [f"data:image/png;base64,{frame}" for frame in frames * 2]
+    return {"type": "video", "video": urls, "fps": 10}
+
+
+@pytest.mark.parametrize("form", ["a file", "in one URL", "in a list"])
+def test_a_video_and_an_image_in_one_conversation(
+    caller: Caller, reference: Reference, form: str
+) -> None:
+    """In whatever form it comes, beside others. B7a, B6."""
+    asked = [
+        *shown("star"),
+        {"role": "assistant", "content": "A star."},
+        *user(clip(form), text(QUESTION)),
+    ]
+    fields = {**SURE, "max_tokens": 12}
+    got, words = caller.together(
+        caller.chat_later(asked, "async streamed", **fields),
+        caller.chat_later(user("What is 3 + 4?"), "async", **fields),
+    )
+    assert_same(got, reference.chat(asked, **fields))
+    assert_same(words, reference.chat(user("What is 3 + 4?"), **fields))
+    without = [*asked[:-1], *user(text(QUESTION))]
+    assert got.usage[0] > reference.chat(without, **fields).usage[0] + 8
+
+
+@pytest.mark.parametrize("form", ["input_video", "input_file"])
+def test_responses_take_a_video(tiny: Server, caller: Caller, form: str) -> None:
+    """As a part of its own, or as a file, which is the place that OpenAI's API has for one. B7a."""
+    part: dict[str, Any] = {"type": form, "video_url": gif()}
+    if form == "input_file":
+        data = gif().replace("image/gif", "video/gif")
+        part = {"type": form, "filename": "a.gif", "file_data": data}
+    said: Any = [{"role": "user", "content": [part, {"type": "input_text", "text": QUESTION}]}]
+    client = openai.OpenAI(base_url=f"{tiny.url}/v1", api_key="any", timeout=PATIENCE)
+    reply = client.responses.create(
+        model=MODEL, input=said, temperature=0, max_output_tokens=12, store=False
+    )
+    chat = caller.chat(user(video(gif()), text(QUESTION)), temperature=0, max_tokens=12)
+    assert reply.output_text == chat.text
+    assert reply.usage is not None
+    assert reply.usage.input_tokens == chat.usage[0]
+
+
+def test_messages_have_no_place_for_a_video(tiny: Server) -> None:
+    """Nor has Anthropic's API: it is refused by name."""
+    source = {"type": "base64", "media_type": "video/mp4", "data": "AAAA"}
+    asked = user({"type": "video", "source": source}, text(QUESTION))
+    reply = tiny.http.post(
+        "/v1/messages", json={"model": MODEL, "max_tokens": 2, "messages": asked}
+    )
+    assert reply.status_code == 400
+    assert "video" in reply.json()["error"]["message"]
+
+
 # -- what cannot be taken -------------------------------------------------------------------------
 
 

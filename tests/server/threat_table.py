@@ -94,18 +94,18 @@ def bombs(port: int, folder: str) -> Iterator[Case]:
         "50,000 x 50,000": png(50_000, 50_000),
         "2**31 x 2**31": png((1 << 31) - 1, (1 << 31) - 1),
         "a long one": png(4, 16 << 20),
-        "1 x 1": png(1, 1, b"\0"),
-        "3 x 3": png(3, 3, bytes(9)),
         "nothing": png(0, 0),
         "so thin that no model sees it": png(4, 4000, bytes(16_000)),
         "a text that grows": png(64, 64, bytes(4096), packed_text(b"zTXt", 100 << 20)),
-        "a frame beyond the whole": gif(1, 2, 2),
         "cut": png(64, 64, bytes(4096))[:-30],
         "a drawing": b"<svg xmlns='http://www.w3.org/2000/svg'><image href='/etc/passwd'/></svg>",
         "a program": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n{} loop",
     }
     for name, data in bad.items():
         yield name, chat(picture(data_url(data))), "400 invalid_media"
+    tiny = {"1 x 1": png(1, 1, b"\0"), "3 x 3": png(3, 3, bytes(9)), "2 x 2": gif(1, 2, 2)}
+    for name, data in tiny.items():
+        yield name, chat(picture(data_url(data))), "200"  # enlarged
     yield "a profile that grows", chat(picture(data_url(profiled()))), "400 invalid_media"
     yield "large frames", chat(film(data_url(gif(3000, 8000, 8000)))), "400 invalid_media"
     yield "many frames", chat(film(data_url(gif(5000, 32, 32)))), "200"  # and few are used
@@ -113,8 +113,41 @@ def bombs(port: int, folder: str) -> Iterator[Case]:
     playlist = b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n"
     yield "a playlist", chat(film(data_url(playlist))), "400 invalid_media"
     both = [*picture(GREY), *film(data_url(gif(4, 32, 32)))]
-    yield "a picture and a film", chat(both), "400 unsupported_media"
+    yield "a picture and a film", chat(both), "200"
+    yield from films()
     yield "broken base64", chat(picture("data:image/png;base64,%%%")), "400 invalid_media"
+
+
+def films() -> Iterator[Case]:
+    """Videos that are long, empty, or not what they seem."""
+    bad = {
+        "of hours": gif(100, 32, 32, pause=65_535),
+        "a playlist that begins like an AVI": b"#EXTM3U\nAVI \n#EXT-X-TARGETDURATION:1\n"
+        b"#EXT-X-MEDIA-SEQUENCE:0\n#EXTINF:1,\nfile:///etc/passwd\n",
+        "without frames": b"\0\0\0\x18ftypisom" + bytes(200),
+        "cut": gif(4, 64, 64)[:20],
+    }
+    for name, data in bad.items():
+        yield f"a film {name}", chat(film(data_url(data))), "400 invalid_media"
+    other = data_url(png(32, 32, bytes(1024)))
+    lists: dict[str, tuple[object, str]] = {
+        "of few frames": ([GREY] * 4, "200"),
+        "of no frames": ([], "400 invalid_value"),
+        "of too many": (["data:,"] * 4097, "400 invalid_value"),
+        "of numbers": ([7], "400 invalid_value"),
+        "of two sizes": ([GREY, other], "400 invalid_media"),
+        "of files": (["/etc/passwd"], "400 invalid_media"),
+        "of what is no picture": (["data:,x"], "400 invalid_media"),
+    }
+    for name, (frames, answer) in lists.items():
+        yield f"a list {name}", chat([{"type": "video", "video": frames}]), answer
+    for wish in ({"fps": 0}, {"nframes": "all"}, {"min_pixels": 1 << 50}, {"video_start": 1e9}):
+        part = {"type": "video", "video": [GREY] * 4, **wish}
+        if "video_start" in wish:
+            part["video"] = data_url(gif(4, 32, 32))
+        yield f"a video with {wish}", chat([part]), "400 invalid_media"
+    commas = "data:video/jpeg;base64," + "," * 70_000
+    yield "commas", chat(film(commas)), "400 invalid_media"
 
 
 def profiled() -> bytes:

@@ -18,6 +18,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _BASE64_MARK = re.compile(r";\s*base64\s*$", re.IGNORECASE)
 _SLACK = 1024  # padding, and a few line breaks in something small
 _PIECE = 1 << 16
+_MOST_FRAMES = 1 << 16  # in one URL; what is behind them is broken base64
 _BASE64_TEXT = re.compile(r"[A-Za-z0-9+/_\s-]+={0,2}\s*", re.ASCII)
 # How files begin that are decoded here, as base64 has it.
 _BEGINNINGS = (
@@ -73,6 +74,20 @@ def from_data(url: str, most_bytes: int) -> bytes:
     if len(data) > most_bytes:
         raise too_large(most_bytes)
     return data
+
+
+def frames_in(url: str) -> list[str] | None:
+    """The frames of a data: URL that holds several, with commas between them, as URLs of their
+    own; None if it is anything else. vLLM's clients send a video so, as video/jpeg.
+    """
+    if scheme_of(url) != "data":
+        return None
+    head, _, body = url.partition(",")
+    if _BASE64_MARK.search(head[-100:]) is None:
+        return None
+    if "," not in body and not head.lower().startswith("data:video/jpeg"):
+        return None
+    return [f"data:;base64,{frame}" for frame in body.split(",", _MOST_FRAMES)]
 
 
 def _unescaped(text: str) -> bytes:

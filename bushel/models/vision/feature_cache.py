@@ -40,7 +40,6 @@ Kind = frozenset[str]  # the tensors a prompt comes with
 Parts = list[dict[str, Any]]  # those of each image
 
 _NOT_CUT: Kind = frozenset()
-_PACKED: Kind = frozenset(("pixel_values", "image_grid_thw"))
 # How far apart sums in another order may be, of the norm, in steps of the number type: 3 % in
 # bfloat16. Another image is as far away as the norm itself.
 _ROUNDING, _LEAST = 4, 1e-5
@@ -59,8 +58,11 @@ class ImageEncoder(Protocol):
 
     def spans(self, prepared: Prepared) -> tuple[Span, ...]: ...
 
-    def packs(self, prepared: Prepared) -> bool:
-        """Whether `encode_images` encodes every image by itself."""
+    def packs(self, prepared: Prepared) -> frozenset[str]:
+        """The tensors by which `encode_images` encodes every image by itself, if it does."""
+
+    def kinds(self, prepared: Prepared) -> list[str]:
+        """Of each medium: image or video."""
 
     def forget(self) -> None:
         """Drop what a look left on the model."""
@@ -139,13 +141,18 @@ class FeatureCache:
 
     def _parts(self, prepared: Prepared) -> tuple[Parts, list[str]]:
         """Tensors and key of each image; no tensors where images cannot be encoded apart."""
-        parts, cut = tensors_of_each(prepared, self._encoder.spans(prepared))
+        parts, cut = self._divided(prepared)
         media = prepared.media
         if len(media) > 1:
-            packed = self._encoder.packs(prepared) and cut >= _PACKED
+            packs = self._encoder.packs(prepared)
+            packed = packs and cut >= packs
             if not packed and (not cut or self._cut.get(_kind(prepared)) != cut):
                 return [], joint_keys(media)
         return parts, [key_of(image, part) for image, part in zip(media, parts, strict=True)]
+
+    def _divided(self, prepared: Prepared) -> tuple[Parts, Kind]:
+        encoder = self._encoder
+        return tensors_of_each(prepared, encoder.spans(prepared), encoder.kinds(prepared))
 
     def _encode(self, prepared: Prepared, at: int, tensors: Mapping[str, Any]) -> Record:
         low, high = prepared.media[at].start, prepared.media[at].end
@@ -188,7 +195,7 @@ class FeatureCache:
 
     def _try_apart(self, prepared: Prepared, records: Mapping[int, Record]) -> Kind:
         """The tensors to cut so that each image alone gives what it gave with the others."""
-        parts, cut = tensors_of_each(prepared, self._encoder.spans(prepared))
+        parts, cut = self._divided(prepared)
         try:
             for at, part in enumerate(parts):
                 alone = self._encode(prepared, at, part)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import numpy as np
@@ -15,6 +15,11 @@ Span = tuple[int, int]
 Embedded = dict[str, Any]  # what the library finds out about a prompt, by the library's own names
 
 EMBEDS, DEEPSTACK, VISIBLE = "inputs_embeds", "deepstack_visual_embeds", "visual_pos_masks"
+# Tensors of media that are packed: patches, and a grid for each.
+_PACKS = {
+    "image": ("pixel_values", "image_grid_thw"),
+    "video": ("pixel_values_videos", "video_grid_thw"),
+}
 # Extras with one entry per prompt token, cut by column.
 BY_COLUMN = (
     VISIBLE,
@@ -40,8 +45,14 @@ def spans_of(config: Any, prepared: Prepared) -> tuple[Span, ...]:
     if "image_bound" in prepared.tensors:
         return tuple((int(low), int(high)) for low, high in prepared.tensors["image_bound"][0])
     inside = _without_token(config, prepared)
-    if inside is None:
-        inside = _is_placeholder(config, prepared.ids, "image", "video")
+    return runs_of(config, prepared.ids, "image", "video") if inside is None else _runs(inside)
+
+
+def runs_of(config: Any, ids: Any, *kinds: str) -> tuple[Span, ...]:
+    return _runs(_is_placeholder(config, ids, *kinds))
+
+
+def _runs(inside: np.ndarray) -> tuple[Span, ...]:
     edges = np.flatnonzero(np.diff(np.concatenate([[0], inside.astype(np.int8), [0]])))
     return tuple((int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True))
 
@@ -66,47 +77,76 @@ def runs_inside(media: Media, spans: Iterable[Span]) -> list[Span]:
     return [(low, high) for low, high in clipped if low < high]
 
 
-def patches_per_token(config: Any, ids: Any, tensors: Mapping[str, Any]) -> int:
-    """Of a prompt whose images are packed, one after the other, into rows of patches; else 0."""
-    grids, pixels = tensors.get("image_grid_thw"), tensors.get("pixel_values")
-    if grids is None or pixels is None or tensors.get("video_grid_thw") is not None:
-        return 0
+class PackedMedia(NamedTuple):
+    """Media of one kind, packed one after the other into rows of patches."""
+
+    names: tuple[str, str]  # of the tensors: patches, and a grid for each of the media
+    pixels: Any
+    grids: Any
+    places: np.ndarray  # of their placeholders in the prompt
+    per_token: int  # patches
+
+    def each(self) -> Iterator[tuple[np.ndarray, dict[str, Any]]]:
+        """Places and tensors of one after the other."""
+        borders = np.cumsum([0, *np.asarray(self.grids).prod(-1)])
+        for at, (low, high) in enumerate(pairwise(borders)):
+            tensors = self.pixels[low:high], self.grids[at : at + 1]
+            places = self.places[low // self.per_token : high // self.per_token]
+            yield places, dict(zip(self.names, tensors, strict=True))
+
+
+def packed_media(config: Any, ids: Any, tensors: Mapping[str, Any]) -> list[PackedMedia]:
+    """By kind, of a prompt whose media are all packed; otherwise nothing."""
+    packs = [
+        _packed(config, kind, names, ids, tensors)
+        for kind, names in _PACKS.items()
+        if any(tensors.get(name) is not None for name in names)
+    ]
+    return [] if None in packs else [pack for pack in packs if pack is not None]
+
+
+def _packed(
+    config: Any, kind: str, names: tuple[str, str], ids: Any, tensors: Mapping[str, Any]
+) -> PackedMedia | None:
+    pixels, grids = (tensors.get(name) for name in names)
+    if grids is None or pixels is None:
+        return None
     patches = np.asarray(grids).prod(-1)
-    places = int(_is_placeholder(config, ids, "image").sum())
-    if getattr(pixels, "ndim", 0) != 2 or len(pixels) != patches.sum() or not places:
-        return 0
-    each = len(pixels) // places
+    places = np.flatnonzero(_is_placeholder(config, ids, kind))
+    if getattr(pixels, "ndim", 0) != 2 or len(pixels) != patches.sum() or not len(places):
+        return None
+    each = len(pixels) // len(places)
     # Others have tokens that stand for no patches, such as the ends of rows.
-    return each if each * places == len(pixels) and not (patches % each).any() else 0
+    if each * len(places) != len(pixels) or (patches % each).any():
+        return None
+    return PackedMedia(names, pixels, grids, places, each)
 
 
 def encode_each(network: Any, ids: mx.array, tensors: Mapping[str, Any]) -> Embedded:
-    """What the library finds out about a prompt with several images, but each seen by itself.
+    """What the library finds out about a prompt with several images or videos, but each seen by
+    itself.
 
     Together they would look at one another in some towers: glm4v's tells only the first two
-    apart. Nothing where the images are not packed patches, or where there is one.
+    apart. And of images and videos most networks look at one kind alone. Nothing where the media
+    are not packed patches, or where there is one.
     """
-    per_token = patches_per_token(network.config, ids, tensors)
-    if not per_token or len(tensors["image_grid_thw"]) < 2:
+    packs = packed_media(network.config, ids, tensors)
+    media = [one for pack in packs for one in pack.each()]
+    if len(media) < 2:
         return {}
-    grids, pixels = tensors["image_grid_thw"], tensors["pixel_values"]
-    places = np.flatnonzero(_is_placeholder(network.config, ids[0], "image"))
-    borders = np.cumsum([0, *np.asarray(grids).prod(-1)])
-    images = []
-    for at, (low, high) in enumerate(pairwise(borders)):
-        own = ids[:, mx.array(places[low // per_token : high // per_token])]
-        images.append(
-            network.get_input_embeddings(
-                own, pixels[low:high], mask=mx.ones_like(own), image_grid_thw=grids[at : at + 1]
-            )
-        )
+    media.sort(key=lambda one: int(one[0][0]))  # as they are in the prompt
+    looks = []
+    for places, own in media:
+        tokens = ids[:, mx.array(places)]
+        pixels = own.pop("pixel_values", None)
+        looks.append(network.get_input_embeddings(tokens, pixels, mask=mx.ones_like(tokens), **own))
     whole = network.get_input_embeddings(ids, None, mask=mx.ones_like(ids))
-    where = mx.array(places)
-    embeds = _placed(whole.inputs_embeds, where, [image.inputs_embeds for image in images])
-    layers = [image.deepstack_visual_embeds for image in images]
-    visible = mx.array(_is_placeholder(network.config, ids, "image"))
+    where = np.concatenate([places for places, _ in media])
+    embeds = _placed(whole.inputs_embeds, where, [look.inputs_embeds for look in looks])
+    layers = [look.deepstack_visual_embeds for look in looks]
+    visible = mx.array(np.isin(np.arange(ids.shape[1]), where)[None])
     if layers[0] is None:
-        seen = images[0].visual_pos_masks is not None  # zaya1_vl has other weights for images
+        seen = looks[0].visual_pos_masks is not None  # zaya1_vl has other weights for images
         return {EMBEDS: embeds, VISIBLE: visible} if seen else {EMBEDS: embeds}
     if isinstance(layers[0], mx.array):
         deepstack: Any = _placed(whole.deepstack_visual_embeds, where, layers)
@@ -129,9 +169,9 @@ def visible_before(masks: mx.array) -> list[int]:
     return [0, *np.cumsum(visible).tolist()]
 
 
-def _placed(text: mx.array, where: mx.array, images: list[mx.array]) -> mx.array:
-    """`text` [1, L, …], with what was found for the images at their tokens."""
-    text[:, where] = mx.concatenate(images, axis=1)
+def _placed(text: mx.array, where: np.ndarray, media: list[mx.array]) -> mx.array:
+    """`text` [1, L, …], with what was found for the media at their tokens."""
+    text[:, mx.array(where)] = mx.concatenate(media, axis=1)
     return text
 
 

@@ -16,20 +16,25 @@ from typing import Any
 import numpy as np
 
 from bushel.core import Media, Prepared
+from bushel.core.video import Video
 from bushel.models.vision.image_spans import Span
 
 Shape = tuple[str, tuple[int, int], int]  # "image" or "video", width and height, frames
 
-_GRIDS = ("image_grid_thw", "video_grid_thw", "image_grid_hws")
+_GRIDS = {"image": ("image_grid_thw", "image_grid_hws"), "video": ("video_grid_thw",)}
 
 
-def frames_of(item: Any) -> list[Any]:
-    return item if isinstance(item, list) else [item]
+def kind_of(item: Any) -> str:
+    return "video" if isinstance(item, Video) else "image"
+
+
+def frames_of(item: Any) -> Sequence[Any]:
+    return item.frames if isinstance(item, Video) else [item]
 
 
 def shape_of(item: Any) -> Shape:
     frames = frames_of(item)
-    return "video" if isinstance(item, list) else "image", frames[0].size, len(frames)
+    return kind_of(item), frames[0].size, len(frames)
 
 
 def place(
@@ -41,7 +46,7 @@ def place(
 ) -> tuple[Media, ...]:
     """The media of a prompt, in its order.
 
-    runs: where its placeholders are. items: images and lists of frames, as decoded. blank: how
+    runs: where its placeholders are. items: images and videos, as decoded. blank: how
     many placeholders an image or video of some shape has when it is alone.
     """
     if not runs:
@@ -71,16 +76,23 @@ def _spans(
         return list(runs)
     if len(items) == 1:
         return [(runs[0][0], runs[-1][1])]
-    by_grid = _dealt(runs, _by_grid(tensors, sum(high - low for low, high in runs), len(items)))
+    total = sum(high - low for low, high in runs)
+    by_grid = _dealt(runs, _by_grid(tensors, total, [kind_of(item) for item in items]))
     return by_grid or _dealt(runs, [blank(shape_of(item)) for item in items])
 
 
-def _by_grid(tensors: Mapping[str, Any], total: int, count: int) -> list[int]:
+def _by_grid(tensors: Mapping[str, Any], total: int, kinds: Sequence[str]) -> list[int]:
     """Placeholders of each, where patches come in packs of a fixed number per placeholder."""
-    grids = [np.asarray(tensors[name]) for name in _GRIDS if tensors.get(name) is not None]
-    if len(grids) != 1 or len(grids[0]) != count:
+    grids = {
+        kind: np.asarray(tensors[name]).prod(-1).tolist()
+        for kind, names in _GRIDS.items()
+        for name in names
+        if tensors.get(name) is not None
+    }
+    if any(len(grids.get(kind, ())) != kinds.count(kind) for kind in set(kinds)):
         return []
-    patches = grids[0].prod(-1)
+    told = {kind: iter(patches) for kind, patches in grids.items()}
+    patches = np.array([next(told[kind]) for kind in kinds])
     each = int(patches.sum()) // total
     if each * total != patches.sum() or (patches % each).any():
         return []
@@ -97,14 +109,15 @@ def _dealt(runs: Sequence[Span], counts: Sequence[int]) -> list[Span] | None:
 
 
 def digest_of(item: Any, settings: str, tokens: int) -> str:
-    """Over kind, mode, size and pixels of every frame, and what the processor is set to.
+    """Over kind, mode, size, pixels and time of every frame, and what the processor is set to.
 
     tokens: how many it became. Some processors cut an image up only where it is alone.
     """
     digest = hashlib.sha256(f"{settings} {tokens}".encode())
+    if isinstance(item, Video):  # the model is told when in it a frame is
+        digest.update(json.dumps([item.indices, item.total, item.fps]).encode())
     for frame in frames_of(item):
-        kind = "video" if isinstance(item, list) else "image"
-        digest.update(json.dumps([kind, frame.mode, *frame.size]).encode())
+        digest.update(json.dumps([kind_of(item), frame.mode, *frame.size]).encode())
         digest.update(np.ascontiguousarray(frame).data)
     return digest.hexdigest()
 

@@ -5,12 +5,14 @@ tiles    |  t  | t  t  t  t  |     an axis counts images, or runs of placeholder
 runs     |  r  | r  r  r  r  |     that takes equally many tokens each, such as tiles or patches
 tokens   | ··· | ··· ··· ··· |
 
-Nothing says which it is, so whoever cuts by this compares the results once.
+Nothing says which it is, so whoever cuts by this compares the results once. Where a prompt has
+images and videos, the tensors of a kind are cut among the media of that kind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -18,14 +20,20 @@ import numpy as np
 
 from bushel.core import Prepared
 from bushel.models.vision.image_spans import BY_COLUMN, Span, runs_inside
+from bushel.models.vision.video_time import SECONDS
 
 Counts = tuple[int, ...]  # so many for each image
 
 
 def tensors_of_each(
-    prepared: Prepared, spans: Sequence[Span]
+    prepared: Prepared, spans: Sequence[Span], kinds: Sequence[str] = ()
 ) -> tuple[list[dict[str, Any]], frozenset[str]]:
-    """Tensors by image, and the names of those that were cut; the others go to every image."""
+    """Tensors by image, and the names of those that were cut; the others go to every image.
+
+    kinds: of each medium, image or video; where both are there, one gets the tensors of its own.
+    """
+    if len(set(kinds)) > 1:
+        return _by_kind(prepared, spans, kinds)
     media = prepared.media
     if len(media) == 1:
         return [dict(prepared.tensors)], frozenset()
@@ -52,6 +60,31 @@ def tensors_of_each(
         dict(prepared.tensors) | {key: cut[key][at] for key in cut} for at in range(len(media))
     ]
     return parts, frozenset(cut)
+
+
+def _by_kind(
+    prepared: Prepared, spans: Sequence[Span], kinds: Sequence[str]
+) -> tuple[list[dict[str, Any]], frozenset[str]]:
+    parts: list[dict[str, Any]] = [{} for _ in kinds]
+    cut: set[str] = set()
+    for kind in set(kinds):
+        own = [at for at, other in enumerate(kinds) if other == kind]
+        tensors = {
+            key: value
+            for key, value in prepared.tensors.items()
+            if key in BY_COLUMN or kind == ("video" if _is_of_video(key) else "image")
+        }
+        alone = replace(prepared, tensors=tensors, media=tuple(prepared.media[at] for at in own))
+        pieces, names = tensors_of_each(alone, spans)
+        for at, piece in zip(own, pieces, strict=True):
+            parts[at] = piece
+        # Those of one medium need no cut.
+        cut |= names if len(own) > 1 else tensors.keys()
+    return parts, frozenset(cut)
+
+
+def _is_of_video(key: str) -> bool:
+    return "video" in key or key == SECONDS
 
 
 def _divided(value: Any, counts: Sequence[Counts]) -> list[Any]:

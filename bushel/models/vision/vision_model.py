@@ -32,13 +32,16 @@ from bushel.models.vision.image_spans import (
     Span,
     encode_each,
     layers_of,
-    patches_per_token,
+    packed_media,
+    placeholders,
+    runs_of,
     spans_of,
     visible_before,
 )
 from bushel.models.vision.mrope import MRopePositions
 from bushel.models.vision.one_placeholder import BOUNDS, form_of, gathered
 from bushel.models.vision.prefix_lm import looks_ahead
+from bushel.models.vision.video_time import SECONDS, in_time
 from bushel.text.tokenizer import Tokenizer
 
 _UNSERVED = ("decoder_inputs_embeds", "pos_hw")
@@ -129,6 +132,11 @@ class VisionModel(Model):
             key: _to_device(tensor) for key, tensor in prepared.tensors.items() if _stays(key)
         }
         positions, delta = self._positions.capture(ids, embedded, tensors, prepared.has_media)
+        if positions is not None and SECONDS in tensors:
+            videos = runs_of(self.network.config, prepared.ids, "video")
+            positions, delta = in_time(
+                self.network.config, videos, tensors[SECONDS], positions, delta
+            )
         if any(key in embedded for key in _UNSERVED) or embedded[EMBEDS].shape[1] != ids.size:
             raise RequestError(f"Images are not served yet for {self.name}.", code="unsupported")
         columns = {key: embedded.get(key, tensors.get(key)) for key in _BY_COLUMN}
@@ -154,8 +162,14 @@ class VisionModel(Model):
     def spans(self, prepared: Prepared) -> tuple[Span, ...]:
         return spans_of(self.network.config, prepared)
 
-    def packs(self, prepared: Prepared) -> bool:
-        return patches_per_token(self.network.config, prepared.ids, prepared.tensors) > 0
+    def packs(self, prepared: Prepared) -> frozenset[str]:
+        packs = packed_media(self.network.config, prepared.ids, prepared.tensors)
+        return frozenset(name for pack in packs for name in pack.names)
+
+    def kinds(self, prepared: Prepared) -> list[str]:
+        videos = placeholders(self.network.config, "video")
+        starts = (prepared.ids[media.start] for media in prepared.media)
+        return ["video" if token in videos else "image" for token in starts]
 
     def forget(self) -> None:
         self._positions.forget()
@@ -226,7 +240,7 @@ class VisionModel(Model):
 
 def _stays(key: str) -> bool:
     """Of a processor's tensors, those that say something of tokens or places, not of pixels."""
-    return key in _BY_COLUMN or key.endswith("_grid_thw")
+    return key in _BY_COLUMN or key.endswith("_grid_thw") or key == SECONDS
 
 
 def _to_device(value: Any) -> Any:

@@ -310,6 +310,15 @@ def _media_flags(group: Group) -> None:
           help="how many of each kind one request may hold, such as "
           """'{"image": 4, "video": 1}' or image=4,video=1 (default: """
           f"{MediaRules().most_items} in all)")
+    _flag(group, "--max-media-size", "media.most_bytes", type=size, metavar="SIZE",
+          help="of one image or video, as it is sent or fetched "
+          f"(default: {MediaRules().most_bytes >> 20} MiB)")
+    _flag(group, "--video-max-frames", "media.most_frames", type=whole(1, 4096), metavar="N",
+          help="of one video, that are looked at; spread over all of it "
+          f"(default: {MediaRules().most_frames})")
+    _flag(group, "--video-max-seconds", "media.most_seconds", type=real(1), metavar="SECONDS",
+          help="a longer video is refused "
+          f"(default: {MediaRules().most_seconds:g})")
 
 
 def _log_flags(group: Group) -> None:

@@ -1,4 +1,4 @@
-"""Content of messages and results: text, or parts of text, images and files."""
+"""Content of messages and results: text, or parts of text, images, videos and files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import binascii
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from bushel.chat.media.frame_sampling import OPTIONS
 from bushel.server.api.errors import InvalidField, unsupported
 
 Content = str | list[dict[str, Any]]
@@ -22,7 +23,9 @@ _TEXTS = {
     "reasoning_text": "text",
     "refusal": "refusal",
 }
-_PARTS = ("input_text", "output_text", "refusal", "input_image", "input_file")
+# Media, under the name that an URL of one has. OpenAI's API has no place for a video but a file.
+_MEDIA = {"input_image": "image_url", "input_video": "video_url"}
+_PARTS = ("input_text", "output_text", "refusal", "input_image", "input_video", "input_file")
 
 
 def content_of(where: str, content: Any, *, silent: bool = False) -> Content:
@@ -59,22 +62,23 @@ def _part(where: str, part: Any) -> dict[str, Any]:
         if not isinstance(text, str):
             raise InvalidField(f"{where}.{_TEXTS[kind]}", "must be a string")
         return {"type": "text", "text": text}
-    if kind == "input_image":
-        return _image(where, part)
+    if isinstance(kind, str) and kind in _MEDIA:
+        return _media(where, part, _MEDIA[kind])
     if kind == "input_file":
         return _file(where, part)
     raise InvalidField(f"{where}.type", f"must be one of {', '.join(_PARTS)}")
 
 
-def _image(where: str, part: dict[str, Any]) -> dict[str, Any]:
-    url = part.get("image_url")
+def _media(where: str, part: dict[str, Any], key: str) -> dict[str, Any]:
+    url = part.get(key)
     if isinstance(url, dict):
         url = url.get("url")
     if url is None and part.get("file_id") is not None:
         raise _no_files(f"{where}.file_id")
     if not isinstance(url, str) or not url:
-        raise InvalidField(f"{where}.image_url", "must be a URL")
-    return {"type": "image_url", "image_url": {"url": url}}
+        raise InvalidField(f"{where}.{key}", "must be a URL")
+    options = {name: part[name] for name in OPTIONS if name in part and key == "video_url"}
+    return {"type": key, key: {"url": url}, **options}
 
 
 def _file(where: str, part: dict[str, Any]) -> dict[str, Any]:
@@ -86,10 +90,12 @@ def _file(where: str, part: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(data, str) or not data.startswith("data:"):
         raise InvalidField(here, "must be a data URL")
     head, _, payload = data.removeprefix("data:").partition(",")
-    if head.startswith("image/"):
-        return {"type": "image_url", "image_url": {"url": data}}
+    for key in ("image", "video"):
+        if head.startswith(f"{key}/"):
+            return {"type": f"{key}_url", f"{key}_url": {"url": data}}
     if not _is_text(head.partition(";")[0]):
-        raise unsupported(here, "must hold a text or an image; other files are not supported")
+        rule = "must hold a text, an image or a video; other files are not supported"
+        raise unsupported(here, rule)
     if payload.count("%") > _MOST_ESCAPES:
         raise InvalidField(here, "has too many escapes: write it in base64")
     try:

@@ -40,17 +40,20 @@ _SAID = object_schema(
     }
 )
 _REFUSED = object_schema({"type": tagged("refusal"), "refusal": described(TEXT, _TEXT)})
-_IMAGE = object_schema(
-    {
-        "type": tagged("input_image"),
-        "image_url": described(MEDIA_URL, {"type": "string", "minLength": 1}),
-    }
+_IMAGE, _VIDEO = (
+    object_schema(
+        {
+            "type": tagged(f"input_{kind}"),
+            f"{kind}_url": described(MEDIA_URL, {"type": "string", "minLength": 1}),
+        }
+    )
+    for kind in ("image", "video")
 )
 _FILE = object_schema(
     {
         "type": tagged("input_file"),
         "file_data": described(
-            "A data URL of a text or an image.",
+            "A data URL of a text, an image or a video.",
             {"type": "string", "pattern": "^data:text/plain,[a-z]*$"},
         ),
     },
@@ -58,7 +61,7 @@ _FILE = object_schema(
 )
 _MESSAGE: Schema = {
     "anyOf": [
-        _message({"enum": ["user", "system", "developer"]}, _parts(_SAID, _IMAGE, _FILE)),
+        _message({"enum": ["user", "system", "developer"]}, _parts(_SAID, _IMAGE, _VIDEO, _FILE)),
         _message({"const": "assistant"}, _parts(_SAID, _REFUSED, least=0)),
     ]
 }

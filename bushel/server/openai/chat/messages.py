@@ -16,13 +16,14 @@ from bushel.server.api.openapi import object_schema
 
 MOST_MESSAGES = 16384
 MOST_PARTS = 4096
+MOST_FRAMES = 4096  # in one list; few of so many are looked at
 
 # A reply may have been calls alone, and a tool may return nothing; from anyone else silence is a
 # mistake.
 _MAY_BE_SILENT = ("assistant", "function", "tool")
 _MUST_SPEAK = ("system", "developer", "user")
 _ROLES = (*_MUST_SPEAK, *_MAY_BE_SILENT)
-_PARTS = ("text", "refusal", "image_url", "video_url")
+_PARTS = ("text", "refusal", "image_url", "video_url", "video")
 _TEXTS = ("text", "refusal")
 _THOUGHTS = ("reasoning_content", "reasoning")
 
@@ -105,11 +106,16 @@ def _check_value(where: str, kind: str, value: Any) -> None:
             raise InvalidField(where, "must be a string")
         return
     url = value.get("url") if isinstance(value, dict) else value
+    if kind == "video" and isinstance(url, list):
+        if not 1 <= len(url) <= MOST_FRAMES or not all(it and isinstance(it, str) for it in url):
+            raise InvalidField(where, f"must be a URL, or a list of 1 to {MOST_FRAMES} of frames")
+        return
     if not isinstance(url, str) or not url:
         raise InvalidField(where, "must be an object with a url")
 
 
 _ROLE = "Who speaks; function is the older name of tool."
+_VIDEO = f"{MEDIA_URL} Or a list of them, one for each frame."
 _CONTENT = "What is said: text, or parts. Only an assistant or a tool may say nothing."
 
 
@@ -121,11 +127,27 @@ def _media(kind: str) -> dict[str, Any]:
     )
 
 
+def _frames() -> dict[str, Any]:
+    """As Qwen's clients send a video, and how they say which frames of it are looked at."""
+    url = {"type": "string", "minLength": 1}
+    frames = {"type": "array", "items": url, "minItems": 1, "maxItems": MOST_FRAMES}
+    rate = {"type": "number", "exclusiveMinimum": 0}
+    number = {"type": "integer", "minimum": 1}
+    return object_schema(
+        {"type": tagged("video"), "video": described(_VIDEO, {"anyOf": [url, frames]})},
+        fps=described("Frames a second to look at; of a list, that it has.", rate),
+        nframes=described("Frames to look at.", number),
+        max_frames=described("Frames to look at, at most.", number),
+        max_pixels=described("Pixels of a frame, at most; larger ones are made smaller.", number),
+    )
+
+
 _PART_SCHEMA: dict[str, Any] = {
     "anyOf": [
         object_schema({"type": tagged("text"), "text": described(TEXT, {"type": "string"})}),
         _media("image_url"),
         _media("video_url"),
+        _frames(),
     ]
 }
 _CONTENT_SCHEMA: list[dict[str, Any]] = [
