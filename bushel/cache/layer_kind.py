@@ -51,6 +51,7 @@ class LayerKind(ABC):
 
     name: str
     appends = False
+    lossless: tuple[int, ...] = ()  # which arrays of `cut` are not kept in fewer bits
 
     @abstractmethod
     def merge(self, singles: Sequence[Layer]) -> Layer:
