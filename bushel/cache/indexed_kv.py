@@ -32,6 +32,7 @@ def _kv(layer: Layer) -> Any:
 
 class IndexedKV(KV):
     name = "indexed"
+    lossless = (2,)  # of two blocks that are nearly as good, rounding would choose the other
 
     def merge(self, singles: Sequence[Layer]) -> Layer:
         batch = super().merge(singles)

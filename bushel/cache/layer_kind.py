@@ -53,6 +53,7 @@ class LayerKind(ABC):
     name: str
     appends = False
     sized_after = 1  # tokens that a row has run when `size` can tell what more of them cost
+    lossless: tuple[int, ...] = ()  # which arrays of `cut` are not kept in fewer bits
 
     @abstractmethod
     def merge(self, singles: Sequence[Layer]) -> Layer:

@@ -131,3 +131,16 @@ def test_keys_of_blocks_are_made_again_for_rows_that_meet() -> None:
     for single in rows:
         single.index_block_keys, single.index_block_ratio = mx.zeros((1, 1, 2, 1)), 4
     assert KIND.merge(rows).index_block_keys is None
+
+
+def test_keys_may_be_kept_in_fewer_bits_and_the_index_stays_exact() -> None:
+    """Rounded, it would choose other blocks: much is lost where little was to be."""
+    single = QSAKVCache()
+    single.update_indexer(mx.ones((1, 1, 64)), mx.zeros((3, 1, 1), mx.int32))
+    single.update_and_fetch(mx.ones((1, 1, 1, 64)), mx.ones((1, 1, 1, 64)))
+    groups = SegmentLayout.of([single], bits=8).groups
+    assert [(group.width, len(group.slots), group.bits) for group in groups] == [
+        (64, 2, 8),
+        (64, 1, None),
+        (3, 1, None),
+    ]

@@ -25,6 +25,7 @@ from bushel.core import IntegrityError
 from bushel.core.footprint import STEP
 
 _GROUPS = (64, 32)  # numbers that share a scale, if the width of a head allows it
+_Shape = tuple[int, int, mx.Dtype]  # heads, width, and what of
 
 
 def parts_of(state: Sequence[Layer]) -> list[tuple[LayerKind, Layer]]:
@@ -75,17 +76,18 @@ class SegmentLayout:
     @classmethod
     def of(cls, state: Sequence[Layer], bits: int | None = None) -> SegmentLayout:
         """From a single row that has run a token. bits: of plain keys and values when kept."""
-        alike: dict[tuple[int, int, mx.Dtype], list[SegmentSlot]] = {}
+        alike: dict[tuple[_Shape, bool], list[SegmentSlot]] = {}
         parts = parts_of(state)
         for part, (kind, layer) in enumerate(parts):
             arrays = kind.cut(layer, 0, 1, 0, 1) if kind.appends else ()
             for at, array in enumerate(arrays):
                 shape = array.shape[1], array.shape[3], array.dtype
-                alike.setdefault(shape, []).append(SegmentSlot(part, at))
+                exact = bits is None or at in kind.lossless
+                alike.setdefault((shape, exact), []).append(SegmentSlot(part, at))
         return cls(
             tuple(
-                SegmentGroup(*shape, tuple(slots), *_encoding(shape, bits))
-                for shape, slots in alike.items()
+                SegmentGroup(*shape, tuple(slots), *_encoding(shape, None if exact else bits))
+                for (shape, exact), slots in alike.items()
             ),
             len(parts),
         )
@@ -217,7 +219,7 @@ class KVSegment:
         return KVSegment(self.layout, arrays, self.start + start, self.key[start:end].copy())
 
 
-def _encoding(shape: tuple[int, int, mx.Dtype], bits: int | None) -> tuple[int | None, int]:
+def _encoding(shape: _Shape, bits: int | None) -> tuple[int | None, int]:
     _, width, dtype = shape
     scale = next((group for group in _GROUPS if width and width % group == 0), 0)
     plain = bits is None or not scale or not mx.issubdtype(dtype, mx.floating)
