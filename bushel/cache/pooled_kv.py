@@ -54,6 +54,8 @@ class PoolingBatch:
 
         Not from `offset`, which some models have moved on by then.
         """
+        if kv.shape[1] != 1:
+            raise ValueError(f"rows that share pools run one token at a time, not {kv.shape[1]}")
         if self.buf_kv is None or self.buf_gate is None:
             rows = len(self.positions)
             self.buf_kv = mx.zeros((rows, self.ratio, kv.shape[-1]), kv.dtype)

@@ -321,3 +321,22 @@ def test_every_cache_tells_its_state(library: ModuleType) -> None:
     for cache in caches:
         leaves: Any = tree_flatten(cache.state)
         assert any(isinstance(leaf, mx.array) and leaf.size for _, leaf in leaves)
+
+
+# -- pools ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [3, 8, 13])
+def test_a_pooling_cache_tells_its_entries_from_what_waits(length: int) -> None:
+    """`remainder` tokens wait at the beginning of buffers of a whole pool; entries are counted."""
+    cache = vlm_cache.PoolingCache(4)
+    tokens = entries(length, 1)[:, 0]
+    ready, gates, start = cache.accumulate_windows(tokens, 2 * tokens, 0)
+    pooled = cache.update_and_fetch(mx.unflatten(ready, 1, (-1, 4)).sum(2) if ready.size else ready)
+    whole = length // 4
+    assert (pooled.shape[1], cache.size(), cache.remainder, start) == (whole, whole, length % 4, 0)
+    assert equal(gates, 2 * ready)
+    if waiting := length % 4:
+        assert cache.buf_kv.shape == cache.buf_gate.shape == (1, 4, WIDTH)
+        assert equal(cache.buf_kv[:, :waiting], tokens[:, -waiting:])
+    assert (cache.pooled is None) == (whole == 0)
