@@ -18,7 +18,7 @@ from .caching_llm import EVERY, Serving, families, words
 
 pytestmark = pytest.mark.long
 
-SOME = ("llama", "gemma3_text", "qwen3_5", "mamba2", "falcon_h1", "deepseek_v3")
+SOME = ("llama", "gemma3_text", "qwen3_5", "mamba2", "falcon_h1", "deepseek_v3", "minimax_m3")
 BEGIN = words(80, 1)
 PROMPTS = (BEGIN, BEGIN + words(40, 2), BEGIN[:50] + words(60, 3))
 

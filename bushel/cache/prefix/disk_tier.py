@@ -29,13 +29,16 @@ log = logging.getLogger(__name__)
 
 
 def to_host(array: mx.array) -> HostArray:
-    data = np.array(mx.contiguous(array).view(mx.uint8))
-    return HostArray(str(array.dtype).rpartition(".")[2], tuple(array.shape), data.data.cast("B"))
+    """Also of nothing: keys that are latents have values of no width."""
+    data = np.array(mx.contiguous(array).view(mx.uint8)).data.cast("B") if array.size else b""
+    return HostArray(str(array.dtype).rpartition(".")[2], tuple(array.shape), data)
 
 
 def to_device(array: HostArray) -> mx.array:
-    plain = mx.array(np.frombuffer(array.data, np.uint8))
-    return plain.view(getattr(mx, array.dtype)).reshape(array.shape)
+    dtype = mx.bool_ if array.dtype == "bool" else getattr(mx, array.dtype)
+    if not array.data:
+        return mx.zeros(array.shape, dtype)
+    return mx.array(np.frombuffer(array.data, np.uint8)).view(dtype).reshape(array.shape)
 
 
 @dataclass(eq=False)
