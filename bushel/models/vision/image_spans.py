@@ -86,15 +86,16 @@ def encode_each(network: Any, ids: mx.array, tensors: Mapping[str, Any]) -> Embe
     whole = network.get_input_embeddings(ids, None, mask=mx.ones_like(ids))
     where = mx.array(places)
     embeds = _placed(whole.inputs_embeds, where, [image.inputs_embeds for image in images])
+    visible = mx.array(_is_placeholder(network.config, ids, "image"))
     layers = [image.deepstack_visual_embeds for image in images]
     if layers[0] is None:
-        return {EMBEDS: embeds}
+        told = images[0].visual_pos_masks is not None
+        return {EMBEDS: embeds, VISIBLE: visible} if told else {EMBEDS: embeds}
     if isinstance(layers[0], mx.array):
         deepstack: Any = _placed(whole.deepstack_visual_embeds, where, layers)
     else:
         columns = zip(*map(layers_of, layers), strict=True)
         deepstack = [mx.concatenate(list(column)) for column in columns]
-    visible = mx.array(_is_placeholder(network.config, ids, "image"))
     return {EMBEDS: embeds, DEEPSTACK: deepstack, VISIBLE: visible}
 
 
