@@ -18,7 +18,10 @@ from .caching_llm import EVERY, Serving, families, words
 
 pytestmark = pytest.mark.long
 
-SOME = ("llama", "gemma3_text", "qwen3_5", "mamba2", "falcon_h1", "deepseek_v3", "deepseek_v41")
+SOME = (
+    *("llama", "gemma3_text", "qwen3_5", "mamba2", "falcon_h1", "deepseek_v3", "deepseek_v41"),
+    "minimax_m3",
+)
 POOLED = ("glm5_next", "deepseek_v4")  # which see, and keep state as no text family does
 BEGIN = words(80, 1)
 PROMPTS = (BEGIN, BEGIN + words(40, 2), BEGIN[:50] + words(60, 3))

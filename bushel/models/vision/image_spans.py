@@ -146,7 +146,7 @@ def encode_each(network: Any, ids: mx.array, tensors: Mapping[str, Any]) -> Embe
     layers = [look.deepstack_visual_embeds for look in looks]
     visible = mx.array(np.isin(np.arange(ids.shape[1]), where)[None])
     if layers[0] is None:
-        seen = looks[0].visual_pos_masks is not None  # zaya1_vl has other weights for images
+        seen = looks[0].visual_pos_masks is not None  # some networks treat images otherwise
         return {EMBEDS: embeds, VISIBLE: visible} if seen else {EMBEDS: embeds}
     if isinstance(layers[0], mx.array):
         deepstack: Any = _placed(whole.deepstack_visual_embeds, where, layers)
