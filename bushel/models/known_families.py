@@ -1,15 +1,15 @@
-"""Models that are served one row at a time, because a batch of them would be wrong.
+"""What is known of families: which are exact in a batch, and which are not, or not in pieces.
 
 Found by running every family of mlx-lm, and those of mlx-vlm that the tests have, in mixed
-batches against its solo run. What can be put right from outside is put right in `library_fixes.py`;
-what is left here needs a change of the model.
+batches against its solo run. What a batch would get wrong is put right from outside
+(`library_fixes.py`), so far for all of them.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-# By the library's module, which several model types may share.
+# Served one row at a time, and why: by the library's module, which several model types may share.
 _FAMILIES: dict[str, str] = {}
 
 # Families whose answer depends on how a prompt is cut, also in the library's own loop.
