@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bushel.server.callers import ApiKeys, is_background
 from bushel.server.error_response import refusal
 from bushel.server.errors import ApiError
+from bushel.server.http.accept import wants_html
 from bushel.server.options import ServerOptions
 
 # The page is no secret; what it asks for needs a key like any other request.
@@ -34,11 +35,6 @@ _HOST = re.compile(r"(?:\[(?P<six>[^\[\]]+)\]|(?P<name>[^\s:/\\?#@\[\]]+))(?::[0
 _NEAR = frozenset({"host.docker.internal", "gateway.docker.internal", "host.containers.internal"})
 _NEAR_SUFFIX = ".local"
 _EXPOSED = "x-request-id, request-id, retry-after"
-
-
-def wants_html(headers: Headers) -> bool:
-    """Whether a person looks: browsers name it, other clients take anything."""
-    return "text/html" in headers.get("accept", "").lower()
 
 
 class Hosts:

@@ -6,7 +6,7 @@ from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from bushel.server.access import wants_html
+from bushel.server.http.accept import wants_html
 
 
 class RootPath:

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
-from bushel.server.access import wants_html
+from bushel.server.http.accept import wants_html
 
 BUILT = Path(__file__).parent / "built"
 _TYPES = {
