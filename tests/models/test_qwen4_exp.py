@@ -8,6 +8,8 @@ import pytest
 from mlx_vlm.models.qwen4_exp.language import QSAKVCache
 
 from bushel.cache.indexed_kv import IndexedKV
+from bushel.core import ModelError
+from bushel.engine.attention_route import choose_attention
 from bushel.engine.batching_check import batching_fault
 from bushel.models import Model, load
 from bushel.models.load import open_host
@@ -97,6 +99,14 @@ def test_rows_choose_the_blocks_that_the_library_would(lengths: tuple[int, ...])
             for cache in caches:
                 kind.leave(cache, [0, 1], positions)
     assert left_out > 0
+
+
+def test_its_status_says_why_rows_are_padded_and_its_keys_are_not_encoded() -> None:
+    path = str(checkpoint_dir("qwen4_exp"))
+    routes = choose_attention(load(path), "auto")
+    assert routes == {"indexed": "padded rows (pages are read whole, and not by chosen blocks)"}
+    with pytest.raises(ModelError, match="its sparse attention has no quantized form"):
+        load(path, kv_bits=8)
 
 
 def test_whoever_prepares_requests_computes_no_layer(monkeypatch: pytest.MonkeyPatch) -> None:
