@@ -7,7 +7,8 @@ entry 2             e f g h   i j k l
 
 mlx-vlm forgets the pool before with every call: the first entry of a chunk, and every entry of a
 reply, look at their own tokens alone. What a model says then depends on how its prompt is cut, and
-a prefix that was kept would be another than the one that is computed. So the last pool is kept.
+a prefix that was kept would be another than the one that is computed. So the last pool is kept, as
+transformers' model of the family keeps it.
 
 Its index over more than a thousand entries looks at blocks of them first. Blocks are counted from
 the end of a chunk, and a query's block holds entries of later tokens. The index here looks at every
