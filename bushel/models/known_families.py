@@ -39,10 +39,10 @@ _TEXT = """
     rwkv7 seed_oss smollm3 spark2_5 stablelm starcoder2 step3p5 talkie telechat3 youtu_llm
 """
 _VISION = """
-    aya_vision cohere_compass ernie4_5_moe_vl gemma3 gemma4 glm4v glm4v_moe glm_ocr idefics2
-    idefics3 internvl_chat kimi_vl lfm2_vl llava_onevision minicpmo minicpmv4_6 minicpmv4_7 mistral3
-    mllama paddleocr_vl pixtral qwen2_5_vl qwen2_vl qwen3_5 qwen3_5_moe qwen3_omni_moe qwen3_vl
-    qwen3_vl_moe smolvlm
+    aya_vision cohere_compass ernie4_5_moe_vl gemma3 gemma4 glm4v glm4v_moe glm_ocr hunyuan_vl
+    idefics2 idefics3 internvl_chat kimi_vl lfm2_vl llava_onevision minicpmo minicpmv4_6 minicpmv4_7
+    mistral3 mllama paddleocr_vl pixtral qwen2_5_vl qwen2_vl qwen3_5 qwen3_5_moe qwen3_omni_moe
+    qwen3_vl qwen3_vl_moe smolvlm
 """
 _EXACT = {"mlx_lm": frozenset(_TEXT.split()), "mlx_vlm": frozenset(_VISION.split())}
 

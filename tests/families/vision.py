@@ -23,13 +23,16 @@ from .vision_family import VisionFamily
 from .vision_gemma import GEMMA
 from .vision_glm import GLM
 from .vision_grid import GRID
+from .vision_hunyuan import HUNYUAN
+from .vision_hunyuan import shrink as shrink_hunyuan
 from .vision_minicpm import MINICPM
 from .vision_packed import PACKED
 from .vision_tiles import TILES
 
+shrink_hunyuan()
 VISION: dict[str, VisionFamily] = {
     family.name: family
-    for families in (GRID, GLM, PACKED, MINICPM, GEMMA, TILES, CROSS)
+    for families in (GRID, GLM, PACKED, HUNYUAN, MINICPM, GEMMA, TILES, CROSS)
     for family in families
 }
 

@@ -207,6 +207,7 @@ LIKE_NO_OTHER = (
     *("prism_hadamard_qwen35", "deepseek_v32", "longcat_flash_ngram", "deepseek_v41"),
     *("afm7", "gpt_bigcode", "internlm3", "nemotron-nas-linear", "minimax_m3_vl"),
     *("glm4v", "glm_ocr", "paddleocr_vl", "ernie4_5_moe_vl", "cohere_compass", "mllama"),
+    "hunyuan_vl",
     *("minicpmo", "minicpmv4_6", "minicpmv4_7", "gemma4_vl", "idefics2"),
 )
 

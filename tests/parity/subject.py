@@ -87,7 +87,7 @@ def subject(name: str, tokens: int = TOKENS, rows: int = ROWS) -> Subject:
         said = _text_rows(model, tokens, LENGTHS[:rows], cuts_matter=cuts_matter)
         return Subject(name, own.kinds, path, said, sees=False, tokens=tokens, single=own.single)
     family = VISION[name]
-    cuts = family.cuts != "refused" and max(family.image_tokens) > 1
+    cuts = family.cuts not in ("refused", "whole") and max(family.image_tokens) > 1
     said = _vision_rows(path, family, tokens, CONVERSATIONS[:rows])
     seen = {"sees": True, "cuts_images": cuts}
     return Subject(name, family.kinds, path, said, tokens=tokens, single=family.single, **seen)

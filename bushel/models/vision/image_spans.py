@@ -23,6 +23,8 @@ BY_COLUMN = (
     "token_type_ids",
     DEEPSTACK,  # where it is an array; a list has entries for images alone
 )
+# Families that have a token for the end of each row of an image, and for its own ends.
+_ENDS_OF_ROWS = ("hunyuan_vl",)
 
 
 def placeholders(config: Any, *kinds: str) -> list[int]:
@@ -49,42 +51,48 @@ def runs_inside(media: Media, spans: Iterable[Span]) -> list[Span]:
     return [(low, high) for low, high in clipped if low < high]
 
 
-def patches_per_token(config: Any, ids: Any, tensors: Mapping[str, Any]) -> int:
-    """Of a prompt whose images are packed, one after the other, into rows of patches; else 0."""
+def places_of_each(config: Any, ids: Any, tensors: Mapping[str, Any]) -> list[np.ndarray]:
+    """The placeholders of each image, where images are packed, one after the other, into rows of
+    patches; else none.
+    """
     grids, pixels = tensors.get("image_grid_thw"), tensors.get("pixel_values")
     if grids is None or pixels is None or tensors.get("video_grid_thw") is not None:
-        return 0
+        return []
     patches = np.asarray(grids).prod(-1)
-    places = int(_is_placeholder(config, ids, "image").sum())
-    if getattr(pixels, "ndim", 0) != 2 or len(pixels) != patches.sum() or not places:
-        return 0
-    each = len(pixels) // places
-    # Others have tokens that stand for no patches, such as the ends of rows.
-    return each if each * places == len(pixels) and not (patches % each).any() else 0
+    places = np.flatnonzero(_is_placeholder(config, np.asarray(ids).reshape(-1), "image"))
+    if getattr(pixels, "ndim", 0) != 2 or len(pixels) != patches.sum() or not places.size:
+        return []
+    if getattr(config, "model_type", "") in _ENDS_OF_ROWS:
+        runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+        return runs if len(runs) == len(patches) else []
+    each = len(pixels) // places.size
+    # Others have tokens that stand for no patches, too.
+    if each * places.size != len(pixels) or (patches % each).any():
+        return []
+    return np.split(places, np.cumsum(patches // each)[:-1])
 
 
 def encode_each(network: Any, ids: mx.array, tensors: Mapping[str, Any]) -> Embedded:
     """What the library finds out about a prompt with several images, but each seen by itself.
 
     Together they would look at one another in some towers: glm4v's tells only the first two
-    apart. Nothing where the images are not packed patches, or where there is one.
+    apart, hunyuan_vl's none. Nothing where images are not packed patches, or where there is one.
     """
-    per_token = patches_per_token(network.config, ids, tensors)
-    if not per_token or len(tensors["image_grid_thw"]) < 2:
+    places = places_of_each(network.config, ids, tensors)
+    if len(places) < 2:
         return {}
     grids, pixels = tensors["image_grid_thw"], tensors["pixel_values"]
-    places = np.flatnonzero(_is_placeholder(network.config, ids[0], "image"))
     borders = np.cumsum([0, *np.asarray(grids).prod(-1)])
     images = []
     for at, (low, high) in enumerate(pairwise(borders)):
-        own = ids[:, mx.array(places[low // per_token : high // per_token])]
+        own = ids[:, mx.array(places[at])]
         images.append(
             network.get_input_embeddings(
                 own, pixels[low:high], mask=mx.ones_like(own), image_grid_thw=grids[at : at + 1]
             )
         )
     whole = network.get_input_embeddings(ids, None, mask=mx.ones_like(ids))
-    where = mx.array(places)
+    where = mx.array(np.concatenate(places))
     embeds = _placed(whole.inputs_embeds, where, [image.inputs_embeds for image in images])
     layers = [image.deepstack_visual_embeds for image in images]
     if layers[0] is None:

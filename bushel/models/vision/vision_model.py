@@ -32,7 +32,7 @@ from bushel.models.vision.image_spans import (
     Span,
     encode_each,
     layers_of,
-    patches_per_token,
+    places_of_each,
     spans_of,
     visible_before,
 )
@@ -131,7 +131,8 @@ class VisionModel(Model):
             extras["visible_before"] = visible_before(extras[VISIBLE])
         extras["cross"] = cross_attention.arrays_among(embedded)
         spans = self.spans(prepared)
-        whole = ((0, first),) if (first := self._positions.whole(positions)) else ()
+        first = self._positions.whole(positions)
+        whole = ((0, max(first, *(end for _, end in spans))),) if first and spans else ()
         return Prompt(
             ids=prepared.ids,
             embeds=embedded[EMBEDS],
@@ -146,7 +147,7 @@ class VisionModel(Model):
         return spans_of(self.network.config, prepared)
 
     def packs(self, prepared: Prepared) -> bool:
-        return patches_per_token(self.network.config, prepared.ids, prepared.tensors) > 0
+        return bool(places_of_each(self.network.config, prepared.ids, prepared.tensors))
 
     def forget(self) -> None:
         self._positions.forget()
@@ -208,7 +209,7 @@ class VisionModel(Model):
 
 def _stays(key: str) -> bool:
     """Of a processor's tensors, those that say something of tokens or places, not of pixels."""
-    return key in _BY_COLUMN or key.endswith("_grid_thw")
+    return key in (*_BY_COLUMN, "position_ids") or key.endswith("_grid_thw")
 
 
 def _to_device(value: Any) -> Any:
