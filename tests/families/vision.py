@@ -30,6 +30,8 @@ from .vision_family import VisionFamily
 from .vision_gemma import GEMMA
 from .vision_glm import GLM
 from .vision_grid import GRID
+from .vision_hunyuan import HUNYUAN
+from .vision_hunyuan import shrink as shrink_hunyuan
 from .vision_llava import LLAVA
 from .vision_marked import MARKED
 from .vision_minicpm import MINICPM
@@ -40,11 +42,12 @@ from .vision_pools import POOLS
 from .vision_prefix import PREFIX
 from .vision_tiles import TILES
 
+shrink_hunyuan()
 VISION: dict[str, VisionFamily] = {
     family.name: family
     for family in chain(
         *(GRID, GLM, PACKED, MINICPM, MINIMAX, GEMMA, TILES, LLAVA, CROPS, CROSS, POOLS),
-        *(COUNTED, OVERVIEWS, MARKED, PREFIX),
+        *(COUNTED, OVERVIEWS, MARKED, PREFIX, HUNYUAN),
     )
 }
 

@@ -15,8 +15,9 @@ class VisionFamily(Family):
     `placeholder` is what the chat template writes for an image and the processor expands;
     `image_token` is what it expands to, one per feature row. `files` are the processor's.
     `cuts` is what mlx-vlm's own loop makes of a prompt with images in several chunks: where
-    it is wrong, only an unchunked run is a reference; where it refuses them always, that of a
-    text too is run whole, and the last token twice. `positions` are counted, or kept on
+    it is wrong, only an unchunked run is a reference; so it is where Bushel keeps images whole
+    because of that; where it refuses them always, that of a text too is run whole, and the last
+    token twice. `positions` are counted, or kept on
     the model object, or kept there with rows and columns for images (axes). `most_images` is
     what the processor takes, `added_tokens` how many of its own it adds to the vocabulary, and
     `mark` the one id that the library has for an image where the network makes many of it; `room`
@@ -33,7 +34,7 @@ class VisionFamily(Family):
     named: dict[str, str] = field(default_factory=dict)
     files: dict[str, dict[str, Any]]
     image_tokens: tuple[int, int, int]  # for 32x32, 64x48 and 96x64
-    cuts: Literal["exact", "refused", "always refused", "wrong"] = "exact"
+    cuts: Literal["exact", "refused", "always refused", "wrong", "whole"] = "exact"
     positions: Literal["counted", "kept", "axes"] = "counted"
     most_images: int = 9
     added_tokens: int = 0

@@ -1,7 +1,6 @@
 """hunyuan_vl, which takes positions for its first tokens alone, and keeps them on the model.
 
-Its processor names token ids beyond any small vocabulary, so there is no checkpoint of it here:
-the network is made from its config, and the prompt by hand.
+The network is made from its config, and the prompt by hand, so that positions can be left there.
 """
 
 import numpy as np
@@ -12,11 +11,13 @@ from mlx_vlm.models.hunyuan_vl.processing_hunyuan_vl import HunYuanVLImageProces
 from bushel.core import Prepared
 from bushel.models.vision.mrope import MRopePositions
 from bushel.models.vision.vision_model import VisionModel
-from tests.families.images import MEDIUM, picture
+from tests.families.images import MEDIUM, SMALL, picture
 from tests.families.text import BASE
 from tests.families.vision_family import TOWER
 
 from .batched_rows import BOUND, model_of, words, worst
+from .vision_prompts import loaded
+from .vision_prompts import prompt as shown
 
 IMAGE, PIECE, TOKENS = 5, 8, 7
 
@@ -99,6 +100,22 @@ def test_an_image_is_never_cut(model: VisionModel) -> None:
     found = model.embed(prompt(1))
     [(start, end)] = found.uncut
     assert start == 0
-    assert end >= found.spans[-1][1] - 1  # the end mark is where counting puts it
+    assert end >= found.spans[-1][1]
     assert found.positions is not None
     assert not model.embed(prompt(2, images=0)).uncut
+
+
+def test_two_images_are_seen_apart() -> None:
+    """What is kept of the first is the same whatever comes after it. B44."""
+    model = loaded("hunyuan_vl")
+    first, second = picture(SMALL, 1), picture(MEDIUM, 2)
+    pair = model.embed(shown(model, first, "And ", second, "?"))
+    alone = model.embed(shown(model, first, "?"))
+    (low, high), (later, _) = pair.spans
+    assert (low, high) == alone.spans[0]
+    assert pair.embeds is not None
+    assert alone.embeds is not None
+    apart = np.array(pair.embeds[:, low:high]) - np.array(alone.embeds[:, low:high])
+    assert np.abs(apart).max() < BOUND
+    assert pair.positions is not None
+    assert np.array(pair.positions)[0, 1, later + 1 : later + 4].tolist() == [0, 1, 2]

@@ -46,7 +46,7 @@ def difference(model: TextModel) -> float:
 
 
 def test_rows_that_share_a_batch_are_as_they_are_alone() -> None:
-    """B1."""
+    """Each sees the blocks that its own length gives it. B1."""
     model = made()
     assert model.single is None
     assert difference(model) < BOUND

@@ -120,6 +120,7 @@ def test_rows_that_share_a_batch_are_as_they_are_alone(model: VisionModel) -> No
     assert difference(model) < BOUND
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mistake", [rows_swapped, wrong_rows_kept])
 def test_rows_that_are_taken_for_each_other_are_noticed(
     model: VisionModel, mistake: Any, monkeypatch: pytest.MonkeyPatch
@@ -146,5 +147,6 @@ def test_compressed_rows_are_kept_and_a_rings_reply_is_not() -> None:
         assert (cannot_restore(state) is None and cuts_matter(model.network) is None) == kept
 
 
+@pytest.mark.long
 def test_a_prompt_of_compressed_attention_may_be_cut_anywhere() -> None:
     assert difference(compressed(), piece=5) < BOUND

@@ -212,6 +212,7 @@ LIKE_NO_OTHER = (
     *("afm7", "gpt_bigcode", "internlm3", "nemotron-nas-linear"),
     *("hy_v4", "minimax_m3", "minimax_m3_vl-text", "minimax_m3_vl"),
     *("glm4v", "glm_ocr", "paddleocr_vl", "ernie4_5_moe_vl", "cohere_compass", "mllama"),
+    "hunyuan_vl",
     *("minicpmo", "minicpmv4_6", "minicpmv4_7", "gemma4_vl", "idefics2"),
     *("glm5_next", "deepseek_v4", "qwen4_exp"),
     *("paligemma", "zaya1_vl", "phi4mm", "molmo", "step3p7"),

@@ -88,7 +88,8 @@ def subject(name: str, tokens: int = TOKENS, rows: int = ROWS) -> Subject:
         said = _text_rows(model, tokens, LENGTHS[:rows], cuts_matter=bool(own.equal_chunks))
         return Subject(name, own.kinds, path, said, sees=False, tokens=tokens, single=own.single)
     family = VISION[name]
-    cuts = "refused" not in family.cuts and family.room * max(family.image_tokens) > 1
+    whole = family.cuts in ("refused", "always refused", "whole")
+    cuts = not whole and family.room * max(family.image_tokens) > 1
     said = _vision_rows(family, tokens, CONVERSATIONS[:rows])
     ahead = int(family.cuts == "always refused")
     seen = {"sees": True, "cuts_images": cuts, "ahead": ahead}

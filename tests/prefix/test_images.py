@@ -18,7 +18,7 @@ from .caching_llm import Serving, families
 
 NAMES = [name for name in families(VISION.values(), EXEMPLARS) if VISION[name].most_images > 1]
 # Their two-way attention lets nothing before the last image be restored alone.
-WHOLE = {name for name in NAMES if VISION[name].cuts == "refused"}
+WHOLE = {name for name in NAMES if VISION[name].cuts in ("refused", "whole")}
 
 
 def changed(image: Image.Image) -> Image.Image:

@@ -21,6 +21,11 @@ def _with_attention_by_row(library: Any) -> Any:
             if rows is None:
                 return super().__call__(x, mask, cache)
             alone = super().__call__
-            return mx.concatenate([alone(x[at : at + 1], None, row) for at, row in enumerate(rows)])
+            return mx.concatenate(
+                [
+                    alone(x[at : at + 1], row.make_mask(x.shape[1]), row)
+                    for at, row in enumerate(rows)
+                ]
+            )
 
     return RingByRow

@@ -28,6 +28,8 @@ BY_COLUMN = (
     "token_type_ids",
     DEEPSTACK,  # where it is an array; a list has entries for images alone
 )
+# Families that have a token for the end of each row of an image, and for its own ends.
+_ENDS_OF_ROWS = ("hunyuan_vl",)
 
 
 def placeholders(config: Any, *kinds: str) -> list[int]:
@@ -83,16 +85,14 @@ class PackedMedia(NamedTuple):
     names: tuple[str, str]  # of the tensors: patches, and a grid for each of the media
     pixels: Any
     grids: Any
-    places: np.ndarray  # of their placeholders in the prompt
-    per_token: int  # patches
+    places: list[np.ndarray]  # of each one's placeholders in the prompt
 
     def each(self) -> Iterator[tuple[np.ndarray, dict[str, Any]]]:
         """Places and tensors of one after the other."""
         borders = np.cumsum([0, *np.asarray(self.grids).prod(-1)])
         for at, (low, high) in enumerate(pairwise(borders)):
             tensors = self.pixels[low:high], self.grids[at : at + 1]
-            places = self.places[low // self.per_token : high // self.per_token]
-            yield places, dict(zip(self.names, tensors, strict=True))
+            yield self.places[at], dict(zip(self.names, tensors, strict=True))
 
 
 def packed_media(config: Any, ids: Any, tensors: Mapping[str, Any]) -> list[PackedMedia]:
@@ -115,11 +115,14 @@ def _packed(
     places = np.flatnonzero(_is_placeholder(config, ids, kind))
     if getattr(pixels, "ndim", 0) != 2 or len(pixels) != patches.sum() or not len(places):
         return None
+    if getattr(config, "model_type", "") in _ENDS_OF_ROWS:
+        runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+        return PackedMedia(names, pixels, grids, runs) if len(runs) == len(patches) else None
     each = len(pixels) // len(places)
-    # Others have tokens that stand for no patches, such as the ends of rows.
+    # Others have tokens that stand for no patches, too.
     if each * len(places) != len(pixels) or (patches % each).any():
         return None
-    return PackedMedia(names, pixels, grids, places, each)
+    return PackedMedia(names, pixels, grids, np.split(places, np.cumsum(patches // each)[:-1]))
 
 
 def encode_each(network: Any, ids: mx.array, tensors: Mapping[str, Any]) -> Embedded:
@@ -127,8 +130,8 @@ def encode_each(network: Any, ids: mx.array, tensors: Mapping[str, Any]) -> Embe
     itself.
 
     Together they would look at one another in some towers: glm4v's tells only the first two
-    apart. And of images and videos most networks look at one kind alone. Nothing where the media
-    are not packed patches, or where there is one.
+    apart, hunyuan_vl's none. And of images and videos most networks look at one kind alone. Nothing
+    where the media are not packed patches, or where there is one.
     """
     packs = packed_media(network.config, ids, tensors)
     media = [one for pack in packs for one in pack.each()]

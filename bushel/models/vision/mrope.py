@@ -30,9 +30,8 @@ class MRopePositions:
     ) -> tuple[mx.array | None, int]:
         """Positions [3, 1, L] and shift of the prompt just embedded; the model forgets both.
 
-        Of `tensors` only the grids are read.
-
-        Of a prompt of hunyuan_vl with images: [1, 4, L].
+        Of `tensors` only the grids are read; and, of hunyuan_vl, the positions that its processor
+        tells, which are [1, 4, L].
         """
         positions, delta = (
             embedded.get(name, getattr(self._language, attribute, None))
@@ -40,7 +39,8 @@ class MRopePositions:
         )
         self.forget()
         if not self.explicit:
-            return (positions if self._at_start else None), 0
+            said = tensors.get("position_ids") if positions is None else positions
+            return (said if self._at_start else None), 0
         if not media:
             return self._counted([0], ids.shape[1]), 0
         if positions is None:

@@ -148,7 +148,8 @@ class VisionModel(Model):
             extras["visible_before"] = visible_before(extras[VISIBLE])
         extras["cross"] = cross_attention.arrays_among(embedded)
         spans = self.spans(prepared)
-        whole = ((0, first),) if (first := self._positions.whole(positions)) else ()
+        first = self._positions.whole(positions)
+        whole = ((0, max(first, *(end for _, end in spans))),) if first and spans else ()
         return Prompt(
             ids=prepared.ids,
             embeds=embedded[EMBEDS],
@@ -240,7 +241,7 @@ class VisionModel(Model):
 
 def _stays(key: str) -> bool:
     """Of a processor's tensors, those that say something of tokens or places, not of pixels."""
-    return key in _BY_COLUMN or key.endswith("_grid_thw") or key == SECONDS
+    return key in (*_BY_COLUMN, "position_ids", SECONDS) or key.endswith("_grid_thw")
 
 
 def _to_device(value: Any) -> Any:
