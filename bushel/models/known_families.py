@@ -48,11 +48,11 @@ _TEXT = """
     spark2_5 stablelm starcoder2 step3p5 talkie telechat3 youtu_llm
 """
 _VISION = """
-    aya_vision deepseek_vl_v2 dots_ocr ernie4_5_moe_vl fastvlm gemma3 gemma4 gemma4_unified glm4v
-    glm4v_moe glm_ocr granite4_vision granite_vision idefics2 idefics3 internvl internvl_chat
-    kimi_vl lfm2_vl llama4 llava llava_bunny llava_next llava_onevision mage_vl minicpmo minicpmv4_6
-    minicpmv4_7 mistral3 paddleocr_vl pixtral qwen2_5_vl qwen2_vl qwen3_5 qwen3_5_moe qwen3_omni_moe
-    qwen3_vl qwen3_vl_moe smolvlm
+    aya_vision deepseek_vl_v2 deepseekocr deepseekocr_2 dots_ocr ernie4_5_moe_vl fastvlm gemma3
+    gemma4 gemma4_unified glm4v glm4v_moe glm_ocr granite4_vision granite_vision idefics2 idefics3
+    internvl internvl_chat kimi_vl lfm2_vl llama4 llava llava_bunny llava_next llava_onevision
+    mage_vl minicpmo minicpmv4_6 minicpmv4_7 mistral3 paddleocr_vl pixtral qwen2_5_vl qwen2_vl
+    qwen3_5 qwen3_5_moe qwen3_omni_moe qwen3_vl qwen3_vl_moe smolvlm
 """
 _EXACT = {"mlx_lm": frozenset(_TEXT.split()), "mlx_vlm": frozenset(_VISION.split())}
 

@@ -19,8 +19,9 @@ from bushel.cache.layer_kind import LayerKind, LayerSnapshot
 from bushel.cache.recurrent import Recurrent
 from bushel.cache.window import Window
 from bushel.engine.decode_batch import DecodeBatch
-from bushel.models import text_model
+from bushel.models import preparer, text_model
 from bushel.models.vision import cross_attention, vision_model
+from bushel.models.vision.image_fixes import anyres, granite4_vision
 from bushel.models.vision.vision_model import VisionModel
 
 Patch = pytest.MonkeyPatch
@@ -356,6 +357,34 @@ def picture_masks_forgotten(patch: Patch) -> None:
     patch.setattr(cross_attention, "as_kwargs", said)
 
 
+def room_one_later(patch: Patch) -> None:
+    """Features are put one token behind the places that were made for them."""
+    original = preparer.make_room
+
+    def moved(*said: Any) -> Any:
+        prompt = original(*said)
+        bounds = [it + 1 for it in prompt.tensors["image_bound"]]
+        return dataclasses.replace(prompt, tensors={**prompt.tensors, "image_bound": bounds})
+
+    patch.setattr(preparer, "make_room", moved)
+
+
+def padding_shown(patch: Patch) -> None:
+    """Of an image among padding, as many rows and columns as there are, but not its own."""
+    original = anyres.unpadded
+
+    def first(*said: Any) -> tuple[slice, ...]:
+        return tuple(slice((it.stop or 0) - (it.start or 0)) for it in original(*said))
+
+    patch.setattr(anyres, "unpadded", first)
+
+
+def layers_of_other_tokens(patch: Patch) -> None:
+    """A chunk's image tokens get what layers add to others."""
+    original = granite4_vision._after
+    patch.setattr(granite4_vision, "_after", lambda at, it: original(at, mx.roll(it, 1, axis=1)))
+
+
 # Families whose attention has rotary positions; jamba, nemotron_h and kimi_linear have none.
 ROPE = ("llama", "qwen3_next", "deepseek_v3", "falcon_h1", "gemma4_vl")
 WITH_KV = (*ROPE, "nemotron_h")
@@ -420,4 +449,7 @@ MUTATIONS = (
     Mutation("pictures of other tokens", CROSS, "chunk 512", picture_masks_forgotten),
     Mutation("two-way images", ("gemma4_bidir",), "chunk 8", images_cut),
     Mutation("columns", ("gemma4_vl",), "chunk 8", column_extras_from_the_start),
+    Mutation("room", ("fastvlm",), "chunk 512", room_one_later),
+    Mutation("padding", ("llava_next",), "chunk 512", padding_shown),
+    Mutation("layers", ("granite4_vision",), "chunk 8", layers_of_other_tokens),
 )

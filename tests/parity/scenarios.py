@@ -209,6 +209,7 @@ LIKE_NO_OTHER = (
     *("afm7", "gpt_bigcode", "internlm3", "nemotron-nas-linear", "minimax_m3_vl"),
     *("glm4v", "glm_ocr", "paddleocr_vl", "ernie4_5_moe_vl", "cohere_compass", "mllama"),
     *("minicpmo", "minicpmv4_6", "minicpmv4_7", "gemma4_vl", "idefics2"),
+    *("granite4_vision", "llama4_vl"),
 )
 
 
