@@ -85,6 +85,7 @@ LLAVA = (
         (36, 70, 120),
         {"image_grid_pinpoints": PINPOINTS},
         mended=True,
+        seed=1,
     ),
     _family(
         "granite_vision",
