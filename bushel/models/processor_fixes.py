@@ -21,12 +21,12 @@ def mend_processor(processor: Any) -> None:
 
 def _without_padding(processor: Any) -> None:
     """LLaVA's gives what is said of texts to the half for images, which refuses it."""
-    processor.__class__ = _llava(type(processor))
+    processor.__class__ = _llava(processor.__class__)
 
 
 def _with_the_whole(processor: Any) -> None:
     """Llama 4's promises the whole image after its tiles, and does not make it."""
-    processor.__class__ = _llama4(type(processor))
+    processor.__class__ = _llama4(processor.__class__)
 
 
 def _with_its_own_token(processor: Any) -> None:
@@ -37,7 +37,7 @@ def _with_its_own_token(processor: Any) -> None:
 
 def _with_an_end(processor: Any) -> None:
     """DeepSeek-VL2's network looks for more images until it finds one without tiles."""
-    processor.__class__ = _deepseek(type(processor))
+    processor.__class__ = _deepseek(processor.__class__)
 
 
 _CHANGES: dict[str, Callable[[Any], None]] = {

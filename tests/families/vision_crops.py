@@ -208,6 +208,7 @@ CROPS = (
         273,
         2048,
         {"hidden_size": 1024, "intermediate_size": 64, "num_attention_heads": 4},
+        seed=1,
     ),
     _ocr(
         "deepseekocr_2",

@@ -80,11 +80,12 @@ LLAVA = (
     _family(
         "llava_next",
         {"model_type": "mistral"},
-        {**CLIP, "patch_size": 16},
-        _anyres(16, vision_feature_select_strategy="default", num_additional_image_tokens=1),
-        (10, 24, 32),
+        CLIP,
+        _anyres(8, vision_feature_select_strategy="default", num_additional_image_tokens=1),
+        (36, 70, 120),
         {"image_grid_pinpoints": PINPOINTS},
         mended=True,
+        seed=1,
     ),
     _family(
         "granite_vision",

@@ -26,6 +26,7 @@ from bushel.engine.decode_batch import DecodeBatch
 from bushel.models import library_fixes, preparer, text_model
 from bushel.models.row_positions import minimax_m3, qwen4_exp
 from bushel.models.vision import cross_attention, given_embeddings, prefix_lm, vision_model
+from bushel.models.vision.image_fixes import anyres, granite4_vision
 from bushel.models.vision.image_spans import VISIBLE
 from bushel.models.vision.vision_model import VisionModel
 
@@ -523,6 +524,34 @@ def pictures_as_tokens(patch: Patch) -> None:
     patch.setattr(given_embeddings, "install", lambda network: None)
 
 
+def room_one_later(patch: Patch) -> None:
+    """Features are put one token behind the places that were made for them."""
+    original = preparer.make_room
+
+    def moved(*said: Any) -> Any:
+        prompt = original(*said)
+        bounds = [it + 1 for it in prompt.tensors["image_bound"]]
+        return dataclasses.replace(prompt, tensors={**prompt.tensors, "image_bound": bounds})
+
+    patch.setattr(preparer, "make_room", moved)
+
+
+def padding_shown(patch: Patch) -> None:
+    """Of an image among padding, as many rows and columns as there are, but not its own."""
+    original = anyres.unpadded
+
+    def first(*said: Any) -> tuple[slice, ...]:
+        return tuple(slice((it.stop or 0) - (it.start or 0)) for it in original(*said))
+
+    patch.setattr(anyres, "unpadded", first)
+
+
+def layers_of_other_tokens(patch: Patch) -> None:
+    """A chunk's image tokens get what layers add to others."""
+    original = granite4_vision._after
+    patch.setattr(granite4_vision, "_after", lambda at, it: original(at, mx.roll(it, 1, axis=1)))
+
+
 # Families whose attention has rotary positions; jamba, nemotron_h and kimi_linear have none.
 ROPE = ("llama", "qwen3_next", "deepseek_v3", "falcon_h1", "gemma4_vl")
 WITH_KV = (*ROPE, "nemotron_h")
@@ -624,4 +653,7 @@ MUTATIONS = (
     Mutation("place of a mark", ("phi4mm", "phi4_siglip"), "chunk 512", places_off_by_one),
     Mutation("embeddings", ("mistral_large3",), "chunk 512", pictures_as_tokens, at_load=True),
     Mutation("columns", ("gemma4_vl", "zaya1_vl"), "chunk 8", column_extras_from_the_start),
+    Mutation("room", ("fastvlm",), "chunk 512", room_one_later),
+    Mutation("padding", ("llava_next",), "chunk 512", padding_shown),
+    Mutation("layers", ("granite4_vision",), "chunk 8", layers_of_other_tokens),
 )

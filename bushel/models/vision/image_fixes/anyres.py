@@ -21,7 +21,7 @@ Size = Sequence[int]  # height and width
 
 
 def install(network: Any, config: Mapping[str, Any]) -> None:
-    network.__class__ = _with_tiles_in_rows(type(network))
+    network.__class__ = _with_tiles_in_rows(network.__class__)
     network._grid_pinpoints = config["image_grid_pinpoints"]
 
 

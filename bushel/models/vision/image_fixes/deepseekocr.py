@@ -19,7 +19,7 @@ _WHOLE_SIDE, _SEPARATOR = 16, 1
 
 
 def install(network: Any, config: Mapping[str, Any]) -> None:
-    network.__class__ = _with_each_by_itself(type(network))
+    network.__class__ = _with_each_by_itself(network.__class__)
 
 
 @cache

@@ -44,7 +44,7 @@ def make_room(config: Any, prompt: Prepared, filler: int) -> Prepared:
 
 
 def install(network: Any, config: Mapping[str, Any]) -> None:
-    network.__class__ = _with_given_places(type(network))
+    network.__class__ = _with_given_places(network.__class__)
 
 
 @cache

@@ -19,9 +19,9 @@ from bushel.models.vision.image_spans import DEEPSTACK, VISIBLE
 
 
 def install(network: Any, config: Mapping[str, Any]) -> None:
-    network.__class__ = _with_every_image(type(network))
+    network.__class__ = _with_every_image(network.__class__)
     body, said = network.language_model.model, network.config
-    body.__class__ = _with_chunks(type(body))
+    body.__class__ = _with_chunks(body.__class__)
     layers = [layer for _, layer in said.deepstack_layer_map or ()]
     if said.use_spatial_sampling:
         layers += said.spatial_target_layers or ()
@@ -80,11 +80,13 @@ def _with_chunks(library: Any) -> Any:
         def __call__(self, inputs: Any, *args: Any, cache: Any = None, **kwargs: Any) -> mx.array:
             before = cache[0].offset if cache and DEEPSTACK in kwargs else 0
             if before:
-                # The library cuts these by position once more.
-                for key, axes in ((DEEPSTACK, 3), (VISIBLE, 2)):
-                    pad = [(before, 0) if axis == 1 else (0, 0) for axis in range(axes)]
-                    kwargs[key] = mx.pad(kwargs[key], pad)
+                kwargs |= {key: _after(before, kwargs[key]) for key in (DEEPSTACK, VISIBLE)}
             found: mx.array = super().__call__(inputs, *args, cache=cache, **kwargs)
             return found
 
     return GraniteInChunks
+
+
+def _after(before: int, columns: mx.array) -> mx.array:
+    """A chunk's columns, in the places that the library takes them from once more."""
+    return mx.pad(columns, [(before if axis == 1 else 0, 0) for axis in range(columns.ndim)])
