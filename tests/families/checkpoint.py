@@ -225,7 +225,7 @@ def _projection(rng: np.random.Generator, old: mx.array) -> np.ndarray:
     return rng.standard_normal(old.shape) / np.sqrt(fan_in)
 
 
-VOCABULARY = re.compile(r"(embed_tokens\w*|embeddings|lm_head|wte)\.weight$")
+VOCABULARY = re.compile(r"(embed_tokens\w*|embeddings|lm_head|wte)\.weight$|wte\.(new_)?embedding$")
 RULES: tuple[tuple[str, Draw], ...] = (
     (r"A_log$", _log_decay),
     (r"dt_bias$|dt_proj\.bias$|w_lora\.lora\.2\.bias$", _short_step),

@@ -7,13 +7,13 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+import mlx_vlm
 import numpy as np
 from mlx_vlm.generate.ar import generate_step
-from mlx_vlm.models.deepseek_v3.language import LanguageModel
 from mlx_vlm.utils import prepare_inputs, should_add_special_tokens
 from PIL import Image
 
-from bushel.models.vision.given_embeddings import taking_embeddings
+from bushel.models.vision import given_embeddings, prefix_lm
 
 POSITION_STATE = ("_position_ids", "_rope_deltas")
 
@@ -47,12 +47,21 @@ def forget_positions(model: nn.Module) -> None:
             setattr(model.language_model, name, None)
 
 
-def name_inputs(model: nn.Module) -> None:
-    """Let the loop call a language model that has another name for what the loop calls `inputs`.
+def load_library(path: str) -> tuple[nn.Module, Any]:
+    """A checkpoint as mlx-vlm loads it, where its own loop can run it and see what it is shown."""
+    model, processor = mlx_vlm.load(path)
+    family = type(model).__module__.rpartition(".")[2]
+    if family == "mistral_large3":
+        given_embeddings.install(model)
+    elif family == "paligemma":
+        prefix_lm.place_features(model)
+    _name_inputs(model.language_model)
+    return model, processor
 
-    zaya1_vl's has: without this the loop fails on every prompt of two tokens or more.
-    """
-    library = type(model.language_model)
+
+def _name_inputs(language: nn.Module) -> None:
+    """zaya1_vl's has another name for `inputs`: the loop fails on two tokens or more."""
+    library = type(language)
     if "inputs" in inspect.signature(library.__call__).parameters:
         return
 
@@ -60,15 +69,7 @@ def name_inputs(model: nn.Module) -> None:
         def __call__(self, inputs: mx.array, **kwargs: Any) -> Any:
             return super().__call__(inputs, **kwargs)
 
-    model.language_model.__class__ = Named
-
-
-def let_see(model: nn.Module, images: Sequence[Image.Image]) -> None:
-    """Let mistral_large3 see images, as the library's does not; texts stay with the library."""
-    language = model.language_model
-    if type(model).__module__.endswith(".mistral_large3"):
-        seeing = taking_embeddings(LanguageModel)
-        language.__class__ = seeing if images else LanguageModel
+    language.__class__ = Named
 
 
 def solo_vision(
@@ -82,8 +83,6 @@ def solo_vision(
 ) -> Solo:
     """`cuts` are places where the prompt is cut besides those that the step size makes."""
     forget_positions(model)
-    name_inputs(model)
-    let_see(model, images)
     inputs = prepare(model, processor, text, images)
     input_ids = inputs.pop("input_ids")
     steps = generate_step(

@@ -63,7 +63,7 @@ def churn(subject: Subject, attention: Attention = "auto") -> Result:
 
 def leaves(subject: Subject, attention: Attention = "auto") -> Result:
     """Rows end in every way there is, down to one row alone, which others join again."""
-    with Run(subject, 512, patient=True, attention=attention) as run:
+    with Run(subject, 1024, patient=True, attention=attention) as run:
         word_row, word, before = _stop_string(subject, run.watch.model.tokenizer.decode)
         token_row, at_token = _new_token(subject, word_row)
         stop_id = subject.rows[token_row].tokens[at_token]

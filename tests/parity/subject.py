@@ -10,7 +10,6 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 import mlx_lm
-import mlx_vlm
 import numpy as np
 from PIL import Image
 
@@ -19,7 +18,7 @@ from ..families.checkpoint import CORPUS, FIRST_SPECIAL, VOCAB
 from ..families.images import LARGE, MEDIUM, SMALL, picture
 from ..families.library_loop import Solo, solo_text
 from ..families.library_vision_loop import Solo as VisionSolo
-from ..families.library_vision_loop import solo_vision
+from ..families.library_vision_loop import load_library, solo_vision
 from ..families.text import TEXT
 from ..families.vision import VISION
 from ..families.vision_family import VisionFamily
@@ -122,7 +121,7 @@ def _text_rows(
 def _vision_rows(
     path: str, family: VisionFamily, tokens: int, conversations: tuple[Said, ...]
 ) -> tuple[Row, ...]:
-    loaded = mlx_vlm.load(path)
+    loaded = load_library(path)
     rows = []
     for seed, said in enumerate(conversations):
         said = _taken(said, family.most_images)
