@@ -236,7 +236,7 @@ def _loud(rng: np.random.Generator, old: mx.array) -> np.ndarray:
     return 2.0 * _projection(rng, old)
 
 
-VOCABULARY = re.compile(r"(embed_tokens\w*|embeddings|lm_head|wte)\.weight$")
+VOCABULARY = re.compile(r"(embed_tokens\w*|embeddings|lm_head|wte)\.weight$|wte\.(new_)?embedding$")
 RULES: tuple[tuple[str, Draw], ...] = (
     (r"A_log$", _log_decay),
     (r"dt_bias$|dt_proj\.bias$|w_lora\.lora\.2\.bias$", _short_step),

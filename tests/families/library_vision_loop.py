@@ -1,6 +1,5 @@
 """mlx-vlm's own single-request loop: the reference for prompts with images."""
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +9,10 @@ import mlx.nn as nn
 import numpy as np
 from mlx_vlm.generate.ar import generate_step
 from mlx_vlm.models.cache import make_prompt_cache
-from mlx_vlm.models.deepseek_v3.language import LanguageModel
 from mlx_vlm.utils import VideoMetadata, prepare_inputs, should_add_special_tokens
 from PIL import Image
 
 from bushel.core.video import Video
-from bushel.models.vision.given_embeddings import taking_embeddings
 
 POSITION_STATE = ("_position_ids", "_rope_deltas")
 
@@ -94,30 +91,6 @@ def forget_positions(model: nn.Module) -> None:
             setattr(model.language_model, name, None)
 
 
-def name_inputs(model: nn.Module) -> None:
-    """Let the loop call a language model that has another name for what the loop calls `inputs`.
-
-    zaya1_vl's has: without this the loop fails on every prompt of two tokens or more.
-    """
-    library = type(model.language_model)
-    if "inputs" in inspect.signature(library.__call__).parameters:
-        return
-
-    class Named(library):
-        def __call__(self, inputs: mx.array, **kwargs: Any) -> Any:
-            return super().__call__(inputs, **kwargs)
-
-    model.language_model.__class__ = Named
-
-
-def let_see(model: nn.Module, images: Sequence[Image.Image]) -> None:
-    """Let mistral_large3 see images, as the library's does not; texts stay with the library."""
-    language = model.language_model
-    if type(model).__module__.endswith(".mistral_large3"):
-        seeing = taking_embeddings(LanguageModel)
-        language.__class__ = seeing if images else LanguageModel
-
-
 def solo_vision(
     model: nn.Module,
     processor: Any,
@@ -131,8 +104,6 @@ def solo_vision(
 ) -> Solo:
     """`cuts` are places where the prompt is cut besides those that the step size makes; `more` is
     for the model."""
-    name_inputs(model)
-    let_see(model, images)
     inputs = {**prepare(model, processor, text, images, videos), **more}
     return solo_tensors(model, inputs, max_tokens, prefill_step_size, cuts)
 

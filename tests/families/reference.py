@@ -1,5 +1,6 @@
 """A family as the library loads it, fit to be compared with."""
 
+import inspect
 from typing import Any
 
 import mlx.core as mx
@@ -8,20 +9,43 @@ import mlx_vlm
 import numpy as np
 from mlx_vlm.models.llava_onevision.llava_onevision import Model as OneVision
 
+from bushel.models.known_families import family_of
 from bushel.models.processor_fixes import mend_processor
+from bushel.models.vision import given_embeddings, prefix_lm
 
 from . import checkpoint_dir
 from .vision import VISION
 
 
 def load_reference(name: str) -> tuple[nn.Module, Any]:
-    """Processors that fail are mended on both sides of a comparison."""
+    """Processors that fail are mended on both sides of a comparison, and so are networks that the
+    library's own loop cannot run, or that see nothing in it.
+    """
     model, processor = mlx_vlm.load(str(checkpoint_dir(name)))
     mend_processor(processor)
+    family = family_of(model)
+    if family == "mistral_large3":
+        given_embeddings.install(model)
+    elif family == "paligemma":
+        prefix_lm.place_features(model)
+    _name_inputs(model.language_model)
     if VISION[name].mended:
         model.config.image_grid_pinpoints = VISION[name].config["image_grid_pinpoints"]
         model.__class__ = _as_one_vision(type(model))
     return model, processor
+
+
+def _name_inputs(language: nn.Module) -> None:
+    """zaya1_vl's has another name for `inputs`: the loop fails on two tokens or more."""
+    library = type(language)
+    if "inputs" in inspect.signature(library.__call__).parameters:
+        return
+
+    class Named(library):
+        def __call__(self, inputs: mx.array, **kwargs: Any) -> Any:
+            return super().__call__(inputs, **kwargs)
+
+    language.__class__ = Named
 
 
 def _as_one_vision(library: Any) -> Any:

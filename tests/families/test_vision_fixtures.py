@@ -6,6 +6,7 @@ lose them unseen. BUSHEL_TEST_FAMILIES=all tries every one of them.
 
 import sys
 from collections import Counter
+from importlib.util import find_spec
 from typing import Any
 
 import mlx.core as mx
@@ -16,6 +17,8 @@ import pytest
 from mlx_vlm.models.cache import make_prompt_cache
 from mlx_vlm.models.minicpmv4_7.rope import CanvasRoPE
 
+from bushel.models import known_families
+
 from . import checkpoint_dir
 from .checkpoint import VOCAB
 from .family import EVERY, kinds_of
@@ -23,7 +26,7 @@ from .images import LARGE, MEDIUM, SMALL, picture
 from .library_vision_loop import POSITION_STATE, Solo, prepare, solo_vision
 from .reference import load_reference
 from .text import WINDOW
-from .vision import COMMON, EXEMPLARS, VISION
+from .vision import COMMON, EXEMPLARS, NOT_MADE, VISION
 
 QUESTION, OTHER = "What is in the picture?", "Please write a short story about it."
 CHUNK = 8
@@ -214,6 +217,14 @@ def test_image_positions_matter_where_they_have_three_axes(
     monkeypatch.setattr(owner, "get_rope_index", counted)
     flat = solo_vision(*loaded, chat(loaded, 1), [picture(MEDIUM, 1)], 1)
     assert moved(solo, flat) > 1e-2
+
+
+def test_what_is_not_made_is_known_to_the_library_and_said_to_be_nothing() -> None:
+    """A family is tried by the tests, or its reason stands beside its name."""
+    for family in NOT_MADE:
+        assert find_spec(f"mlx_vlm.models.{family}") is not None
+        assert family not in known_families._EXACT["mlx_vlm"]
+    assert not NOT_MADE.keys() & {it.config["model_type"] for it in VISION.values()}
 
 
 def test_deepstack_features_matter() -> None:

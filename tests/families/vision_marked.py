@@ -61,6 +61,7 @@ MARKED = (
     VisionFamily(
         name="phi4_siglip",
         kinds=("kv",),
+        seed=1,
         config={
             **PATCHES,
             "model_type": "phi4-siglip",
@@ -74,7 +75,7 @@ MARKED = (
         image_token="<|pad|>",
         special=IMAGE_SPECIAL,
         files={},
-        image_tokens=(96, 96, 96),
+        image_tokens=(81, 88, 96),
         mark=-200,
     ),
     VisionFamily(

@@ -18,10 +18,12 @@ MOLMO2_SPECIAL = (
 STEP_SPECIAL = (*MOLMO_SPECIAL, "<patch_start>", "<patch_end>", "<patch_newline>")
 
 
-def _moondream(name: str, **text: Any) -> VisionFamily:
+def _moondream(name: str, *, seed: int, spread: float, **text: Any) -> VisionFamily:
     return VisionFamily(
         name=name,
         kinds=("kv",),
+        seed=seed,
+        spread=spread,
         config={
             "model_type": name,
             "tie_word_embeddings": False,
@@ -150,9 +152,11 @@ OVERVIEWS = (
         files={},  # mlx-vlm reads none: crops have 378 pixels a side
         image_tokens=(392, 392, 392),
     ),
-    _moondream("moondream2", partial_rotary_factor=0.5),
+    _moondream("moondream2", seed=6, spread=4.0, partial_rotary_factor=0.5),
     _moondream(
         "moondream3",
+        seed=1,
+        spread=3.0,
         rope_dim=8,
         num_experts=8,
         num_experts_per_tok=2,

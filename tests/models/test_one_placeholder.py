@@ -1,5 +1,9 @@
 """Images of families that the library has one mark for, or one place: counted, or refused (B7a)."""
 
+from typing import Any
+
+import mlx.core as mx
+import mlx_vlm
 import numpy as np
 import pytest
 
@@ -9,6 +13,7 @@ from bushel.models.load import open_host
 from bushel.models.vision.one_placeholder import Form, gathered, spread
 from tests.families import checkpoint_dir
 from tests.families.images import LARGE, SMALL, picture
+from tests.families.library_vision_loop import prepare
 from tests.families.vision import VISION
 
 COUNTED = Form(mark=-200, counts=lambda config, tensors: tensors["counts"])
@@ -64,10 +69,25 @@ def test_a_second_image_is_refused_where_it_would_be_lost(name: str) -> None:
     assert len(host.prepare(text.replace(place, "", 1), [picture(SMALL, 1)]).media) == 1
 
 
+def test_paligemma_sees_a_picture_wherever_it_stands() -> None:
+    """At the start as the library does; further on as there, where the library loses rows of it."""
+    path = str(checkpoint_dir("paligemma"))
+    (library, processor), model = mlx_vlm.load(path), load(path)
+
+    def rows(network: Any, before: str) -> np.ndarray:
+        inputs = prepare(network, processor, f"{before}<image>What?", [picture(SMALL)])
+        ids, mask = inputs["input_ids"], inputs["attention_mask"]
+        found = network.get_input_embeddings(ids, inputs["pixel_values"], mask=mask).inputs_embeds
+        return np.array(found[0])[np.array(ids[0]) == VISION["paligemma"].image_token_id]
+
+    first = rows(library, "")
+    assert np.array_equal(rows(model.network, ""), first)
+    assert np.allclose(rows(model.network, "Here it is, "), first, atol=1e-6)
+    assert not np.allclose(rows(library, "Here it is, "), first, atol=1e-2)
+
+
 def test_mistral_large3_reads_text_as_the_library_does() -> None:
     """Its mend is for pictures: the embeddings of a text's ids give what the ids give."""
-    import mlx.core as mx
-
     model = load(str(checkpoint_dir("mistral_large3")))
     language = model.network.language_model
     ids = mx.array([[7, 300, 12, 45, 9, 101]])

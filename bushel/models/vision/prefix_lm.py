@@ -14,14 +14,30 @@ from functools import cache
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 
 from bushel.models.known_families import family_of
 
 
 def install(network: Any) -> None:
+    place_features(network)
     if looks_ahead(network):
         language = network.language_model
         language.__class__ = _with_masks(language.__class__)
+
+
+def place_features(network: Any) -> None:
+    """A picture is seen wherever it stands: the library counts its rows from the prompt's start."""
+    library = network._prepare_inputs_for_multimodal
+
+    def placed(features: mx.array, embeds: mx.array, ids: mx.array, mask: mx.array) -> Any:
+        whole, masks = library(features, embeds, ids, mask)
+        places = np.flatnonzero(np.asarray(ids[0]) == network.config.image_token_index)
+        rows = features[:, : len(places)] / network.config.hidden_size**0.5
+        whole[:, mx.array(places)] = rows.astype(whole.dtype)
+        return whole, masks
+
+    network._prepare_inputs_for_multimodal = placed
 
 
 def looks_ahead(network: Any) -> bool:
