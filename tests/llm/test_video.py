@@ -36,8 +36,9 @@ EVERY_FAMILY = os.environ.get("BUSHEL_TEST_FAMILIES") == "all"
 def with_videos(name: str, folder: Path, place: str = PLACE, **vision: Any) -> Path:
     """A checkpoint whose template has a place for videos, as the families' own templates do."""
     folder = copied(name, folder)
-    config = json.loads((folder / "config.json").read_text())
-    set_json(folder / "config.json", vision_config={**config["vision_config"], **vision})
+    if vision:
+        config = json.loads((folder / "config.json").read_text())
+        set_json(folder / "config.json", vision_config={**config["vision_config"], **vision})
     template = json.loads((folder / "tokenizer_config.json").read_text())["chat_template"]
     images = "{%- elif 'image' in part['type'] -%}"
     assert images in template

@@ -245,6 +245,16 @@ def test_numbers_that_other_servers_set_arrive(served: list[ServerOptions], tmp_
     assert made(served, "--generation-config", "vllm").generation_config == GenerationDefaults(1.0)
 
 
+def test_caps_of_videos_arrive(served: list[ServerOptions]) -> None:
+    """B7a."""
+    line = "--video-max-frames 16 --video-max-seconds 90 --max-media-size 8MB"
+    media = made(served, *line.split()).media
+    assert (media.most_frames, media.most_seconds, media.most_bytes) == (16, 90.0, 8 * 10**6)
+    for flag in ("--video-max-frames 0", "--video-max-seconds 0", "--max-media-size 10kB"):
+        with pytest.raises(SystemExit):
+            made(served, *flag.split())
+
+
 @pytest.mark.parametrize("flag", [*NOTED, *NOTED_VALUES, *NOTED_PERHAPS])
 def test_a_flag_for_what_bushel_does_anyway_is_noted_once(
     flag: str, served: list[ServerOptions], capsys: Capture
