@@ -88,8 +88,9 @@ def _classes() -> Any:
 
 def module_of(name: str, family: Family) -> str:
     """As `known_families` names it."""
-    if name in TEXT:
-        model: Any = _classes()(family.config)[0]
+    model: Any
+    if family.library == "mlx_lm":
+        model = _classes()(family.config)[0]
     else:
         model = import_module(f"mlx_vlm.models.{family.config['model_type']}").Model
     return str(model.__module__).rpartition(".")[2]
@@ -140,9 +141,10 @@ def modules(library: str) -> list[str]:
 
 def rows(library: str) -> list[Row]:
     """With a checkpoint: those that are alike together; then the ones without."""
-    table = TEXT if library == "mlx_lm" else VISION
     alike: dict[tuple[str, ...], list[Row]] = {}
-    for name, family in table.items():
+    for name, family in (TEXT | VISION).items():
+        if family.library != library:
+            continue
         row = row_of(name, family)
         alike.setdefault((row.family, row.lane, row.pages, row.reuse, row.why), []).append(row)
     found = [
@@ -169,7 +171,7 @@ def _untried(library: str, family: str) -> Row:
         cut = known_families._CUT.get(family)
         reasons = "; ".join(filter(None, (single, cut)))
         return Row(family, "single", "no", "no" if cut else "", reasons)
-    return Row(family, "tried" if (library, family) not in NOT_MADE else "-", "", "", why)
+    return Row(family, "tried", "", "", why)
 
 
 @cache
@@ -199,13 +201,11 @@ def page() -> str:
     text, vision = rows("mlx_lm"), rows("mlx_vlm")
     both = sorted(name for name in modules("mlx_vlm") if plain(name) in _text_names())
     shown = {row.family for row in vision}
-    parts = ", ".join(f"`{name}` ({why})" for name, why in known_families._PARTS.items())
     lines = [
         _HEAD.format(versions=versions()),
         f"## Text, by mlx-lm\n\n{_count(text)}\n",
         *_table("mlx_lm"),
-        f"\nWith these parts any family is served one row at a time: {parts}.",
-        f"\n## Text with pictures, by mlx-vlm\n\n{_count(vision)}\n",
+        f"\n## By mlx-vlm, most of them with pictures\n\n{_count(vision)}\n",
         *_table("mlx_vlm"),
         "\nOf these, which mlx-vlm has as well, mlx-lm runs checkpoints without pictures:",
         ", ".join(name for name in both if name not in shown) + ".",

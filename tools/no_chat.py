@@ -5,6 +5,8 @@ A reason is for people; `tools.families` leaves it out as soon as there is a che
 
 from __future__ import annotations
 
+from tests.families.vision import NOT_MADE as OF_VISION
+
 _NO_CHAT = {
     "makes pictures, films or sound": """
         bonsai ernie_image flux2 flux3 ideogram4 llada_image mage_flow ming_image minimax_h3
@@ -34,15 +36,7 @@ _NO_CHAT = {
 NO_CHAT: dict[str, str] = {name: what for what, names in _NO_CHAT.items() for name in names.split()}
 
 # Why there is no checkpoint, by library and family.
-_ONLY_TEXT = "it takes no pictures, and texts are run by mlx-lm, which does not have it"
 NOT_MADE: dict[tuple[str, str], str] = {
     ("mlx_lm", "bitnet"): "its kernel is written for Metal alone",
-    **{
-        ("mlx_vlm", name): _ONLY_TEXT
-        for name in (
-            *("cohere2_moe", "deepseek_v4", "flint", "hrm_text", "hy_v4", "k2_horizon"),
-            *("kolibri1", "limite"),
-            *("longcat_flash_sparse", "qwen3_5_moe_text", "qwen3_5_text", "xing4_0", "z1t"),
-        )
-    },
+    **{("mlx_vlm", name): why for name, why in OF_VISION.items()},
 }

@@ -13,8 +13,8 @@ import mlx.core as mx
 
 
 def install(network: Any) -> None:
-    language = network.language_model
-    language.__class__ = taking_embeddings(type(language))
+    library: Any = type(network.language_model)
+    network.language_model.__class__ = taking_embeddings(library)
 
 
 @cache
