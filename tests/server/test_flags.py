@@ -246,7 +246,7 @@ def test_numbers_that_other_servers_set_arrive(served: list[ServerOptions], tmp_
 
 
 def test_caps_of_videos_arrive(served: list[ServerOptions]) -> None:
-    """B7a."""
+    """How many frames, seconds and bytes a video may have is the operator's to say. B7a."""
     line = "--video-max-frames 16 --video-max-seconds 90 --max-media-size 8MB"
     media = made(served, *line.split()).media
     assert (media.most_frames, media.most_seconds, media.most_bytes) == (16, 90.0, 8 * 10**6)

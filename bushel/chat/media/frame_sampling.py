@@ -16,6 +16,7 @@ from typing import Any
 from bushel.chat.media.media_source import UnusableMedia
 from bushel.core.video import FrameSampling
 
+_MOST = 1e12  # of anything that a request asks for
 _MOST_RATE = 1000.0  # frames a second; more are a container's unit of time, and not a rate
 _USUAL_RATE = 24.0
 _PAIR = 2  # frames that most models see as one
@@ -89,7 +90,7 @@ def options_of(*told: Mapping[str, Any]) -> VideoOptions:
 def _number(name: str, value: Any) -> float:
     whole = name in _WHOLE
     good = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-    if good and math.isfinite(value) and (value > 0 or (value == 0 and name in _MAY_BE_ZERO)):
+    if good and (0 < value < _MOST or (value == 0 and name in _MAY_BE_ZERO)):
         return value
     raise UnusableMedia(f"{name} must be a {'whole ' if whole else ''}number above 0.")
 
