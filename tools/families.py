@@ -16,6 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from mlx_vlm.utils import get_model_type
+
 from bushel.cache import kinds
 from bushel.cache.fixed import Fixed
 from bushel.models import known_families
@@ -92,7 +94,7 @@ def module_of(name: str, family: Family) -> str:
     if family.library == "mlx_lm":
         model = _classes()(family.config)[0]
     else:
-        model = import_module(f"mlx_vlm.models.{family.config['model_type']}").Model
+        model = import_module(f"mlx_vlm.models.{get_model_type(family.config)}").Model
     return str(model.__module__).rpartition(".")[2]
 
 

@@ -29,11 +29,15 @@ BOUND, FAR = 1e-4, 1e-2
 ROUNDING = 1e-5
 # What every family does, as it was measured; a change of the library shows here.
 UNSPLICED = {"mllama": "cross"}  # it has no places for images in its prompt
+# Its images begin with as much padding as their place asks for, which is part of their features; of
+# several, each is told where it is in the whole prompt.
+PLACED = {"deepseek_v4"}
 ONE_IMAGE = {name for name, family in VISION.items() if family.most_images < 2}
 # Their processors pad images to the largest of a prompt, so a larger one beside it makes it new.
 PADDED = {"pixtral", "mistral3", "idefics2", "llava_onevision", "llava_next", "granite_vision"}
 # Nothing tells which of its tiles are of which image: one that is new makes the others new.
 TOGETHER = {"deepseek_vl_v2"}
+ENCODED_AGAIN = {*UNSPLICED, *PLACED, *TOGETHER}
 
 # Every way to place an image, one whose images stand beside the prompt, and two that are odd.
 SOME = sorted({*EXEMPLARS, *COMMON, "mllama", "minicpmv4_7", "idefics2"})
@@ -101,7 +105,7 @@ def test_an_image_in_another_conversation_is_not_encoded_again(model: VisionMode
     other = prompt(model, "A bushel of apples. Now tell me about ", A, " in one word.")
     found, calls = embed(model, other, 0, shelf)
     check_equal(model, other, found)
-    assert bool(calls) is (model.name in UNSPLICED)
+    assert bool(calls) is (model.name in ENCODED_AGAIN)
 
 
 def test_another_image_of_the_same_size_is_encoded(model: VisionModel) -> None:
@@ -158,13 +162,13 @@ def test_of_two_images_only_the_unknown_one_is_encoded(model: VisionModel) -> No
     found, calls = embed(model, pair, 0, shelf)
     check_equal(model, pair, found)
     _, alone = embed(model, prompt(model, B2, "?"))
-    if model.name not in {*UNSPLICED, *TOGETHER}:
+    if model.name not in ENCODED_AGAIN:
         assert calls == alone
     for order in ((B2, A), (B2, A, B2)):
         again = prompt(model, "Again ", *(part for it in order for part in (it, " or ")))
         found, calls = embed(model, again, 0, shelf)
         check_equal(model, again, found)
-        assert bool(calls) is (model.name in {*UNSPLICED, *TOGETHER})
+        assert bool(calls) is (model.name in ENCODED_AGAIN)
 
 
 def test_images_side_by_side_are_told_apart(model: VisionModel) -> None:
@@ -175,7 +179,7 @@ def test_images_side_by_side_are_told_apart(model: VisionModel) -> None:
     for known, pair in enumerate([prompt(model, A, B, "?"), prompt(model, "So ", A, B, " what?")]):
         found, calls = embed(model, pair, 0, shelf)
         check_equal(model, pair, found)
-        assert bool(calls) is (not known or model.name in UNSPLICED)
+        assert bool(calls) is (not known or model.name in ENCODED_AGAIN)
 
 
 def test_a_second_image_after_the_start_is_the_only_one_encoded(model: VisionModel) -> None:
@@ -187,7 +191,7 @@ def test_a_second_image_after_the_start_is_the_only_one_encoded(model: VisionMod
     start = pair.media[0].end
     found, calls = embed(model, pair, start, None)
     _, alone = embed(model, prompt(model, B, "?"))
-    if model.name not in {*UNSPLICED, *TOGETHER}:
+    if model.name not in ENCODED_AGAIN:
         assert calls == alone
     cold = model.embed(pair)
     if not any(low < start < high for low, high in cold.uncut):
@@ -206,7 +210,7 @@ def test_what_an_image_is_beside_a_larger_one(model: VisionModel) -> None:
     found, calls = embed(model, pair, 0, shelf)
     check_equal(model, pair, found)
     _, alone = embed(model, prompt(model, B, "?"))
-    assert (calls != alone) == (model.name in PADDED | TOGETHER)
+    assert (calls != alone) == (model.name in PADDED | PLACED)
 
 
 def test_features_of_another_image_would_be_noticed(model: VisionModel) -> None:
