@@ -139,7 +139,7 @@ class VisionModel(Model):
             delta=delta,
             extras=extras,
             spans=spans,
-            uncut=self._uncut(ids, spans, extras) or whole,
+            uncut=self._uncut(len(prepared.ids), spans, extras) or whole,
         )
 
     def spans(self, prepared: Prepared) -> tuple[Span, ...]:
@@ -188,7 +188,7 @@ class VisionModel(Model):
         self._positions = MRopePositions(None)
 
     def _uncut(
-        self, ids: mx.array, spans: tuple[Span, ...], extras: Mapping[str, Any]
+        self, length: int, spans: tuple[Span, ...], extras: Mapping[str, Any]
     ) -> tuple[Span, ...]:
         """Where the library itself prefills in one piece, all up to the last image stays whole.
 
@@ -197,11 +197,11 @@ class VisionModel(Model):
         for owner in (self.network.language_model, self.network):
             policy = getattr(owner, "chunked_prefill_policy", None)
             if policy is not None:
-                whole = not policy(input_ids=ids, prefill_kwargs=dict(extras))
+                whole = not policy(prefill_kwargs=dict(extras))
             else:
                 whole = bool(getattr(owner, "no_chunked_prefill", False))
             if whole:
-                return ((0, spans[-1][1] if spans else ids.size),)
+                return ((0, spans[-1][1] if spans else length),)
         return ()
 
 
