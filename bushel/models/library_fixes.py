@@ -37,6 +37,7 @@ _IMAGES = {
     "deepseekocr": "deepseekocr",
     "deepseekocr_2": "deepseekocr",
     "fastvlm": "expansion",
+    "gemma4_unified": "gemma4_unified",
     "granite4_vision": "granite4_vision",
     "granite_vision": "anyres",
     "llava_bunny": "expansion",
