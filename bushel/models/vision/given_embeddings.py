@@ -14,11 +14,11 @@ import mlx.core as mx
 
 def install(network: Any) -> None:
     language = network.language_model
-    language.__class__ = taking_embeddings(type(language))
+    language.__class__ = _taking_embeddings(language.__class__)
 
 
 @cache
-def taking_embeddings(library: Any) -> Any:
+def _taking_embeddings(library: Any) -> Any:
     module = sys.modules[library.__module__]
 
     class TextOverEmbeddings(library):
