@@ -13,12 +13,12 @@ import mlx.core as mx
 
 
 def install(network: Any) -> None:
-    library: Any = type(network.language_model)
-    network.language_model.__class__ = taking_embeddings(library)
+    language = network.language_model
+    language.__class__ = _taking_embeddings(language.__class__)
 
 
 @cache
-def taking_embeddings(library: Any) -> Any:
+def _taking_embeddings(library: Any) -> Any:
     module = sys.modules[library.__module__]
 
     class TextOverEmbeddings(library):
