@@ -17,7 +17,8 @@ class VisionFamily(Family):
     it is wrong, only an unchunked run is a reference. `positions` are counted, or kept on
     the model object, or kept there with rows and columns for images (axes). `most_images` is
     what the processor takes. `whole_passes` says why every call of the model changes what it says,
-    where that is so in mlx-vlm alone: then each token is told by a pass over all before it.
+    where that is so in mlx-vlm alone: then each token is told by a pass over all before it. An
+    image that is `placed` begins with as much padding as its place in the prompt asks for.
     """
 
     placeholder: str
@@ -31,6 +32,7 @@ class VisionFamily(Family):
     most_images: int = 9
     sentencepiece: bool = False
     whole_passes: str = ""
+    placed: bool = False
 
     @property
     def keeps_positions(self) -> bool:
