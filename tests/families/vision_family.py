@@ -25,6 +25,7 @@ class VisionFamily(Family):
     changes what it says, where that is so in mlx-vlm alone: then each token is told by a pass over
     all before it. `mended` families have images that the library's own code puts in wrong places:
     the reference sees them through another family's.
+    An image that is `placed` begins with as much padding as its place in the prompt asks for.
     """
 
     library: Literal["mlx_lm", "mlx_vlm"] = "mlx_vlm"
@@ -43,6 +44,7 @@ class VisionFamily(Family):
     whole_passes: str = ""
     room: int = 1
     mended: bool = False
+    placed: bool = False
 
     @property
     def keeps_positions(self) -> bool:

@@ -110,6 +110,7 @@ POOLS = (
         files={},
         image_tokens=(4, 12, 24),
         cuts="refused",
+        placed=True,
         whole_passes="the first pool of a call does not see the one before it",
     ),
 )

@@ -29,9 +29,9 @@ BOUND, FAR = 1e-4, 1e-2
 ROUNDING = 1e-5
 # What every family does, as it was measured; a change of the library shows here.
 UNSPLICED = {"mllama": "cross"}  # it has no places for images in its prompt
-# Its images begin with as much padding as their place asks for, which is part of their features; of
-# several, each is told where it is in the whole prompt.
-PLACED = {"deepseek_v4"}
+# What an image is begins with the padding of its place; of several, each is told where it is in the
+# whole prompt.
+PLACED = {name for name, family in VISION.items() if family.placed}
 ONE_IMAGE = {name for name, family in VISION.items() if family.most_images < 2}
 # Their processors pad images to the largest of a prompt, so a larger one beside it makes it new.
 PADDED = {"pixtral", "mistral3", "idefics2", "llava_onevision", "llava_next", "granite_vision"}

@@ -46,6 +46,11 @@ def spans_of(config: Any, prepared: Prepared) -> tuple[Span, ...]:
         return ()
     if "image_bound" in prepared.tensors:
         return tuple((int(low), int(high)) for low, high in prepared.tensors["image_bound"][0])
+    if "image_type_offsets" in prepared.tensors:  # deepseek_v4: parts of images are no tokens
+        starts = prepared.tensors["image_offsets"]
+        lengths = np.diff(prepared.tensors["image_type_offsets"])
+        pairs = zip(starts, lengths, strict=True)
+        return tuple((int(start), int(start + length)) for start, length in pairs)
     inside = _without_token(config, prepared)
     return runs_of(config, prepared.ids, "image", "video") if inside is None else _runs(inside)
 
@@ -179,10 +184,7 @@ def _placed(text: mx.array, where: np.ndarray, media: list[mx.array]) -> mx.arra
 
 
 def _is_placeholder(config: Any, ids: Any, *kinds: str) -> np.ndarray:
-    places = np.isin(np.asarray(ids), placeholders(config, *kinds))
-    if getattr(config, "vision_n_layers", 0):  # deepseek_v4's parts of images have ids of no token
-        places |= np.asarray(ids) >= config.vocab_size
-    return places
+    return np.isin(np.asarray(ids), placeholders(config, *kinds))
 
 
 def to_host(value: Any) -> Any:
