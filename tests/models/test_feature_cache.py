@@ -31,7 +31,9 @@ ROUNDING = 1e-5
 UNSPLICED = {"mllama": "cross"}  # it has no places for images in its prompt
 ONE_IMAGE = {name for name, family in VISION.items() if family.most_images < 2}
 # Their processors pad images to the largest of a prompt, so a larger one beside it makes it new.
-PADDED = {"pixtral", "mistral3", "idefics2", "llava_onevision"}
+PADDED = {"pixtral", "mistral3", "mistral_large3", "idefics2", "llava_onevision"}
+# It counts images by marks around their places, so that it cannot be given one of several.
+TOGETHER = {"molmo2"}
 
 # Every way to place an image, one whose images stand beside the prompt, and two that are odd.
 SOME = sorted({*EXEMPLARS, *COMMON, "mllama", "minicpmv4_7", "idefics2"})
@@ -156,13 +158,13 @@ def test_of_two_images_only_the_unknown_one_is_encoded(model: VisionModel) -> No
     found, calls = embed(model, pair, 0, shelf)
     check_equal(model, pair, found)
     _, alone = embed(model, prompt(model, B2, "?"))
-    if model.name not in UNSPLICED:
+    if model.name not in UNSPLICED.keys() | TOGETHER:
         assert calls == alone
     for order in ((B2, A), (B2, A, B2)):
         again = prompt(model, "Again ", *(part for it in order for part in (it, " or ")))
         found, calls = embed(model, again, 0, shelf)
         check_equal(model, again, found)
-        assert bool(calls) is (model.name in UNSPLICED)
+        assert bool(calls) is (model.name in UNSPLICED.keys() | TOGETHER)
 
 
 def test_images_side_by_side_are_told_apart(model: VisionModel) -> None:
@@ -185,7 +187,7 @@ def test_a_second_image_after_the_start_is_the_only_one_encoded(model: VisionMod
     start = pair.media[0].end
     found, calls = embed(model, pair, start, None)
     _, alone = embed(model, prompt(model, B, "?"))
-    if model.name not in UNSPLICED:
+    if model.name not in UNSPLICED.keys() | TOGETHER:
         assert calls == alone
     cold = model.embed(pair)
     if not any(low < start < high for low, high in cold.uncut):
@@ -204,7 +206,7 @@ def test_what_an_image_is_beside_a_larger_one(model: VisionModel) -> None:
     found, calls = embed(model, pair, 0, shelf)
     check_equal(model, pair, found)
     _, alone = embed(model, prompt(model, B, "?"))
-    assert (calls != alone) == (model.name in PADDED)
+    assert (calls != alone) == (model.name in PADDED | TOGETHER)
 
 
 def test_features_of_another_image_would_be_noticed(model: VisionModel) -> None:
