@@ -15,7 +15,7 @@ PY := scripts/env.sh $(BIN)/python
 TESTS := scripts/env.sh --tests $(BIN)/python
 # Two processes: each keeps to one file's tests, which share what they need, until the other has
 # nothing left to do. Three gained nothing on two cores.
-PYTEST := $(TESTS) -m pytest -n 4 --dist worksteal
+PYTEST := $(TESTS) -m pytest -n 3 --dist worksteal
 # Where it is set, every process that a test starts would compile Bushel again.
 unexport PYTHONDONTWRITEBYTECODE
 

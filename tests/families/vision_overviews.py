@@ -174,9 +174,9 @@ OVERVIEWS = (
             "text_config": TEXT["step3p5"].config,
             "vision_config": {
                 "model_type": "perception_encoder",
-                "width": 32,
-                "layers": 2,
-                "heads": 2,
+                "width": 16,  # the processor knows one size, of 52 by 52 patches
+                "layers": 1,
+                "heads": 1,
                 "mlp_ratio": 2.0,
             },
         },

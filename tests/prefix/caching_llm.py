@@ -31,8 +31,9 @@ _ids = itertools.count()
 
 def families(every: Iterable[Family], some: Iterable[str]) -> list[str]:
     """Names to run over. A family that depends on how its prompts are cut has no reuse."""
-    whole = [it.name for it in every if not it.equal_chunks and not OPAQUE & set(it.kinds)]
-    return whole if EVERY else sorted(some)
+    cut = [it for it in every if not it.equal_chunks and not OPAQUE & set(it.kinds)]
+    names = [it.name for it in cut if getattr(it, "cuts", "") != "always refused"]
+    return names if EVERY else sorted(some)
 
 
 def words(count: int, seed: int = 0) -> tuple[int, ...]:
