@@ -52,8 +52,8 @@ _VISION = """
     aya_vision ernie4_5_moe_vl gemma3 gemma4 glm4v glm4v_moe glm_ocr idefics2 idefics3
     internvl_chat kimi_vl lfm2_vl llava_onevision mimo_v2 minicpmo minicpmv4_6 minicpmv4_7
     mistral3 mistral_large3 molmo molmo2 moondream2 moondream3 multi_modality
-    nemotron_h_nano_omni paddleocr_vl paligemma phi4_siglip phi4mm pixtral qwen2_5_vl qwen2_vl
-    qwen3_5 qwen3_5_moe qwen3_omni_moe qwen3_vl qwen3_vl_moe smolvlm step3p7 zaya1_vl
+    nemotron_h_nano_omni paddleocr_vl paligemma phi3_v phi4_siglip phi4mm pixtral qwen2_5_vl
+    qwen2_vl qwen3_5 qwen3_5_moe qwen3_omni_moe qwen3_vl qwen3_vl_moe smolvlm step3p7 zaya1_vl
 """
 _EXACT = {"mlx_lm": frozenset(_TEXT.split()), "mlx_vlm": frozenset(_VISION.split())}
 

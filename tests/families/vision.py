@@ -45,7 +45,6 @@ VISION: dict[str, VisionFamily] = {
 
 # Chat families of mlx-vlm that no small checkpoint is made of here, and why.
 NOT_MADE = {
-    "phi3_v": "the size of its tower is written into the library's code: 300 million weights",
     "plamo2vl": "its processor and tokenizer are its own, and write their prompt around any text",
     "youtu_vl": "mlx-vlm has no processor for it, and checkpoints bring one that needs torch",
 }
