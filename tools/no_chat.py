@@ -38,5 +38,11 @@ NO_CHAT: dict[str, str] = {name: what for what, names in _NO_CHAT.items() for na
 # Why there is no checkpoint, by library and family.
 NOT_MADE: dict[tuple[str, str], str] = {
     ("mlx_lm", "bitnet"): "its kernel is written for Metal alone",
+    ("mlx_lm", "olmo"): "its code needs a package that mlx-lm does not bring",
+    (
+        "mlx_lm",
+        "phi3small",
+    ): "one vocabulary is written into its code; a network made by hand is exact",
+    ("mlx_vlm", "unlimited_ocr"): "its tower has one size; a network made by hand is exact",
     **{("mlx_vlm", name): why for name, why in OF_VISION.items()},
 }

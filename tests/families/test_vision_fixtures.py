@@ -125,10 +125,10 @@ def test_image_sizes_give_the_promised_numbers_of_tokens(
         ids = inputs.pop("input_ids")
         if VISION[name].mark is None:
             return int((ids == VISION[name].image_token_id).sum())
-        assert (ids == VISION[name].mark).sum() == 1
+        marks = int((ids == VISION[name].mark).sum())
         pixels = inputs.pop("pixel_values")
         embedded = loaded[0].get_input_embeddings(ids, pixels, **inputs).inputs_embeds
-        return embedded.shape[1] - ids.shape[1] + 1
+        return embedded.shape[1] - ids.shape[1] + marks
 
     assert tuple(map(image_tokens, (SMALL, MEDIUM, LARGE))) == VISION[name].image_tokens
 

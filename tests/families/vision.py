@@ -55,7 +55,8 @@ shrink()
 
 # Chat families of mlx-vlm that no small checkpoint is made of here, and why.
 NOT_MADE = {
-    "phi3_v": "the size of its tower is written into the library's code: 300 million weights",
+    "falcon_ocr": "positions and masks of its own, which Bushel does not make",
+    "jina_vlm": "ids and the size of its images are written into the library's code",
     "plamo2vl": "its processor and tokenizer are its own, and write their prompt around any text",
     "youtu_vl": "mlx-vlm has no processor for it, and checkpoints bring one that needs torch",
 }

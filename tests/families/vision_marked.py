@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from mlx_vlm.models.phi3_v.vision import VisionModel
+
 from .checkpoint import VOCAB
 from .text import BASE
 from .vision_family import TOWER, VisionFamily, token_id
@@ -23,7 +25,30 @@ PHI4_TEXT: dict[str, Any] = {
     "rope_theta": 10000.0,
 }
 
+# The library's code has the size of this tower, and not the config: what of it can be less is.
+PHI3_TOWER = VisionModel.CLIP_VIT_LARGE_PATCH14_336_CONFIG
+PHI3_TOWER.num_hidden_layers, PHI3_TOWER.intermediate_size = 2, 64
+
 MARKED = (
+    VisionFamily(
+        name="phi3_v",
+        kinds=("kv",),
+        seed=3,
+        spread=4.0,
+        config={
+            **BASE,
+            "model_type": "phi3_v",
+            "num_hidden_layers": 3,
+            "vision_config": {"model_type": "phi3_v"},
+        },
+        placeholder="<|image_1|>",
+        image_token="<|pad|>",
+        special=(),
+        files={"preprocessor_config.json": {"num_crops": 1}},
+        image_tokens=(313, 313, 313),
+        most_images=1,  # others have other numbers, which the template would have to count
+        mark=-1,
+    ),
     VisionFamily(
         name="phi4mm",
         kinds=("kv",),
