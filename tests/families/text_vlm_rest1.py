@@ -1,8 +1,9 @@
-"""Text families that only mlx-vlm has, of plain, sliding and recurrent layers."""
+"""Text families that only mlx-vlm has, of plain, sliding, recurrent and latent layers."""
 
 from .config_fragments import EXPERTS, FULL, LOCAL, SLIDING, TIED, WINDOW, Config, family, plain
 from .family import Family
 from .text_hybrid import QWEN3_5
+from .text_latent import LONGCAT
 
 # Its rotary positions have three parts, also where there is no image.
 QWEN3_5_TEXT: Config = {
@@ -39,6 +40,20 @@ VLM_REST1: tuple[Family, ...] = (
         layer_types=[FULL, SLIDING] * 2,
         sliding_window=WINDOW,
         logit_scale=1.0,
+    ),
+    family(
+        "longcat_flash_sparse",
+        "composite recurrent",
+        LONGCAT,
+        library="mlx_vlm",
+        oe_vocab_size_ratio=2,
+        oe_neighbor_num=3,
+        oe_split_num=2,
+        index_n_heads=8,
+        index_head_dim=16,
+        index_topk=24,
+        index_init_tokens=2,
+        index_local_tokens=4,
     ),
     plain("k2_horizon", library="mlx_vlm"),
     family(
