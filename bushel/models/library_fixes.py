@@ -103,13 +103,6 @@ def _whole_context(network: Any, state: State) -> State:
     return state
 
 
-def _whole_context_if_kept(network: Any, state: State) -> State:
-    """longcat_flash_sparse does so in some checkpoints."""
-    if network.config.oe_vocab_size_ratio:
-        state[0][0] = mx.zeros((1, network.config.oe_neighbor_num - 1), mx.int64)
-    return state
-
-
 def _overlapping(network: Any, state: State) -> State:
     from bushel.models.overlapping_pools import overlapping
 
@@ -154,7 +147,6 @@ _CHANGES: dict[str, Callable[[Any, State], State]] = {
     "glm5_next": _unprojected,
     "hy_v4": _in_steps,
     "longcat_flash_ngram": _whole_context,
-    "longcat_flash_sparse": _whole_context_if_kept,
     "minimax_m3": _indexed,
     "minimax_m3_vl": _indexed,
 }

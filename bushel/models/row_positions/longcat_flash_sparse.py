@@ -1,4 +1,7 @@
-"""LongCat Flash Sparse: the first and the nearest tokens, which its index always takes, by row."""
+"""LongCat Flash Sparse: the first and the nearest tokens, which its index always takes, by row.
+
+The last few ids that it remembers are as many from the start, so that rows have one length.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,25 @@ import mlx.core as mx
 
 
 def install(network: Any) -> None:
+    body = network.language_model.model
+    if body.use_ngram:
+        body.ngram_embeddings.__class__ = _with_whole_context(body.ngram_embeddings.__class__)
     for layer in network.layers:
         for attention in layer.self_attn:
             if (indexer := attention.indexer) is not None:
                 indexer.__class__ = _indexing_by_row(indexer.__class__)
+
+
+@cache
+def _with_whole_context(library: Any) -> Any:
+    class WholeContext(library):
+        def __call__(self, input_ids: mx.array, cache: Any = None) -> mx.array:
+            if cache is not None and cache[0] is None:
+                # An id that is not there counts as 0.
+                cache[0] = mx.zeros((len(input_ids), self.n - 1), mx.int64)
+            return super().__call__(input_ids, cache)
+
+    return WholeContext
 
 
 @cache
