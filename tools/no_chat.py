@@ -43,6 +43,7 @@ NOT_MADE: dict[tuple[str, str], str] = {
         "mlx_lm",
         "phi3small",
     ): "one vocabulary is written into its code; a network made by hand is exact",
+    ("mlx_vlm", "hrm_text"): "its processor wants prompts read both ways; mlx-vlm's loop does not",
     ("mlx_vlm", "unlimited_ocr"): "its tower has one size; a network made by hand is exact",
     **{("mlx_vlm", name): why for name, why in OF_VISION.items()},
 }

@@ -24,6 +24,7 @@ _BY_ROW = {
     "gpt_bigcode": "gpt_bigcode",
     "hunyuan_vl": "hunyuan_vl",
     "llama4": "llama4",
+    "longcat_flash_sparse": "longcat_flash_sparse",
     "minimax_m3": "minimax_m3",
     "minimax_m3_vl": "minimax_m3",
     "mllama": "mllama",

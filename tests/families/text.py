@@ -24,6 +24,7 @@ from .text_hybrid import HYBRID
 from .text_latent import LATENTS
 from .text_quantized import QUANTIZED, packed_checkpoint
 from .text_sparse import SPARSE
+from .text_vlm_rest1 import VLM_REST1
 from .text_window import WINDOWED
 
 __all__ = [
@@ -46,7 +47,16 @@ __all__ = [
 
 TEXT: dict[str, Family] = {
     family.name: family
-    for family in (*ATTENTION, *EXPERT, *WINDOWED, *HYBRID, *LATENTS, *SPARSE, *QUANTIZED)
+    for family in (
+        *ATTENTION,
+        *EXPERT,
+        *WINDOWED,
+        *HYBRID,
+        *LATENTS,
+        *SPARSE,
+        *VLM_REST1,
+        *QUANTIZED,
+    )
 }
 
 # Every kind in every company it keeps: these go through all that the tests know. The others

@@ -1,0 +1,67 @@
+"""Text families that only mlx-vlm has, of plain, sliding, recurrent and latent layers."""
+
+from .config_fragments import EXPERTS, FULL, LOCAL, SLIDING, TIED, WINDOW, Config, family, plain
+from .family import Family
+from .text_hybrid import QWEN3_5
+from .text_latent import LONGCAT
+
+# Its rotary positions have three parts, also where there is no image.
+QWEN3_5_TEXT: Config = {
+    **QWEN3_5,
+    "rope_parameters": {
+        "type": "default",
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.5,
+        "mrope_section": [2, 1, 1],
+    },
+}
+
+VLM_REST1: tuple[Family, ...] = (
+    family("qwen3_5_text", "kv recurrent", QWEN3_5_TEXT, library="mlx_vlm"),
+    family(
+        "qwen3_5_moe_text",
+        "kv recurrent",
+        QWEN3_5_TEXT,
+        EXPERTS,
+        library="mlx_vlm",
+        shared_expert_intermediate_size=32,
+    ),
+    family(
+        "cohere2_moe",
+        "kv window",
+        TIED,
+        library="mlx_vlm",
+        intermediate_size=32,
+        prefix_dense_intermediate_size=128,
+        first_k_dense_replace=1,
+        num_experts=8,
+        num_experts_per_tok=2,
+        num_shared_experts=1,
+        layer_types=[FULL, SLIDING] * 2,
+        sliding_window=WINDOW,
+        logit_scale=1.0,
+    ),
+    family(
+        "longcat_flash_sparse",
+        "composite recurrent",
+        LONGCAT,
+        library="mlx_vlm",
+        oe_vocab_size_ratio=2,
+        oe_neighbor_num=3,
+        oe_split_num=2,
+        index_n_heads=8,
+        index_head_dim=16,
+        index_topk=24,
+        index_init_tokens=2,
+        index_local_tokens=4,
+    ),
+    plain("k2_horizon", library="mlx_vlm"),
+    family(
+        "kolibri1",
+        "kv window",
+        LOCAL,
+        EXPERTS,
+        library="mlx_vlm",
+        shared_expert_intermediate_size=32,
+    ),
+)
