@@ -38,6 +38,7 @@ NO_CHAT: dict[str, str] = {name: what for what, names in _NO_CHAT.items() for na
 # Why there is no checkpoint, by library and family.
 NOT_MADE: dict[tuple[str, str], str] = {
     ("mlx_lm", "bitnet"): "its kernel is written for Metal alone",
+    ("mlx_lm", "muse_spark"): "its kernels are written for Metal alone",
     ("mlx_lm", "olmo"): "its code needs a package that mlx-lm does not bring",
     (
         "mlx_lm",

@@ -24,6 +24,7 @@ from .text_hybrid import HYBRID
 from .text_latent import LATENTS
 from .text_quantized import QUANTIZED, packed_checkpoint
 from .text_sparse import SPARSE
+from .text_vlm_rest2 import VLM_ALONE
 from .text_window import WINDOWED
 
 __all__ = [
@@ -46,7 +47,7 @@ __all__ = [
 
 TEXT: dict[str, Family] = {
     family.name: family
-    for family in (*ATTENTION, *EXPERT, *WINDOWED, *HYBRID, *LATENTS, *SPARSE, *QUANTIZED)
+    for family in (*ATTENTION, *EXPERT, *WINDOWED, *HYBRID, *LATENTS, *SPARSE, *QUANTIZED, *VLM_ALONE)
 }
 
 # Every kind in every company it keeps: these go through all that the tests know. The others
