@@ -23,6 +23,7 @@ _BY_ROW = {
     "deepseek_v41": "deepseek_v41",
     "gpt_bigcode": "gpt_bigcode",
     "hunyuan_vl": "hunyuan_vl",
+    "limite": "limite",
     "llama4": "llama4",
     "minimax_m3": "minimax_m3",
     "minimax_m3_vl": "minimax_m3",
