@@ -45,6 +45,7 @@ NOT_MADE: dict[tuple[str, str], str] = {
         "phi3small",
     ): "one vocabulary is written into its code; a network made by hand is exact",
     ("mlx_vlm", "got"): "its processor writes a prompt of its own, and expands no image of a chat",
+    ("mlx_vlm", "inkling"): "where it scales by position, it counts the padding of a batch",
     ("mlx_vlm", "llmjpvl"): "mlx-vlm has no processor for it",
     ("mlx_vlm", "molmo_point"): "it keeps one row's image and reply on the model object",
     ("mlx_vlm", "z1t"): "no batch form of its state is known",

@@ -47,7 +47,16 @@ __all__ = [
 
 TEXT: dict[str, Family] = {
     family.name: family
-    for family in (*ATTENTION, *EXPERT, *WINDOWED, *HYBRID, *LATENTS, *SPARSE, *QUANTIZED, *VLM_ALONE)
+    for family in (
+        *ATTENTION,
+        *EXPERT,
+        *WINDOWED,
+        *HYBRID,
+        *LATENTS,
+        *SPARSE,
+        *QUANTIZED,
+        *VLM_ALONE,
+    )
 }
 
 # Every kind in every company it keeps: these go through all that the tests know. The others
