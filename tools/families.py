@@ -122,7 +122,7 @@ def _no_pages(name: str, family: Family) -> str:
 def _no_reuse(module: str, family: Family) -> str:
     if (why := known_families._CUT.get(module)) is not None:
         return why
-    classes = {kind: name for name, kind in KINDS.items()}
+    classes = {kind: name for name, kind in reversed(KINDS.items())}
     for kind in family.kinds:
         state = kinds._BY_CLASS.get(classes[kind])
         if classes[kind] != "CacheList" and (state is None or isinstance(state, Fixed)):

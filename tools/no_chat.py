@@ -38,12 +38,18 @@ NO_CHAT: dict[str, str] = {name: what for what, names in _NO_CHAT.items() for na
 # Why there is no checkpoint, by library and family.
 NOT_MADE: dict[tuple[str, str], str] = {
     ("mlx_lm", "bitnet"): "its kernel is written for Metal alone",
+    ("mlx_lm", "muse_spark"): "its kernels are written for Metal alone",
     ("mlx_lm", "olmo"): "its code needs a package that mlx-lm does not bring",
     (
         "mlx_lm",
         "phi3small",
     ): "one vocabulary is written into its code; a network made by hand is exact",
     ("mlx_vlm", "hrm_text"): "its processor wants prompts read both ways; mlx-vlm's loop does not",
+    ("mlx_vlm", "got"): "its processor writes a prompt of its own, and expands no image of a chat",
+    ("mlx_vlm", "inkling"): "where it scales by position, it counts the padding of a batch",
+    ("mlx_vlm", "llmjpvl"): "mlx-vlm has no processor for it",
+    ("mlx_vlm", "molmo_point"): "it keeps one row's image and reply on the model object",
+    ("mlx_vlm", "z1t"): "no batch form of its state is known",
     ("mlx_vlm", "unlimited_ocr"): "its tower has one size; a network made by hand is exact",
     **{("mlx_vlm", name): why for name, why in OF_VISION.items()},
 }

@@ -242,7 +242,7 @@ RULES: tuple[tuple[str, Draw], ...] = (
     (r"dt_bias$|dt_proj\.bias$|w_lora\.lora\.2\.bias$", _short_step),
     (r"recurrent_param$", _slow_decay),
     (r"x_[rwkvag]$|k_a$", _unit),
-    (r"k_k$|g_norm\.weight$", _around_one),
+    (r"k_k$|g_norm\.weight$|(qkv|o)_scale$|(resid|post)_lambda_\w+$", _around_one),
     (r"sinks$|r_k$", _normal),
     (r"reparam(_conv)?\.weight$", _loud),
     (r"\.signs$", _sign),

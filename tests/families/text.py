@@ -22,9 +22,9 @@ from .text_attention import ATTENTION
 from .text_experts import EXPERT
 from .text_hybrid import HYBRID
 from .text_latent import LATENTS
+from .text_of_vlm import OF_VLM
 from .text_quantized import QUANTIZED, packed_checkpoint
 from .text_sparse import SPARSE
-from .text_vlm_rest1 import VLM_REST1
 from .text_window import WINDOWED
 
 __all__ = [
@@ -54,7 +54,7 @@ TEXT: dict[str, Family] = {
         *HYBRID,
         *LATENTS,
         *SPARSE,
-        *VLM_REST1,
+        *OF_VLM,
         *QUANTIZED,
     )
 }

@@ -75,7 +75,7 @@ def test_rows_that_share_a_batch_are_as_they_are_alone(model: VisionModel) -> No
 
 def test_without_its_mend_rows_are_at_one_position(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: the library takes one for everybody."""
-    monkeypatch.setattr("bushel.models.vision.vision_model.mend", lambda _: None)
+    monkeypatch.setattr("bushel.models.vision.vision_model.mend", lambda *_: None)
     assert difference(made()) > 100 * BOUND
 
 

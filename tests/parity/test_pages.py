@@ -37,8 +37,10 @@ NOT_PAGED = {
         "a mask of all tokens",
     ),
     **dict.fromkeys(
-        ("glm4_moe_lite", "kimi_k25", "kimi_vl-text", "paddleocr_vl"), "a mask of all tokens"
+        ("glm4_moe_lite", "kimi_k25", "kimi_vl-text", "paddleocr_vl", "xing4_0"),
+        "a mask of all tokens",
     ),
+    "limite": "_idx",
     "plamo": "tile",
     "stablelm": "astype",
     "gemma3n": "keys_and_values",

@@ -1,6 +1,18 @@
 """Text families that only mlx-vlm has, of plain, sliding, recurrent and latent layers."""
 
-from .config_fragments import EXPERTS, FULL, LOCAL, SLIDING, TIED, WINDOW, Config, family, plain
+from .config_fragments import (
+    EXPERTS,
+    FULL,
+    LATENT,
+    LOCAL,
+    ROUTED,
+    SLIDING,
+    TIED,
+    WINDOW,
+    Config,
+    family,
+    plain,
+)
 from .family import Family
 from .text_hybrid import QWEN3_5
 from .text_latent import LONGCAT
@@ -16,7 +28,7 @@ QWEN3_5_TEXT: Config = {
     },
 }
 
-VLM_REST1: tuple[Family, ...] = (
+OF_VLM: tuple[Family, ...] = (
     family("qwen3_5_text", "kv recurrent", QWEN3_5_TEXT, library="mlx_vlm"),
     family(
         "qwen3_5_moe_text",
@@ -64,4 +76,32 @@ VLM_REST1: tuple[Family, ...] = (
         library="mlx_vlm",
         shared_expert_intermediate_size=32,
     ),
+    family(
+        "flint",
+        "kv window",
+        EXPERTS,
+        LOCAL,
+        library="mlx_vlm",
+        no_rope_layer_indices=[1],
+        mlp_only_layers=[0],
+        shared_expert_intermediate_size=32,
+    ),
+    plain(
+        "limite",
+        TIED,
+        library="mlx_vlm",
+        seed=3,
+        ve_dim=16,
+        ve_layers=[0, 1],
+        attn_gate_channels=16,
+        xsa_layers=[0, 1],
+        global_layers=[1],
+        sliding_window=16,
+        rope_n_pairs=4,
+        mudd_inter=8,
+        mudd_layers=[0, 1],
+        mudd_tap_idx={"0": [0], "1": [0, 1]},
+        softcap_logits={"kind": "sigmoid", "a": 30.0, "b": 0.0, "c": 8.0},
+    ),
+    plain("xing4_0", LATENT, ROUTED, library="mlx_vlm", hc_mult=2),
 )
