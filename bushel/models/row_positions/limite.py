@@ -40,6 +40,8 @@ class FromTheLeft:
 @cache
 def _with_masks_by_row(library: Any) -> Any:
     class AttentionByRow(library):
+        window: Any
+
         def __call__(
             self, attn_in: mx.array, ve_rows: mx.array, positions: mx.array, cache: Any = None
         ) -> mx.array:
