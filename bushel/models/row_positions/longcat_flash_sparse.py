@@ -38,7 +38,7 @@ def _with_whole_context(library: Any) -> Any:
 def _indexing_by_row(library: Any) -> Any:
     module = sys.modules[library.__module__]
 
-    class IndexingByRow(library):
+    class SparseIndexByRow(library):
         def __call__(self, x: mx.array, qr: mx.array, mask: Any, cache: Any = None) -> Any:
             offset = getattr(cache, "offset", None)
             if not isinstance(offset, mx.array):
@@ -71,4 +71,4 @@ def _indexing_by_row(library: Any) -> Any:
             weights = (weights * scale).swapaxes(-1, -2)[..., None]
             return (scores * weights).sum(axis=1, keepdims=True)
 
-    return IndexingByRow
+    return SparseIndexByRow
