@@ -11,17 +11,18 @@ The library's own code puts whole tiles in the places of single features.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
+from bushel.models.vision.image_fixes.places import image_places, put_images
+
 Size = Sequence[int]  # height and width
 
 
 def install(network: Any, config: Mapping[str, Any]) -> None:
-    network.__class__ = _with_tiles_in_rows(network.__class__)
+    put_images(network, _tiles_in_rows)
     network._grid_pinpoints = config["image_grid_pinpoints"]
 
 
@@ -45,46 +46,41 @@ def unpadded(size: Size, height: int, width: int) -> tuple[slice, slice]:
     return slice(height), slice(padding, width - padding)
 
 
-@cache
-def _with_tiles_in_rows(library: Any) -> Any:
-    class TilesInRows(library):
-        __module__ = library.__module__  # by which families are known
+def _tiles_in_rows(
+    network: Any,
+    look: Any,
+    embeds: mx.array,
+    ids: mx.array,
+    pixel_values: Any,
+    *,
+    image_sizes: Any,
+    **_: Any,
+) -> None:
+    sizes = np.asarray(image_sizes).reshape(-1, 2).tolist()
+    images = [_in_rows(network, *own) for own in zip(pixel_values, sizes, strict=True)]
+    places = mx.array(image_places(network, ids))
+    embeds[:, places] = mx.concatenate(images).astype(embeds.dtype)
 
-        def get_input_embeddings(
-            self, input_ids: Any = None, pixel_values: Any = None, **kwargs: Any
-        ) -> Any:
-            embedded = super().get_input_embeddings(input_ids)
-            if pixel_values is None:
-                return embedded
-            sizes = np.asarray(kwargs["image_sizes"]).reshape(-1, 2).tolist()
-            images = [
-                self._in_rows(tiles, size) for tiles, size in zip(pixel_values, sizes, strict=True)
-            ]
-            embeds = embedded.inputs_embeds
-            places = np.flatnonzero(np.asarray(input_ids[0]) == self.config.image_token_index)
-            embeds[:, mx.array(places)] = mx.concatenate(images).astype(embeds.dtype)
-            return embedded
 
-        def _in_rows(self, tiles: mx.array, size: Size) -> mx.array:
-            vision = self.config.vision_config
-            patches = vision.image_size // vision.patch_size
-            down, across = tile_grid(size, self._grid_pinpoints, vision.image_size)
-            # Tiles beyond these are padding, where another image of the prompt has more.
-            whole, *_ = features = self._features(tiles[: 1 + down * across])
-            grid = features[1:].reshape(down, across, patches, patches, -1)
-            grid = grid.transpose(0, 2, 1, 3, 4).reshape(down * patches, across * patches, -1)
-            grid = grid[unpadded(size, *grid.shape[:2])]
-            newlines = mx.broadcast_to(self.image_newline, (len(grid), 1, grid.shape[-1]))
-            rows = mx.concatenate([grid, newlines.astype(grid.dtype)], axis=1)
-            return mx.concatenate([whole, rows.reshape(-1, rows.shape[-1])])
+def _in_rows(network: Any, tiles: mx.array, size: Size) -> mx.array:
+    vision = network.config.vision_config
+    patches = vision.image_size // vision.patch_size
+    down, across = tile_grid(size, network._grid_pinpoints, vision.image_size)
+    # Tiles beyond these are padding, where another image of the prompt has more.
+    whole, *_ = features = _features(network, tiles[: 1 + down * across])
+    grid = features[1:].reshape(down, across, patches, patches, -1)
+    grid = grid.transpose(0, 2, 1, 3, 4).reshape(down * patches, across * patches, -1)
+    grid = grid[unpadded(size, *grid.shape[:2])]
+    newlines = mx.broadcast_to(network.image_newline, (len(grid), 1, grid.shape[-1]))
+    rows = mx.concatenate([grid, newlines.astype(grid.dtype)], axis=1)
+    return mx.concatenate([whole, rows.reshape(-1, rows.shape[-1])])
 
-        def _features(self, tiles: mx.array) -> mx.array:
-            *_, states = self.vision_tower(tiles.transpose(0, 2, 3, 1), output_hidden_states=True)
-            layers = self.vision_feature_layer
-            chosen = [states[at] for at in ([layers] if isinstance(layers, int) else layers)]
-            if self.vision_feature_select_strategy == "default":
-                chosen = [state[:, 1:] for state in chosen]
-            found: mx.array = self.multi_modal_projector(mx.concatenate(chosen, axis=-1))
-            return found
 
-    return TilesInRows
+def _features(network: Any, tiles: mx.array) -> mx.array:
+    *_, states = network.vision_tower(tiles.transpose(0, 2, 3, 1), output_hidden_states=True)
+    layers = network.vision_feature_layer
+    chosen = [states[at] for at in ([layers] if isinstance(layers, int) else layers)]
+    if network.vision_feature_select_strategy == "default":
+        chosen = [state[:, 1:] for state in chosen]
+    found: mx.array = network.multi_modal_projector(mx.concatenate(chosen, axis=-1))
+    return found

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
 from bushel.core import Prepared, RequestError
+from bushel.models.vision.image_fixes.places import put_images
 
 _FAMILIES = ("fastvlm", "llava_bunny")
 _BOUNDS = "image_bound"  # as the processors say that tell bounds themselves
@@ -44,31 +44,15 @@ def make_room(config: Any, prompt: Prepared, filler: int) -> Prepared:
 
 
 def install(network: Any, config: Mapping[str, Any]) -> None:
-    network.__class__ = _with_given_places(network.__class__)
+    put_images(network, _in_given_places)
 
 
-@cache
-def _with_given_places(library: Any) -> Any:
-    class InGivenPlaces(library):
-        __module__ = library.__module__  # by which families are known
-
-        def get_input_embeddings(
-            self, input_ids: Any = None, pixel_values: Any = None, **kwargs: Any
-        ) -> Any:
-            embedded = super().get_input_embeddings(input_ids)
-            if pixel_values is None:
-                return embedded
-            # One at a time, after a token: the library counts wrongly where there are several.
-            one = mx.array([[0, self.config.image_token_index]])
-            images = [
-                super(InGivenPlaces, self).get_input_embeddings(one, image[None])
-                for image in pixel_values
-            ]
-            bounds = np.asarray(kwargs[_BOUNDS][0]).tolist()
-            places = np.concatenate([np.arange(low, high) for low, high in bounds])
-            embedded.inputs_embeds[:, mx.array(places)] = mx.concatenate(
-                [image.inputs_embeds[:, 1:] for image in images], axis=1
-            )
-            return embedded
-
-    return InGivenPlaces
+def _in_given_places(
+    network: Any, look: Any, embeds: mx.array, ids: mx.array, pixel_values: Any, **told: Any
+) -> None:
+    # One at a time, after a token: the library counts wrongly where there are several.
+    one = mx.array([[0, network.config.image_token_index]])
+    images = [look(one, image[None]).inputs_embeds[:, 1:] for image in pixel_values]
+    bounds = np.asarray(told[_BOUNDS][0]).tolist()
+    places = np.concatenate([np.arange(low, high) for low, high in bounds])
+    embeds[:, mx.array(places)] = mx.concatenate(images, axis=1)

@@ -15,6 +15,7 @@ import mlx.core as mx
 import numpy as np
 
 from bushel.models.vision.image_fixes.anyres import Size, tile_grid, unpadded
+from bushel.models.vision.image_fixes.places import image_places
 from bushel.models.vision.image_spans import DEEPSTACK, VISIBLE
 
 
@@ -39,7 +40,7 @@ def _with_every_image(library: Any) -> Any:
         ) -> Any:
             if pixel_values is None:
                 return super().get_input_embeddings(input_ids)
-            places = np.flatnonzero(np.asarray(input_ids[0]) == self.config.image_token_index)
+            places = image_places(self, input_ids)
             sizes = np.asarray(kwargs["image_sizes"]).reshape(-1, 2).tolist()
             layers, done = [], 0
             for tiles, size in zip(pixel_values, sizes, strict=True):
