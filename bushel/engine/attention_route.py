@@ -14,7 +14,7 @@ from bushel.cache.paged.page_pool import PagePool
 from bushel.cache.paged.paged_kv import pageable
 from bushel.core import ModelError
 from bushel.core.options import Attention
-from bushel.engine.batching_check import batching_fault, packing_fault
+from bushel.engine.batching_check import packing_fault, paging_fault
 from bushel.models import Model, State
 from bushel.models.device import ON_CPU
 from bushel.models.known_families import batches_exactly, cuts_matter
@@ -71,6 +71,6 @@ def _why_padded(model: Model, wanted: Attention, state: State) -> str | None:
         return "pages are for GPUs"
     sdpa.install()
     model.pages = PagePool(paged)
-    why = batching_fault(model)
+    why = paging_fault(model)
     model.pages.clear()
     return why

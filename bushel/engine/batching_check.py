@@ -33,6 +33,9 @@ _STEPS = 7  # of the longest-lived row
 # Prefilling two windows of 512 takes a few times as long as the check without them; windows
 # that are longer are left to `bushel check`.
 _WIDEST = 512
+# Times as far from alone as padded rows are, what is the same rounding: largest of a few thousand
+# log-probabilities, of which one is larger than the other by chance.
+_LIKE = 2.0
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,21 @@ def batching_fault(model: Model) -> str | None:
 
 def try_batch(model: Model) -> BatchTrial:
     return _trial(model, _largest_difference, "batched rows")
+
+
+def paging_fault(model: Model) -> str | None:
+    """Likewise of a model whose rows are in pages. Some models round by more than the bound, which
+    is for all of one precision: those rows are held to what padding does to them.
+    """
+    trial, pages = try_batch(model), model.pages
+    if trial.fault is None or not math.isfinite(trial.difference):
+        return trial.fault
+    model.pages = None
+    try:
+        padded = try_batch(model).difference
+    finally:
+        model.pages = pages
+    return None if trial.difference <= _LIKE * padded else trial.fault
 
 
 def packing_fault(model: Model) -> str | None:

@@ -90,6 +90,25 @@ def test_pages_that_a_model_cannot_have_are_refused_with_the_reason() -> None:
         LLM(subject("llama").path, attention="sheets")  # type: ignore[arg-type]
 
 
+@pytest.fixture
+def everything_is_more_than_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bushel.engine.batching_check.bound", lambda _: 1e-12)
+
+
+def test_a_model_that_rounds_by_more_than_most_has_pages(
+    on_a_gpu: None, everything_is_more_than_rounding: None
+) -> None:
+    """As far from alone as padded rows are is rounding."""
+    assert routes("llama") == {"kv": "pages"}
+
+
+def test_pages_that_are_wrong_are_not_taken_for_rounding(
+    on_a_gpu: None, everything_is_more_than_rounding: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_neighbours_page(monkeypatch)
+    assert routes("llama")["kv"].startswith("padded rows (the self-check found")
+
+
 FAMILIES = {**TEXT, **VISION}
 PAGED = [name for name in WHOLE if name not in NOT_PAGED and "kv" in FAMILIES[name].kinds]
 
@@ -276,7 +295,7 @@ def both(attention: Attention) -> tuple[list[Any], list[Any]]:
 def test_choices_that_share_the_page_in_which_they_part_are_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bushel.engine.attention_route.batching_fault", lambda _: None)
+    monkeypatch.setattr("bushel.engine.attention_route.paging_fault", lambda _: None)
     a_shared_page_written_in_place(monkeypatch)
     with pytest.raises(AssertionError):
         both("pages")
@@ -287,7 +306,7 @@ def test_a_mistake_with_pages_is_noticed(
     fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole: Subject = subject("llama")
-    monkeypatch.setattr("bushel.engine.attention_route.batching_fault", lambda _: None)
+    monkeypatch.setattr("bushel.engine.attention_route.paging_fault", lambda _: None)
     fault(monkeypatch)
     result = FAULTS[fault](whole, attention="pages")
     assert not result.ok
