@@ -217,6 +217,9 @@ class VisionModel(Model):
         self.forget()
         return self.network.language_model(tokens, cache=state, **kwargs).logits
 
+    def text_positions(self, positions: Sequence[int], count: int) -> dict[str, mx.array]:
+        return self._positions.of_text(positions, count)
+
     def close(self) -> None:
         self.network = None
         self._positions = MRopePositions(None)
