@@ -44,6 +44,7 @@ class EngineOptions:
     start_wait: float = 2.0
     order: Order = "arrival"
     attention: Attention = "auto"
+    speculate: str = "auto"
     memory_limit: int | None = None
     beside: int = 0  # bytes that other processes of the server may take
     headroom: int | None = None

@@ -36,13 +36,15 @@ class Usage:
 
     >>> llm = LLM("bushel:tiny")
     >>> [output] = llm.generate({"prompt_token_ids": [40, 41, 42]}, {"max_tokens": 1})
-    >>> output.usage
-    Usage(prompt_tokens=3, completion_tokens=1, cached_tokens=0)
+    >>> output.usage.prompt_tokens, output.usage.completion_tokens
+    (3, 1)
     """
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0  # prompt tokens that were not computed
+    drafted_tokens: int = 0  # guessed before they were computed
+    accepted_tokens: int = 0  # of those, how many are part of the reply
 
 
 class Event(NamedTuple):
@@ -73,6 +75,8 @@ class Event(NamedTuple):
     stop: str | None = None
     deltas: tuple[Delta, ...] = ()
     embedding: tuple[float, ...] = ()  # or score: of the prompt, where that is the result
+    drafted: int = 0  # tokens that were guessed for this step (`EngineOptions.speculate`)
+    accepted: int = 0  # of those, how many are among `token_ids`
 
 
 @dataclass
@@ -203,6 +207,8 @@ class Output:
     def fold(self, event: Event) -> None:
         self.choices[event.choice].fold(event)
         self.usage.completion_tokens += len(event.token_ids)
+        self.usage.drafted_tokens += event.drafted
+        self.usage.accepted_tokens += event.accepted
 
     @property
     def done(self) -> bool:

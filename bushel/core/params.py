@@ -80,6 +80,7 @@ class SamplingParams:
     each one. typical_p, top_n_sigma, xtc_…: what else may not be drawn. dry_…: a penalty on tokens
     that would go on with a repetition. repeat_last_n: tokens that repetition_penalty looks back at;
     -1 is all of them. allowed_token_ids, bad_words: what alone, and what never, is chosen.
+    speculate: tokens may be guessed ahead, which changes none of them.
 
     >>> llm = LLM("bushel:tiny")
     >>> short, long = llm.generate(
@@ -120,6 +121,7 @@ class SamplingParams:
     n: int = 1
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    speculate: bool = True
 
 
 # Names that llama.cpp and mlx-lm have for the same.
@@ -248,6 +250,7 @@ class Decoding:
     repeat_last_n: int = -1  # -1: all tokens
     allowed_ids: tuple[int, ...] = ()  # empty: all
     include_stop: bool = False
+    speculate: bool = True
     token_rules: TokenRules = TokenRules()
     constraint: Constraint | None = None
     markers: tuple[
@@ -422,6 +425,7 @@ def resolve(
         allowed_ids=_allowed(params, vocab, banned_early),
         stops=_stops(params.stop),
         include_stop=_flag("include_stop_str_in_output", params.include_stop_str_in_output),
+        speculate=_flag("speculate", params.speculate),
         logprobs=params.logprobs
         if params.logprobs is None
         else _whole("logprobs", params.logprobs, Bound(0, vocab, f"between 0 and {vocab}")),

@@ -24,6 +24,7 @@ from bushel.core import (
     TokenLogprob,
 )
 from bushel.engine.constraints.constraint import ConstrainedRow
+from bushel.engine.drafts.acceptance import Acceptance
 from bushel.engine.plan import Row
 from bushel.text.detokenizer import Decode, OutputProcessor
 
@@ -56,6 +57,7 @@ class Sequence:
     prompt_told: bool = False  # the log-probabilities of its prompt, if they were asked for
     reuse: ReusePlan = field(default_factory=ReusePlan)  # of its prompt
     constrained: ConstrainedRow | None = None  # what it may say; there before it decodes
+    acceptance: dict[str, Acceptance] = field(default_factory=dict)  # of drafts, by drafter
     row: Row = _NOWHERE  # as the scheduler sees it; `request_queue` keeps it
 
     @classmethod
@@ -99,8 +101,26 @@ class Sequence:
         so_far = len(self.request.prompt.ids) + max(self.launched, len(self.tokens))
         return min(self.length, so_far + room)
 
-    def add(self, tokens: tuple[int, ...], logprobs: tuple[TokenLogprob, ...] = ()) -> Event:
-        """Take tokens read back from the device, up to one that ends the sequence."""
+    @property
+    def draft_room(self) -> int:
+        """Most drafts that its next pass may take: the token after them is said as well."""
+        return max(0, self.limit - len(self.tokens) - 1) if self.decoding.speculate else 0
+
+    def accepted_from(self, drafter: str, prior: float) -> Acceptance:
+        """Its record of a drafter; it stays when the row is preempted or rebuilt."""
+        return self.acceptance.setdefault(drafter, Acceptance(prior))
+
+    def add(
+        self,
+        tokens: tuple[int, ...],
+        logprobs: tuple[TokenLogprob, ...] = (),
+        *,
+        drafted: int = 0,
+    ) -> Event:
+        """Take tokens read back from the device, up to one that ends the sequence.
+
+        drafted: drafts of the pass that they come from; all of the tokens but the last were some.
+        """
         finish: FinishReason | None = None
         taken = 0
         while finish is None and taken < len(tokens):
@@ -110,8 +130,15 @@ class Sequence:
             self.phase = Phase.DONE
         elif self.constrained is not None:
             self.constrained.follow(self.tokens)
-        added = tokens[:taken], "", logprobs[:taken]
-        return Event(self.request.id, self.choice, *added, finish_reason=finish)
+        return Event(
+            self.request.id,
+            self.choice,
+            tokens[:taken],
+            logprobs=logprobs[:taken],
+            finish_reason=finish,
+            drafted=drafted,
+            accepted=min(taken, len(tokens) - 1) if drafted else 0,
+        )
 
     def _take(self, token: int) -> FinishReason | None:
         """Whether the reply ends with it, and why."""

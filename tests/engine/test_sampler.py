@@ -249,7 +249,8 @@ def unlike_alone() -> int:
     for row in rows:
         sampler.join(row.decoding, row.prompt, [])
     assert isinstance(sampler.chooser, VectorisedChooser)
-    assert len(sampler.chooser._groups) == len({vectorised._company(it) for it in MIXED}) >= 3
+    groups = sampler.chooser._layout(1).groups
+    assert len(groups) == len({vectorised._company(it) for it in MIXED}) >= 3
     return sum(here != alone(row) for row, here in zip(rows, sample(sampler, rows), strict=True))
 
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from bushel.core import Decoding, IntegrityError
 from bushel.engine.sampling import draw
-from bushel.engine.sampling.chooser import SamplingStep
+from bushel.engine.sampling.chooser import Masks, SamplingStep
 
 # Of every kernel: each thread has its share of a row, and they are gone through in turn, so that
 # with another number of them another token would be drawn. A block has 65,536 registers, and a
@@ -127,6 +127,7 @@ class KernelChooser:
         self._rows: list[Decoding] = []
         self._slots: list[int] = []  # a row's place in _marks, or -1
         self._marks: mx.array | None = None  # [P, V] of the penalised rows
+        self._draft: list[mx.array] | None = None  # marks along it, from those before it
         self._arrange()
 
     def join(self, row: Decoding, prompt: Sequence[int], reply: Sequence[int]) -> None:
@@ -156,7 +157,8 @@ class KernelChooser:
         settings = np.array([self._settings_of(row, slot) for row, slot in rows], _ROW)
         # As bits: as numbers, some of them would become others.
         self._settings = mx.array(settings.view(np.float32).reshape(-1, len(_FIELDS)))
-        self._calls: dict[tuple[mx.Dtype, bool, bool], Callable[..., list[mx.array]]] = {}
+        self._calls: dict[tuple[mx.Dtype, bool, bool, int], Callable[..., list[mx.array]]] = {}
+        self._draft = None
         self._stand: list[int] = []  # positions and indices that _places holds, end to end
 
     def _settings_of(self, row: Decoding, slot: int) -> RowSettings:
@@ -174,30 +176,65 @@ class KernelChooser:
         )
 
     def tokens(self, logits: mx.array, turn: SamplingStep) -> mx.array:
+        self._draft = None
+        return self._next(logits, turn)
+
+    def tokens_along(self, logits: mx.array, turn: SamplingStep) -> mx.array:
+        """In one launch, unless some row's marks change on the way."""
+        width = logits.shape[1]
+        if self._marks is None:
+            settings = mx.repeat(self._settings, width, axis=0)
+            drawn, _ = self._launch(logits, turn, settings, _places_along(turn, width))
+            return drawn.reshape(-1, width)
+        marks, tokens = [self._marks], list[mx.array]()
+        for column in range(width):
+            tokens.append(self._next(logits[:, column], _at_column(turn, column)))
+            marks.append(self._marks)
+        self._marks, self._draft = marks[0], marks
+        return mx.concatenate(tokens, axis=1)
+
+    def keep(self, kept: Sequence[int]) -> None:
+        if self._marks is None:
+            return
+        if self._draft is None:
+            raise IntegrityError("there is no draft to keep")
+        mine = [many for many, slot in zip(kept, self._slots, strict=True) if slot >= 0]
+        self._marks = mx.stack(self._draft)[mx.array(mine), mx.arange(len(mine))]
+        self._draft = None
+
+    def _next(self, logits: mx.array, turn: SamplingStep) -> mx.array:
+        drawn, self._places = self._launch(logits, turn, self._settings, self._places_at(turn))
+        return drawn
+
+    def _launch(
+        self, logits: mx.array, turn: SamplingStep, settings: mx.array, places: mx.array
+    ) -> tuple[mx.array, mx.array]:
+        """A token [N, 1] for each place [N, 2], and the next places. Marks are moved on."""
         marks, bias, masks = self._marks, turn.bias, turn.masks
-        arrays = [logits, self._settings, self._places_at(turn)]
+        arrays = [logits, settings, places]
         if masks is not None:
             arrays += masks.slots, masks.words
         if marks is not None:
             arrays += turn.inputs, marks
         if bias is not None:
             arrays.append(bias)
-        call = self._call(logits.dtype, masks is not None, bias is not None)
-        tokens, self._places, *marked = call(inputs=arrays)
+        call = self._call(logits.dtype, masks is not None, bias is not None, places.shape[0])
+        tokens, moved, *marked = call(inputs=arrays)
         if marked:
             self._marks = marked[0]
-        drawn: mx.array = tokens
-        return drawn
+        return tokens, moved
 
-    def _call(self, dtype: mx.Dtype, held: bool, biased: bool) -> Callable[..., list[mx.array]]:
-        """The kernel with what stays the same from step to step."""
-        known = self._calls.get((dtype, held, biased))
+    def _call(
+        self, dtype: mx.Dtype, held: bool, biased: bool, count: int
+    ) -> Callable[..., list[mx.array]]:
+        """The kernel for so many tokens, with what stays the same from step to step."""
+        known = self._calls.get((dtype, held, biased, count))
         if known is not None:
             return known
-        count, marks = len(self._rows), self._marks
+        marks = self._marks
         shapes: list[tuple[int, ...]] = [(count, 1), (count, 2)]
         shapes += [] if marks is None else [marks.shape]
-        call = self._calls[dtype, held, biased] = partial(
+        call = self._calls[dtype, held, biased, count] = partial(
             _kernel(dtype, self._vocab, Uses(held, marks is not None, biased)),
             grid=(THREADS * count, 1, 1),
             threadgroup=(THREADS, 1, 1),
@@ -220,3 +257,22 @@ class KernelChooser:
         having = [at for at, slot in enumerate(self._slots) if slot >= 0]
         if wanted != having or held != len(wanted):
             raise IntegrityError(f"{held} rows of marks at {having}, not {wanted}")
+
+
+def _places_along(turn: SamplingStep, width: int) -> mx.array:
+    """[B * W, 2] position and index of the tokens along a draft."""
+    first = np.array([turn.positions, turn.indices], np.uint32).T
+    ahead = np.arange(width, dtype=np.uint32)[:, None]
+    return mx.array((first[:, None] + ahead).reshape(-1, 2))
+
+
+def _at_column(turn: SamplingStep, column: int) -> SamplingStep:
+    """The step that chooses the tokens of one column of a draft."""
+    width, bias, masks = turn.inputs.shape[1], turn.bias, turn.masks
+    return SamplingStep(
+        turn.inputs[:, column : column + 1],
+        [index + column for index in turn.indices],
+        [position + column for position in turn.positions],
+        None if bias is None else bias[column::width],
+        masks and Masks(masks.slots[column::width], masks.words),
+    )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import mlx.core as mx
 import numpy as np
@@ -49,9 +50,21 @@ class _RememberingRow:
     def needs(self) -> int:
         return min(self.reach, self.length)
 
+    def longer(self, tokens: int) -> _RememberingRow:
+        return _RememberingRow(self.decoding, self.length + tokens)
+
 
 def _dry(row: Decoding) -> bool:
     return row.dry_multiplier > 0
+
+
+class HistoryState(NamedTuple):
+    """What a history holds of its rows' tokens."""
+
+    rows: list[_RememberingRow | None]
+    said: mx.array
+    tokens: mx.array
+    matches: mx.array
 
 
 class TokenHistory:
@@ -95,10 +108,30 @@ class TokenHistory:
         self._said = self._said[take]
         self._arrange()
 
+    def state(self) -> HistoryState:
+        return HistoryState(self._rows, self._said, self._tokens, self._matches)
+
+    def go_back(self, state: HistoryState) -> None:
+        """To a state of the same rows, with as much room."""
+        self._rows, self._said, self._tokens, self._matches = state
+
+    def pick(self, states: Sequence[HistoryState], chosen: Sequence[int]) -> None:
+        """Take row i's part from states[chosen[i]]."""
+        take = mx.array(list(chosen)), mx.arange(len(chosen))
+        self._rows = [states[at].rows[row] for row, at in enumerate(chosen)]
+        self._said = mx.stack([state.said for state in states])[take]
+        self._tokens = mx.stack([state.tokens for state in states])[take]
+        self._matches = mx.stack([state.matches for state in states])[take]
+
+    def make_room(self, tokens: int) -> None:
+        """So that nothing moves while so many are added."""
+        rows = [row.longer(tokens) for row in self._rows if row is not None]
+        self._widen(max((row.needs for row in rows), default=0))
+
     def add(self, newest: mx.array) -> None:
         """Every row's newest token [P], the last one of its prompt at first."""
-        self._rows = [row and _RememberingRow(row.decoding, row.length + 1) for row in self._rows]
-        self._widen(max((row.needs for row in self._rows if row is not None), default=0))
+        self.make_room(1)
+        self._rows = [row and row.longer(1) for row in self._rows]
         newest = newest[:, None]
         self._tokens = mx.concatenate([self._tokens[:, 1:], newest], axis=1)
         if self._words is not None:

@@ -8,7 +8,7 @@ every array that it sends there some fifty; for rows that ask for more than its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,13 +41,53 @@ class Sampled:
         tokens = listed(self.tokens)
         logprobs: list[TokenLogprob | None] = [None] * len(tokens)
         for asked, arrays in self.logprobs:
-            host: list[Any] = [array.tolist() for array in arrays]
-            chosen, values, ids = host
+            read = _read(arrays)
             for at, row in enumerate(asked):
-                count = rows[row].logprobs or 0
-                best = tuple(zip(ids[at][:count], values[at][:count], strict=True))
-                logprobs[row] = TokenLogprob(tokens[row], chosen[at], best)
+                logprobs[row] = read(at, tokens[row], rows[row].logprobs or 0)
         return tokens, logprobs
+
+
+@dataclass
+class SampledDraft:
+    """What was chosen at every place of a draft, possibly not computed yet."""
+
+    tokens: mx.array  # [B, W]
+    counts: Sequence[int]  # of row i's places that are real
+    logprobs: list[tuple[list[int], Logprobs]]  # of these rows, at all W places of each
+
+    def arrays(self) -> list[mx.array]:
+        return [self.tokens, *(array for _, arrays in self.logprobs for array in arrays)]
+
+    def read(self, rows: Sequence[Decoding]) -> tuple[list[list[int]], list[list[TokenLogprob]]]:
+        """Each row's real places as host values; waits for the device.
+
+        Log-probabilities are empty for a row that did not ask for them.
+        """
+        every: Any = self.tokens.tolist()
+        width = self.tokens.shape[1]
+        tokens = [mine[:count] for mine, count in zip(every, self.counts, strict=True)]
+        logprobs: list[list[TokenLogprob]] = [[] for _ in tokens]
+        for asked, arrays in self.logprobs:
+            read = _read(arrays)
+            for at, row in enumerate(asked):
+                wanted = rows[row].logprobs or 0
+                logprobs[row] = [
+                    read(at * width + column, token, wanted)
+                    for column, token in enumerate(tokens[row])
+                ]
+        return tokens, logprobs
+
+
+def _read(arrays: Logprobs) -> Callable[[int, int, int], TokenLogprob]:
+    """What tells entry `at`, of a token, with so many of the best beside it."""
+    host: list[Any] = [array.tolist() for array in arrays]
+    chosen, values, ids = host
+
+    def at_place(at: int, token: int, count: int) -> TokenLogprob:
+        best = tuple(zip(ids[at][:count], values[at][:count], strict=True))
+        return TokenLogprob(token, chosen[at], best)
+
+    return at_place
 
 
 def listed(tokens: mx.array) -> list[int]:
@@ -116,12 +156,45 @@ class Sampler:
             )
         return Sampled(tokens, [self._logprobs(asked, logits, tokens) for asked in self._asked])
 
+    def sample_along(
+        self,
+        logits: mx.array,
+        inputs: mx.array,
+        counts: Sequence[int],
+        indices: Sequence[int],
+        positions: Sequence[int],
+        masks: Masks | None = None,
+    ) -> SampledDraft:
+        """Choose a token after each of a row's `inputs` [B, W], from logits [B, W, V].
+
+            inputs   newest  d1   d2   d3   filler     counts[i]: the newest token and its drafts
+            tokens     t0    t1   t2   t3     -        t1 is right if d1 is t0, t2 if d2 is t1, ..
+
+        The token at column j is the one that `sample` would choose there if the row had come so
+        far one by one: at indices[i] + j of its reply and positions[i] + j of its sequence, after
+        drafts up to d_j. Rows stay as they are until `keep`; without it, nothing was said.
+        """
+        width = logits.shape[1]
+        bias = self._bias_along(indices, width) if self._biased else None
+        if self._plain and bias is None and masks is None:
+            tokens = mx.argmax(logits, axis=-1)
+        else:
+            turn = SamplingStep(inputs, indices, positions, bias, masks)
+            tokens = self.chooser.tokens_along(logits, turn)
+        logprobs = [self._logprobs(asked, logits, tokens) for asked in self._asked]
+        return SampledDraft(tokens, counts, logprobs)
+
+    def keep(self, kept: Sequence[int]) -> None:
+        """Of the inputs that tokens were last chosen along, row i has kept the first kept[i]."""
+        self.chooser.keep(kept)
+
     def _logprobs(
         self, asked: list[int], logits: mx.array, tokens: mx.array
     ) -> tuple[list[int], Logprobs]:
         take = mx.array(asked)
         count = max(self.rows[row].logprobs or 0 for row in asked)
-        return asked, logprobs_of(logits[take, 0], tokens[take, 0], count)
+        mine = logits[take].reshape(-1, logits.shape[2])
+        return asked, logprobs_of(mine, tokens[take].reshape(-1), count)
 
     def _bias_at(self, indices: Sequence[int]) -> mx.array | None:
         """Logit bias, what may not be chosen at all, and end tokens held down while a reply is
@@ -133,6 +206,16 @@ class Sampler:
             self._early = early
             self._bias = self._make_bias(early)
         return self._bias
+
+    def _bias_along(self, indices: Sequence[int], width: int) -> mx.array | None:
+        """[B * W, V]; made anew only where a row comes to its min_tokens."""
+        columns = [self._bias_at([index + at for index in indices]) for at in range(width)]
+        first = columns[0]
+        if all(column is first for column in columns):
+            return None if first is None else mx.repeat(first, width, axis=0)
+        none = mx.zeros((len(self.rows), self.vocab))
+        stacked = mx.stack([none if column is None else column for column in columns], axis=1)
+        return stacked.reshape(-1, self.vocab)
 
     def _make_bias(self, early: Sequence[bool]) -> mx.array | None:
         if not any(early) and not any(map(_always_biased, self.rows)):

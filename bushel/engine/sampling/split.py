@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import mlx.core as mx
 import numpy as np
 
 from bushel.core import Decoding, IntegrityError
 from bushel.engine.sampling.chooser import Chooser, Masks, SamplingStep
+
+_Choose = Callable[[mx.array, SamplingStep], mx.array]
 
 
 class SplitChooser:
@@ -41,18 +43,29 @@ class SplitChooser:
         self._arrange()
 
     def tokens(self, logits: mx.array, turn: SamplingStep) -> mx.array:
+        return self._joined(self.kernel.tokens, self.other.tokens, logits, turn)
+
+    def tokens_along(self, logits: mx.array, turn: SamplingStep) -> mx.array:
+        return self._joined(self.kernel.tokens_along, self.other.tokens_along, logits, turn)
+
+    def _joined(
+        self, kernel: _Choose, other: _Choose, logits: mx.array, turn: SamplingStep
+    ) -> mx.array:
         kernels, others = self._parts
         if not others:
-            return self.kernel.tokens(logits, turn)
+            return kernel(logits, turn)
         if not kernels:
-            return self.other.tokens(logits, turn)
+            return other(logits, turn)
         drawn = [
-            chooser.tokens(logits[take], _part(turn, mine, take))
-            for chooser, mine, take in zip(
-                (self.kernel, self.other), self._parts, self._takes, strict=True
-            )
+            choose(logits[take], _part(turn, mine, take))
+            for choose, mine, take in zip((kernel, other), self._parts, self._takes, strict=True)
         ]
         return mx.concatenate(drawn)[self._order]
+
+    def keep(self, kept: Sequence[int]) -> None:
+        for chooser, mine in zip((self.kernel, self.other), self._parts, strict=True):
+            if mine:
+                chooser.keep([kept[row] for row in mine])
 
     def _arrange(self) -> None:
         self._takes = [mx.array(mine) for mine in self._parts]
@@ -67,9 +80,13 @@ class SplitChooser:
 
 
 def _part(turn: SamplingStep, rows: Sequence[int], take: mx.array) -> SamplingStep:
+    inputs = turn.inputs[take]
+    count, width = turn.inputs.shape
+    if width > 1:
+        take = mx.arange(count * width).reshape(count, width)[take].reshape(-1)
     masks = turn.masks and Masks(turn.masks.slots[take], turn.masks.words)
     return SamplingStep(
-        turn.inputs[take],
+        inputs,
         [turn.indices[row] for row in rows],
         [turn.positions[row] for row in rows],
         None if turn.bias is None else turn.bias[take],

@@ -1,7 +1,8 @@
 """Choosing tokens with MLX's own operations: one vectorised call per group of alike rows.
 
 Rows are sorted by their settings into a few groups (`draw.route`). Arrays that describe the
-rows are built when the rows change, not per step.
+rows are built when the rows change, not per step. Along a draft every place of a row is a row of
+its own, with the same settings: one call draws them all.
 """
 
 from __future__ import annotations
@@ -98,13 +99,35 @@ def _settings(route: draw.Route, rows: list[Decoding]) -> tuple[mx.array | None,
     )
 
 
+def _group(
+    route: draw.Route, rows: list[Decoding], at: list[int], take: mx.array | slice | None
+) -> _Group:
+    tries = max(draw.tries_for(row) for row in rows) if route == "wide" else 1
+    return _Group(_DRAW[route], at, take, _settings(route, rows), tries)
+
+
+def _held(logits: mx.array, turn: SamplingStep) -> mx.array:
+    """Logits without the tokens that masks forbid."""
+    masks = turn.masks
+    return logits if masks is None else _hold(logits, masks.words, masks.slots)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How the tokens of all places are drawn: row i's are the width that begin at i * width."""
+
+    groups: list[_Group]
+    order: mx.array  # which of the groups' tokens, end to end, is a place's
+    appended: mx.array | None  # all places and the penalised ones again, if those are not all
+
+
 class VectorisedChooser:
     """A `Chooser` (see `chooser`) for any device."""
 
     def __init__(self, vocab: int):
         self.rows: list[Decoding] = []
         self.penalties = Penalties(vocab)
-        self._block_start: list[int] = []  # the positions that _block begins at
+        self._block_start = np.zeros(0, np.int64)  # the positions that _block begins at
         self._arrange()
 
     def join(self, row: Decoding, prompt: Sequence[int], reply: Sequence[int]) -> None:
@@ -118,56 +141,71 @@ class VectorisedChooser:
         self._arrange()
 
     def tokens(self, logits: mx.array, turn: SamplingStep) -> mx.array:
-        logits = logits[:, 0]
-        if turn.masks is not None:
-            logits = _hold(logits, turn.masks.words, turn.masks.slots)
-        logits = self._penalised(logits, turn)
+        held = _held(logits[:, 0], turn)
+        penalised = self.penalties.apply(held, turn.inputs[:, 0], turn.indices)
+        return self._drawn(held, penalised, turn)
+
+    def tokens_along(self, logits: mx.array, turn: SamplingStep) -> mx.array:
+        held = _held(logits.reshape(-1, logits.shape[2]), turn)
+        penalised = self.penalties.apply_along(held, turn.inputs, turn.indices)
+        return self._drawn(held, penalised, turn)
+
+    def keep(self, kept: Sequence[int]) -> None:
+        self.penalties.keep(kept)
+
+    def _drawn(self, logits: mx.array, penalised: mx.array | None, turn: SamplingStep) -> mx.array:
+        """Tokens [B, W] from logits [B * W, V] and those of penalised rows, after penalties."""
+        width = turn.inputs.shape[1]
+        layout = self._layout(width)
+        if penalised is not None:
+            some = layout.appended is not None
+            both = [logits.astype(mx.float32), penalised]
+            logits = mx.concatenate(both) if some else penalised
         if turn.bias is not None:
-            bias = turn.bias if self._appended is None else turn.bias[self._appended]
+            bias = turn.bias if layout.appended is None else turn.bias[layout.appended]
             logits = logits.astype(mx.float32) + bias
-        u = self._uniforms(turn.positions) if self._random else None
-        parts = [group.tokens(logits, u) for group in self._groups]
-        tokens = parts[0] if len(parts) == 1 else mx.concatenate(parts)[self._order]
-        return tokens.astype(mx.uint32)[:, None]
+        u = self._uniforms(turn.positions, width) if self._random else None
+        parts = [group.tokens(logits, u) for group in layout.groups]
+        tokens = parts[0] if len(parts) == 1 else mx.concatenate(parts)[layout.order]
+        return tokens.astype(mx.uint32).reshape(-1, width)
 
-    def _penalised(self, logits: mx.array, turn: SamplingStep) -> mx.array:
-        """Rows that are penalised come after all rows, if they are not all."""
-        mine = self.penalties.apply(logits, turn.inputs[:, 0], turn.indices)
-        if mine is None or self._appended is None:
-            return logits if mine is None else mine
-        return mx.concatenate([logits.astype(mx.float32), mine])
-
-    def _uniforms(self, positions: Sequence[int]) -> np.ndarray:
-        """[B, 2, TRIES], made a block of steps at a time, since rows move on together."""
-        step = positions[0] - self._block_start[0] if self._block_start else _BLOCK
-        if not 0 <= step < _BLOCK or [at + step for at in self._block_start] != list(positions):
-            self._block = draw.uniforms([row.seed for row in self.rows], positions, _BLOCK)
-            self._block_start, step = list(positions), 0
-        block: np.ndarray = self._block[step]
-        return block
+    def _uniforms(self, positions: Sequence[int], width: int) -> np.ndarray:
+        """[B * W, 2, TRIES], made a block of positions at a time."""
+        step = np.array(positions) - self._block_start
+        if step.min() < 0 or step.max() + width > _BLOCK:
+            seeds = [row.seed for row in self.rows]
+            self._block = draw.uniforms(seeds, positions, max(_BLOCK, width))
+            self._block_start, step = np.array(positions), np.zeros_like(step)
+        ahead = step[:, None] + np.arange(width)
+        numbers: np.ndarray = self._block[ahead, np.arange(len(step))[:, None]]
+        return numbers.reshape(-1, *numbers.shape[2:])
 
     def _arrange(self) -> None:
-        self._block_start = []
+        self._block_start = np.full(len(self.rows), _NO_LIMIT)
         self._random = any(draw.route(row) != "greedy" for row in self.rows)
-        count, penalised = len(self.rows), self.penalties.rows
-        some = 0 < len(penalised) < count
-        self._appended = mx.array([*range(count), *penalised]) if some else None
-        self._places = {at: at for at in range(count)}
-        if some:
-            self._places |= {at: count + own for own, at in enumerate(penalised)}
-        together: dict[tuple[draw.Route, bool], list[int]] = {}
-        for at, row in enumerate(self.rows):
-            together.setdefault(_company(row), []).append(at)
-        self._groups = [self._group(key[0], mine) for key, mine in together.items()]
-        order = [at for group in self._groups for at in group.rows]
-        self._order = mx.array(np.argsort(order).astype(np.uint32))
+        self._layouts: dict[int, _Layout] = {}
 
-    def _group(self, name: draw.Route, rows: list[int]) -> _Group:
-        mine = [self.rows[at] for at in rows]
-        everyone = len(rows) == len(self.rows) and self._appended is None
-        take = None if everyone else rows_at([self._places[at] for at in rows])
-        tries = max(draw.tries_for(row) for row in mine) if name == "wide" else 1
-        return _Group(_DRAW[name], rows, take, _settings(name, mine), tries)
+    def _layout(self, width: int) -> _Layout:
+        known = self._layouts.get(width)
+        if known is not None:
+            return known
+        rows = [row for row in self.rows for _ in range(width)]
+        count, columns = len(rows), range(width)
+        penalised = [at * width + column for at in self.penalties.rows for column in columns]
+        some = 0 < len(penalised) < count
+        places = {at: count + own for own, at in enumerate(penalised)} if some else {}
+        together: dict[tuple[draw.Route, bool], list[int]] = {}
+        for at, row in enumerate(rows):
+            together.setdefault(_company(row), []).append(at)
+        groups: list[_Group] = []
+        for (name, _), mine in together.items():
+            everyone = len(mine) == count and not some
+            take = None if everyone else rows_at([places.get(at, at) for at in mine])
+            groups.append(_group(name, [rows[at] for at in mine], mine, take))
+        order = np.argsort([at for group in groups for at in group.rows]).astype(np.uint32)
+        appended = mx.array([*range(count), *penalised]) if some else None
+        layout = self._layouts[width] = _Layout(groups, mx.array(order), appended)
+        return layout
 
     def check_integrity(self) -> None:
         self.penalties.check_integrity()

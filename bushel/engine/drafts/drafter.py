@@ -1,0 +1,51 @@
+"""What guesses the tokens that the rows of a decode batch say next.
+
+    chances    how likely each row's next drafts are to hold, as its own reply has shown
+    depths     how many of them each row takes (`depth.depths`)
+    propose    the drafts; one pass of the model then says which of them hold
+    kept       what that pass, or a plain step, added to every row
+
+All that a row has said is in `sequence.tokens` whenever one of them is called, but for the tokens
+of plain steps that are still on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Protocol
+
+import mlx.core as mx
+
+from bushel.engine.prefill import PrefilledRow
+
+
+class KeptRound(NamedTuple):
+    """What a pass of several tokens a row left behind."""
+
+    kept: Sequence[int]  # inputs of each row that stay: its newest token, and the drafts that held
+    hidden: mx.array | None = None  # [B, W, D] of all inputs, where the drafter reads them
+
+
+class Drafter(Protocol):
+    """Owned by one decode batch; its rows are that batch's rows, in order."""
+
+    name: str
+    deepest: int  # most tokens that it proposes at once
+
+    def join(self, rows: Collection[PrefilledRow]) -> None: ...
+
+    def leave(self, keep: Sequence[int]) -> None: ...
+
+    def chances(self) -> list[Sequence[float]]:
+        """By row: that its first draft holds, that its first two do, and so on; none: no drafts.
+
+        A function of the row's own tokens alone, so that the same request always drafts alike.
+        """
+
+    def propose(self, depths: Sequence[int]) -> list[list[int]]:
+        """At most depths[i] tokens for row i, and none for 0; what `chances` was asked for."""
+
+    def kept(self, round: KeptRound) -> None:
+        """After a round or a plain step; what was said is in the sequences."""
+
+    def check_integrity(self) -> None: ...

@@ -1,0 +1,111 @@
+"""Drafts from the prompt and the reply themselves: what followed the same tokens before.
+
+It needs no weights, and is right wherever a reply repeats a text: edits of code, quotes, tool
+results, lists of records. How often it is right is seen in every token that is said, whether it was
+drafted or not: so nothing has to be tried out, and a reply that copies nothing costs no pass.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
+from itertools import accumulate
+from operator import mul
+
+from bushel.core import IntegrityError
+from bushel.engine.drafts.acceptance import Acceptance
+from bushel.engine.drafts.drafter import KeptRound
+from bushel.engine.drafts.ngram_index import NGRAMS, NOT_SAID, NgramIndex
+from bushel.engine.prefill import PrefilledRow
+from bushel.engine.sequence import Sequence as Reply
+
+# By how many tokens agree, how likely the next one is to follow, before a reply has shown it.
+_LENGTHS = (2, 3, 4, 8, 16)
+_PRIORS = (0.3, 0.4, 0.5, 0.7, 0.85)
+
+
+class PromptLookup:
+    """A `Drafter`. deepest: of the widths that the machine was measured with."""
+
+    name = "lookup"
+
+    def __init__(self, deepest: int) -> None:
+        self.deepest = deepest
+        self._rows: list[_LookupRow | None] = []
+
+    def join(self, rows: Collection[PrefilledRow]) -> None:
+        for ready in rows:
+            sequence = ready.sequence
+            self._rows.append(_LookupRow(sequence) if sequence.decoding.speculate else None)
+
+    def leave(self, keep: Sequence[int]) -> None:
+        self._rows = [self._rows[row] for row in keep]
+
+    def chances(self) -> list[Sequence[float]]:
+        return [() if row is None else row.chances(self.deepest) for row in self._rows]
+
+    def propose(self, depths: Sequence[int]) -> list[list[int]]:
+        rows = zip(self._rows, depths, strict=True)
+        return [[] if row is None or not depth else row.draft(depth) for row, depth in rows]
+
+    def kept(self, round: KeptRound) -> None:
+        for row in self._rows:
+            if row is not None:
+                row.read()
+
+    def check_integrity(self) -> None:
+        for row in self._rows:
+            if row is not None:
+                row.check_integrity()
+
+
+class _LookupRow:
+    def __init__(self, sequence: Reply) -> None:
+        self._sequence = sequence
+        self._text = NgramIndex(_begin(sequence))
+        self._start = len(self._text.tokens)
+        self._records = [Acceptance(prior) for prior in _PRIORS]
+        self.read()
+
+    def read(self) -> None:
+        """What was said since; each token tells whether the lookup was right."""
+        text = self._text
+        for token in self._sequence.tokens[len(text.tokens) - self._start :]:
+            if text.match is not None:
+                holds = text.tokens[text.match.at] == token
+                self._records[_bucket(text.match.length)].count(int(holds), not holds)
+            text.add(token)
+
+    def chances(self, deepest: int) -> list[float]:
+        self.read()
+        match, most = self._text.match, min(deepest, self._sequence.draft_room)
+        if match is None or most <= 0:
+            return []
+        most = len(self.draft(most))
+        lengths = range(match.length, match.length + most)
+        return [*accumulate((self._records[_bucket(length)].chance for length in lengths), mul)]
+
+    def draft(self, depth: int) -> list[int]:
+        """Up to what would end the reply: that is chosen anyway, and nothing follows it."""
+        drafted, ends = self._text.draft(depth), self._sequence.decoding.end_ids
+        end = next((at for at, token in enumerate(drafted) if token in ends), depth)
+        return drafted[:end]
+
+    def check_integrity(self) -> None:
+        self._text.check_integrity()
+        said = len(self._text.tokens) - self._start
+        if self._text.tokens[self._start :] != self._sequence.tokens[:said]:
+            raise IntegrityError("a lookup of other tokens than the reply's")
+
+
+def _begin(sequence: Reply) -> list[int]:
+    """All that is there before the reply; what stands for images is never said."""
+    prompt = sequence.request.prompt
+    tokens = list(prompt.ids)
+    for media in prompt.media:
+        tokens[media.start : media.end] = [NOT_SAID] * (media.end - media.start)
+    return tokens
+
+
+def _bucket(length: int) -> int:
+    return bisect_right(_LENGTHS, max(length, NGRAMS[-1])) - 1

@@ -1,0 +1,128 @@
+"""As many drafts as pay, and none where they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bushel.engine.drafts.acceptance import along
+from bushel.engine.drafts.cost_profile import CostProfile
+from bushel.engine.drafts.depth import depths, may_pay
+
+WIDTHS = (1, 2, 4, 8)
+# Ratios of `bushel:tiny` on a CPU of two cores.
+TINY = CostProfile.fitted(
+    {
+        **dict(zip(((1, width) for width in WIDTHS), (1, 1.12, 1.33, 1.84), strict=True)),
+        **dict(zip(((4, width) for width in WIDTHS), (1.4, 1.46, 2.1, 3.5), strict=True)),
+        **dict(zip(((8, width) for width in WIDTHS), (1.8, 2.52, 3.96, 6.84), strict=True)),
+    },
+    8,
+)
+# Every token costs as much as the one before it.
+LINEAR = CostProfile.fitted({(1, width): float(width) for width in WIDTHS}, 8)
+
+
+@st.composite
+def profiles(draw: st.DrawFn) -> CostProfile:
+    costs = st.floats(0.001, 1.0)
+    counts = draw(st.sampled_from([(1,), (1, 4), (1, 4, 8)]))
+    return CostProfile.fitted(
+        {(rows, width): draw(costs) for rows in counts for width in WIDTHS}, 8
+    )
+
+
+CHANCES = st.lists(st.builds(along, st.floats(0, 1), st.integers(0, 8)), min_size=1, max_size=8)
+
+
+def rate(chances: Sequence[Sequence[float]], chosen: Sequence[int], profile: CostProfile) -> float:
+    """Tokens per second."""
+    rows = zip(chances, chosen, strict=True)
+    said = sum(1 + sum(row[:depth]) for row, depth in rows)
+    return said / profile.cost(len(chances), 1 + max(chosen))
+
+
+@given(CHANCES, profiles())
+def test_no_depth_is_worth_less_than_a_plain_step(
+    chances: list[list[float]], profile: CostProfile
+) -> None:
+    chosen = depths(chances, profile)
+    plain = rate(chances, [0] * len(chances), profile)
+    assert all(depth <= len(row) for row, depth in zip(chances, chosen, strict=True))
+    assert max(chosen) <= profile.deepest
+    assert rate(chances, chosen, profile) > plain or not any(chosen)
+
+
+@given(CHANCES, profiles())
+def test_no_other_width_is_worth_much_more(
+    chances: list[list[float]], profile: CostProfile
+) -> None:
+    best = rate(chances, depths(chances, profile), profile)
+    hopeful = [[chance for chance in row if chance >= 0.1] for row in chances]
+    for width in range(profile.deepest + 1):
+        other = rate(hopeful, [min(len(row), width) for row in hopeful], profile)
+        assert other <= 1.0301 * best
+
+
+def test_sure_drafts_are_taken_to_the_deepest_and_poor_ones_not_at_all() -> None:
+    assert depths([along(1.0, 8)], TINY) == [7]
+    assert depths([along(0.05, 8)], TINY) == [0]
+    assert 0 < depths([along(0.6, 8)], TINY)[0] < 7
+
+
+def test_a_row_without_drafts_shares_the_pass_of_one_that_has_some() -> None:
+    assert depths([along(0.99, 8), []], TINY) == [7, 0]
+    chosen = depths([along(1.0, 8), along(1.0, 8), along(0.5, 8), along(0.9, 1)], TINY)
+    assert chosen == [7, 7, 3, 1]  # the third row's fourth draft would hold one time in 16
+
+
+def test_one_row_does_not_make_seven_others_wait() -> None:
+    """Their share of a wider pass costs more than it gains."""
+    assert depths([along(0.5, 8)], TINY) != [0]
+    assert depths([along(0.5, 8), *[[]] * 7], TINY) == [0] * 8
+
+
+def test_nothing_is_drafted_where_every_token_costs_the_same() -> None:
+    assert not any(depths([along(1.0, 8)], LINEAR))
+    assert not may_pay(1, LINEAR)
+    assert may_pay(8, TINY)
+
+
+def test_nothing_is_drafted_in_batches_that_nobody_has_measured() -> None:
+    alone = CostProfile.fitted({(1, 1): 1.0, (1, 2): 1.1, (1, 4): 1.2}, 32)
+    assert depths([along(0.9, 8)], alone) == [3]
+    assert not may_pay(8, alone)
+
+
+def test_a_slow_drafter_is_asked_for_less() -> None:
+    slow = CostProfile(TINY.seconds, drafting=0.4)
+    assert depths([along(0.8, 8)], slow)[0] < depths([along(0.8, 8)], TINY)[0]
+
+
+@given(profiles())
+def test_more_rows_and_wider_passes_never_cost_less(profile: CostProfile) -> None:
+    table = profile.seconds
+    assert len(table) == 8
+    for rows in range(1, 9):
+        for width in range(1, 9):
+            assert profile.cost(rows, width) > 0
+            if rows > 1:
+                assert profile.cost(rows, width) >= profile.cost(rows - 1, width)
+            if width > 1:
+                assert profile.cost(rows, width) >= profile.cost(rows, width - 1)
+
+
+def test_what_was_measured_is_what_is_told() -> None:
+    assert TINY.cost(4, 4) == 2.1
+    assert TINY.cost(1, 6) == pytest.approx((1.33 + 1.84) / 2)
+    assert TINY.cost(6, 8) == pytest.approx((3.5 + 6.84) / 2)
+
+
+def test_an_unfinished_measurement_counts_for_what_it_has() -> None:
+    begun = CostProfile.fitted({(1, 1): 1.0, (1, 2): 1.2, (4, 1): 1.1}, 4)
+    assert begun.deepest == 1
+    assert begun.cost(4, 1) == 1.0
+    assert begun.cost(4, 2) == pytest.approx(4.8)
