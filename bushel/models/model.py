@@ -164,6 +164,10 @@ class Model(ABC):
         """
         return {}
 
+    def prompt_positions(self, prompt: Prompt, start: int, end: int) -> dict[str, mx.array]:
+        """Likewise of a prompt's tokens [start, end)."""
+        return {}
+
     def encode(self, prompts: Sequence[Prompt]) -> mx.array:
         """Whole texts in one pass, where it `encodes`: [B, D] in float32; of pairs their scores."""
         raise ModelError(f"{self.name} is no encoder.")

@@ -14,15 +14,17 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
+from bushel.core import IntegrityError
+
 _STEP = 256  # slots that are added at once, as the libraries' caches grow
 
 
 class HeadKVCache:
-    """Owned by one drafter. A layer uses it as it does its library's own."""
+    """A layer uses it as it does its library's own; `begin` comes before each pass."""
 
-    def __init__(self) -> None:
-        self.lengths: list[int] = []  # slots that are kept, of each row
-        self.keys: mx.array | None = None  # [B, heads, slots, D]
+    def __init__(self, rows: int = 0) -> None:
+        self.lengths = [0] * rows  # slots that are kept, of each row
+        self.keys: mx.array | None = None  # [B, heads, slots, D]; None: of nobody anything
         self.values: mx.array | None = None
         self.offset = mx.array([0])  # rotary positions of the first token of a pass: [B]
         self._starts: list[int] = []  # slots that it is written to
@@ -52,10 +54,12 @@ class HeadKVCache:
     def _idx(self) -> int:
         return self._end - self._width
 
-    def mask(self) -> mx.array | None:
-        """True where a token looks: [B, 1, width, slots]; None if all look at all."""
-        if self._even and self._width == 1:
-            return None
+    def mask(self, *, as_array: bool) -> mx.array | str | None:
+        """Of the pass: None if all look at all; True where a token looks, [B, 1, width, slots], or
+        in a word where all rows are of one length.
+        """
+        if self._even and (self._width == 1 or not as_array):
+            return "causal" if self._width > 1 else None
         starts = self._starts[:1] if self._even else self._starts
         here = mx.array(starts)[:, None, None] + mx.arange(self._width)[:, None]
         return (mx.arange(self._end) <= here)[:, None]
@@ -66,42 +70,69 @@ class HeadKVCache:
         return self.keys[:, :, : self._end], self.values[:, :, : self._end]
 
     def _written(self, held: mx.array | None, fresh: mx.array) -> mx.array:
-        held = self._with_room(held, fresh)
+        if held is None:
+            rows, heads, _, dim = fresh.shape
+            held = mx.zeros((rows, heads, 0, dim), fresh.dtype)
+        held = _with_slots(held, _rounded(self._end))
         if self._even:
             held[:, :, self._starts[0] : self._end] = fresh
             return held
-        rows = mx.arange(len(self._starts))[:, None]
+        rows_of = mx.arange(len(self._starts))[:, None]
         slots = mx.array(self._starts)[:, None] + mx.arange(self._width)
-        held[rows, :, slots] = fresh.transpose(0, 2, 1, 3)
+        held[rows_of, :, slots] = fresh.transpose(0, 2, 1, 3)
         return held
 
-    def _with_room(self, held: mx.array | None, fresh: mx.array) -> mx.array:
-        slots = -(-self._end // _STEP) * _STEP
-        rows, heads, _, dim = fresh.shape
-        if held is None:
-            return mx.zeros((rows, heads, slots, dim), fresh.dtype)
-        more = slots - held.shape[2]
-        return held if more <= 0 else mx.pad(held, [(0, 0), (0, 0), (0, more), (0, 0)])
-
-    def join(self, rows: int) -> None:
-        """So many rows come, of whom nothing is known."""
-        self.lengths += [0] * rows
-        for name in ("keys", "values"):
-            held = getattr(self, name)
-            if held is not None:
-                setattr(self, name, mx.pad(held, [(0, rows), (0, 0), (0, 0), (0, 0)]))
+    def join(self, others: Sequence[HeadKVCache]) -> None:
+        """Their rows come behind those that are here; they stay as they are."""
+        all_of = [self, *others]
+        self.keys = _stacked([other.keys for other in all_of], [len(other) for other in all_of])
+        self.values = _stacked([other.values for other in all_of], [len(other) for other in all_of])
+        self.lengths = [length for other in all_of for length in other.lengths]
 
     def leave(self, keep: Sequence[int]) -> None:
-        self.lengths = [self.lengths[row] for row in keep]
-        if self.keys is None or self.values is None:
-            return
-        if not keep:
-            self.keys = self.values = None
-            return
-        slots = -(-max(1, *self.lengths) // _STEP) * _STEP
-        rows = mx.array(list(keep))
-        self.keys, self.values = self.keys[rows, :, :slots], self.values[rows, :, :slots]
+        kept = self.rows(keep)
+        self.lengths, self.keys, self.values = kept.lengths, kept.keys, kept.values
+
+    def rows(self, some: Sequence[int]) -> HeadKVCache:
+        """A copy of some rows, with no more room than they need."""
+        copy = HeadKVCache()
+        copy.lengths = [self.lengths[row] for row in some]
+        if some and self.keys is not None and self.values is not None:
+            slots, index = _rounded(max(copy.lengths)), mx.array(list(some))
+            copy.keys, copy.values = self.keys[index, :, :slots], self.values[index, :, :slots]
+        return copy
 
     @property
     def arrays(self) -> list[mx.array]:
         return [held for held in (self.keys, self.values) if held is not None]
+
+    def check_integrity(self) -> None:
+        for held in self.arrays:
+            if held.shape[0] != len(self) or held.shape[2] < max(self.lengths, default=0):
+                raise IntegrityError(f"a head's state of {held.shape} for {self.lengths}")
+
+
+def _rounded(slots: int) -> int:
+    return -(-slots // _STEP) * _STEP
+
+
+def _with_slots(held: mx.array, slots: int) -> mx.array:
+    more = slots - held.shape[2]
+    return held if more <= 0 else mx.pad(held, [(0, 0), (0, 0), (0, more), (0, 0)])
+
+
+def _stacked(held: Sequence[mx.array | None], rows: Sequence[int]) -> mx.array | None:
+    """Rows one below the other; of those that hold nothing, as many of zeros."""
+    there = [array for array in held if array is not None]
+    if not there:
+        return None
+    _, heads, _, dim = there[0].shape
+    slots = max(array.shape[2] for array in there)
+    return mx.concatenate(
+        [
+            mx.zeros((count, heads, slots, dim), there[0].dtype)
+            if array is None
+            else _with_slots(array, slots)
+            for array, count in zip(held, rows, strict=True)
+        ]
+    )

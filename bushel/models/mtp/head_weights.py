@@ -182,11 +182,10 @@ def _stacked(weights: dict[str, mx.array]) -> dict[str, mx.array]:
 def _split_latents(weights: dict[str, mx.array], attention: Any) -> dict[str, mx.array]:
     """Latent attention is published with one matrix, of which mlx-lm makes two."""
     name = "layer.self_attn.kv_b_proj"
-    matrix = weights.pop(f"{name}.weight", None)
-    if matrix is None:
+    if f"{name}.weight" not in weights or not hasattr(attention, "kv_lora_rank"):
         return weights
-    packed = weights.pop(f"{name}.scales", None), weights.pop(f"{name}.biases", None)
-    if packed[0] is not None:
+    matrix = weights.pop(f"{name}.weight")
+    if f"{name}.scales" in weights:
         raise ModelError("The prediction head's kv_b_proj is quantized, which is not read.")
     heads = matrix.reshape(attention.num_heads, -1, attention.kv_lora_rank)
     keys, values = mx.split(heads, [attention.qk_nope_head_dim], axis=1)

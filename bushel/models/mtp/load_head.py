@@ -33,9 +33,10 @@ def load_head(model: Model, path: Path | None = None) -> MTPHead:
         raise ModelError(f"{model.name} has no attention layer that a head's could be like.")
     tensors = read_head(path or model.host.path, attending[-1][1].self_attn)
     index, like = _alike(attending, tensors)
-    block = _block(type(like)(language.args, index), like, body)
+    norm = like.input_layernorm
+    block = HeadBlock(type(like)(language.args, index), norm.weight.shape[0], norm.eps)
     weights = _owned(tensors.weights, body, language, block)
-    _fill(block, _cast(weights, like.input_layernorm.weight.dtype, model.network))
+    _fill(block, _cast(weights, norm.weight.dtype, model.network))
     head = MTPHead(
         block,
         block.get("embed_tokens", body.embed_tokens),
@@ -72,11 +73,6 @@ def _alike(attending: list[tuple[int, Any]], tensors: HeadTensors) -> tuple[int,
     raise ModelError(f"The prediction head {what}, unlike the layers of its model.")
 
 
-def _block(layer: nn.Module, like: Any, body: Any) -> HeadBlock:
-    norm = like.input_layernorm
-    return HeadBlock(layer, norm.weight.shape[0], norm.eps)
-
-
 def _unembed(body: Any, language: Any) -> Callable[[mx.array], mx.array]:
     return language.lm_head if "lm_head" in language else body.embed_tokens.as_linear
 
@@ -91,9 +87,7 @@ def _owned(
         ("embed_tokens", body.embed_tokens),
         ("lm_head", language.lm_head if "lm_head" in language else body.embed_tokens),
     ):
-        parts = {
-            key: own[key] for key in weights if key.startswith(f"{name}.")
-        }
+        parts = {key: own[key] for key in weights if key.startswith(f"{name}.")}
         if not parts:
             continue
         if all(_same(part, theirs.get(key.rpartition(".")[2])) for key, part in parts.items()):

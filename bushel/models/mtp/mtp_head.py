@@ -46,10 +46,15 @@ class MTPHead:
         *,
         recycles_normed: bool,
     ):
-        """embed, unembed: the body's, which it shares. positions: what a layer is told of them."""
+        """embed, unembed: the body's, which it shares. positions: what a layer is told of them.
+
+        recycles_normed: it drafts on from its own hidden state behind its norm.
+        """
         self.block = block
         self._embed, self._unembed, self._positions = embed, unembed, positions
         self._recycles_normed = recycles_normed
+        attention: Any = block.layer
+        self._masks_are_arrays = hasattr(attention.self_attn, "kv_lora_rank")
 
     def __call__(
         self,
@@ -58,17 +63,21 @@ class MTPHead:
         positions: Sequence[int],
         starts: Sequence[int],
         cache: HeadKVCache,
+        told: dict[str, mx.array] | None = None,
     ) -> mx.array:
         """Hidden states [B, T, D] and the tokens after them [B, T], row i from positions[i] on;
         kept from slot starts[i] on. Gives hidden states that `logits` reads, and the head itself.
+
+        told: of positions that are not those of text.
         """
         block, width = self.block, hidden.shape[1]
         cache.begin(starts, positions, width)
         embedded = block.embedding_norm(self._embed(following).astype(hidden.dtype))
         both = mx.concatenate([embedded, block.hidden_norm(hidden)], axis=-1)
         layer: Any = block.layer
-        told = self._positions(positions, width)
-        output = layer(block.project(both), mask=cache.mask(), cache=cache, **told)
+        mask = cache.mask(as_array=self._masks_are_arrays)
+        told = self._positions(positions, width) if told is None else told
+        output = layer(block.project(both), mask=mask, cache=cache, **told)
         return block.norm(output) if self._recycles_normed else output
 
     def logits(self, hidden: mx.array) -> mx.array:

@@ -9,9 +9,11 @@ the head foretells best what the body itself would say is taken.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
+from mlx.utils import tree_flatten
 
 from bushel.models.mtp.head_cache import HeadKVCache
 from bushel.models.mtp.mtp_head import MTPHead
@@ -30,49 +32,53 @@ _GROUPS = (("layer.",), ("embedding_norm.", "hidden_norm."), ("norm.",))
 _BETTER = 0.5
 
 
-def add_one(head: MTPHead, groups: tuple[tuple[str, ...], ...] = _GROUPS) -> None:
+def add_one(head: MTPHead, groups: Sequence[tuple[str, ...]] = _GROUPS) -> None:
     """To the norms of these groups."""
-    from mlx.utils import tree_flatten
-
-    named: list[tuple[str, mx.array]] = tree_flatten(head.block.parameters())
     prefixes = tuple(prefix for group in groups for prefix in group)
     head.block.load_weights(
         [
             (name, weight + 1 if weight.ndim == 1 and name.startswith(prefixes) else weight)
-            for name, weight in named
+            for name, weight in _weights(head)
         ]
     )
 
 
 def settle_norms(head: MTPHead, model: Model) -> None:
     """Read the norms as the body would have them."""
-    from mlx.utils import tree_flatten
-
-    stored: list[tuple[str, mx.array]] = tree_flatten(head.block.parameters())
-    sums = [
+    stored = _weights(head)
+    text = _Text(model)
+    readings = [
         groups
         for count in range(len(_GROUPS) + 1)
         for groups in itertools.combinations(_GROUPS, count)
     ]
     scores = []
-    for groups in sums:
+    for groups in readings:
         add_one(head, groups)
-        scores.append(_score(head, model))
+        scores.append(text.score(head))
         head.block.load_weights(stored)
-    best = max(range(len(sums)), key=scores.__getitem__)
+    best = max(range(len(readings)), key=scores.__getitem__)
     if scores[best] > scores[0] + _BETTER:
-        add_one(head, sums[best])
+        add_one(head, readings[best])
 
 
-def _score(head: MTPHead, model: Model) -> float:
-    """How likely, on average, the head finds what the body would say."""
-    ids = model.tokenizer.encode(_TEXT)[:_MOST]
-    tokens = mx.array([ids])
-    logits, hidden = model.forward_with_hidden(tokens, [0], model.make_state())
-    ahead = head(hidden[:, :-1], tokens[:, 1:], [0], [0], HeadKVCache())
-    drafted = head.logits(ahead).astype(mx.float32)
-    wanted = mx.argmax(logits[:, 1:], axis=-1)[..., None]
-    chosen = mx.take_along_axis(drafted, wanted, axis=-1) - mx.logsumexp(
-        drafted, axis=-1, keepdims=True
-    )
-    return float(chosen.mean().item())
+class _Text:
+    """Hidden states of a text, and what the body would say after each of its tokens."""
+
+    def __init__(self, model: Model):
+        self._ids = mx.array([model.host.encode(_TEXT)[:_MOST]])
+        logits, self._hidden = model.forward_with_hidden(self._ids, [0], model.make_state())
+        self._wanted = mx.argmax(logits[:, 1:], axis=-1)[..., None]
+
+    def score(self, head: MTPHead) -> float:
+        """How likely, on average, the head finds what the body would say."""
+        ahead = head(self._hidden[:, :-1], self._ids[:, 1:], [0], [0], HeadKVCache(1))
+        logits = head.logits(ahead).astype(mx.float32)
+        chosen = mx.take_along_axis(logits, self._wanted, axis=-1)
+        likely: Any = (chosen - mx.logsumexp(logits, axis=-1, keepdims=True)).mean().item()
+        return float(likely)
+
+
+def _weights(head: MTPHead) -> list[tuple[str, mx.array]]:
+    leaves: Any = tree_flatten(head.block.parameters())
+    return list(leaves)
