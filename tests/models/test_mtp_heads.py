@@ -2,15 +2,18 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx.utils import tree_flatten
 
 from bushel.core import ModelError
 from bushel.models import Model, load
 from bushel.models.mtp import HeadKVCache, MTPHead, load_head
 from tests.families import checkpoint_dir
+from tests.families.checkpoint import write_arrays
 from tests.models.altered_checkpoints import change_weights, copied
 from tests.models.published_heads import EXPERTS, HEADS, WIDTH, Arrays, PublishedHead, fused
 
@@ -221,6 +224,50 @@ def test_embeddings_that_are_the_models_own_are_not_held_twice(tmp_path: Path) -
     assert "embed_tokens" in apart.block
     assert not np.allclose(given(apart), given(shared), atol=1e-2)
     model.close()
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Iterator[Model]:
+    model = load("bushel:tiny")
+    yield model
+    model.close()
+
+
+CONVERTED = {
+    "none": (),
+    "all": ("norm",),
+    "the layer's": ("layers.0",),
+    "all but the first": ("layers.0", "mtp.norm"),
+    "the last": ("mtp.norm",),
+    "all but the layer's": ("pre_fc", "mtp.norm"),
+}
+
+
+@pytest.mark.parametrize("which", CONVERTED)
+def test_norms_are_read_as_whoever_converted_them_left_them(
+    tiny: Model, tmp_path: Path, which: str
+) -> None:
+    """Published as distances from one; converters add one to all norms, to some, or to none."""
+    published: Any = mx.load(str(tiny.host.path / "model.safetensors"))
+    stored = {
+        name: weight + 1
+        if weight.ndim == 1 and any(part in name for part in CONVERTED[which])
+        else weight
+        for name, weight in published.items()
+        if name.startswith("mtp.")
+    }
+    write_arrays(tmp_path, stored)
+    own, found = load_head(tiny), load_head(tiny, tmp_path)
+    pairs: Any = zip(tree_flatten(own.parameters), tree_flatten(found.parameters), strict=True)
+    for (name, expected), (_, weight) in pairs:
+        assert np.allclose(np.array(weight), np.array(expected), atol=2e-2), name
+
+
+def test_random_norms_are_left_as_they_are(next_model: Model, tmp_path: Path) -> None:
+    """Where no reading foretells anything, nothing is changed."""
+    tensors = HEADS["qwen3_next"].tensors(np.random.default_rng(5))
+    head = qwen(next_model, tensors, tmp_path)
+    assert np.array_equal(np.array(head.block.norm.weight), tensors["norm.weight"])
 
 
 # -- what cannot be read ------------------------------------------------------------------------
