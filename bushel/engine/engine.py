@@ -273,7 +273,7 @@ class Engine:
             rows.layers,
             sort,
             row=row,
-            batch=len(rows) > 1,
+            batch=rows.batched,
             generated=True,
         )
 
