@@ -8,13 +8,10 @@ the forward pass runs, and before tokens are chosen (`constraints.mask_thread`).
 
 A row that ends was already part of the step in flight: that step's token for it is ignored.
 
-Where rows have drafts, a round takes the place of a step: one pass over each row's newest token and
-its draft (`verify`), a token chosen at every place of it (`choose_along`), and when these have been
-read, all state goes back to what each row keeps (`finish`). A round begins when everything before it
-has been read, and ends before anything after it begins.
-
-On a CPU the choice of tokens is built in its turn, but started together with the next forward pass
-(see LATE), so that what the device is left with is always the rest of a forward pass.
+Where rows have drafts, a round takes the place of a step: one pass over each row's newest token
+and its draft (`verify`), a token chosen at every place of it (`choose_along`), and when these have
+been read, all state goes back to what each row keeps (`finish`). A round begins when everything
+before it has been read, and ends before anything after it begins.
 """
 
 from __future__ import annotations

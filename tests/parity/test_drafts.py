@@ -33,7 +33,7 @@ def check(name: str, attention: Attention, scenario: Callable[..., Any]) -> None
 def test_drafts_change_no_token_and_no_logprob(
     name: str, attention: Attention, scenario: Callable[..., Any]
 ) -> None:
-    """Rows come, go, end in every way and come again, some with drafts and some without. B59, B70."""
+    """Rows come, go, end in every way, and come again, some of them with drafts. B59, B70."""
     check(name, attention, scenario)
 
 
