@@ -38,7 +38,8 @@ def begin(batch: DecodeBatch, masks: MaskThread, fail: Fail) -> Round | None:
     made = None
     if constraints:
         mx.async_eval(verify.logits)  # it runs while masks are made
-        made, failed = masks.along(constraints, drafts)
+        made, drafts, failed = masks.along(constraints, drafts)
+        verify = verify._replace(drafts=drafts)
         for row, error in failed:
             fail(batch.sequences[row], error)
     return batch.choose_along(verify, made)
