@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-import mlx.core as mx
-
 from bushel.engine.drafts.cost_profile import CostProfile
 from bushel.engine.drafts.depth import depths
 from bushel.engine.drafts.drafter import Drafter, KeptRound
+from bushel.engine.drafts.head_context import HeadContext
+from bushel.engine.drafts.mtp import MTPDrafter
 from bushel.engine.prefill import PrefilledRow
 
 Chances = Sequence[float]
@@ -30,11 +30,8 @@ class BatchDrafts:
             drafter.leave(keep)
 
     def may_propose(self, *, ahead: int) -> bool:
-        """Whether a round may pay; ahead: tokens of each row that have not been read.
-
-        Then the first drafts are what is being computed anyway.
-        """
-        chosen = [chances[ahead:] for _, chances in self._choose()]
+        """Whether a round may pay; ahead: tokens of each row that have not been read."""
+        chosen = [chances for _, chances in self._choose(ahead)]
         return any(depths(chosen, self._profile))
 
     def propose(self) -> list[list[int]]:
@@ -51,14 +48,19 @@ class BatchDrafts:
                     drafts[row] = draft or drafts[row]
         return drafts
 
-    def kept(self, kept: Sequence[int], hidden: mx.array | None) -> None:
-        """After a round in which rows have kept so many of their inputs."""
+    def kept(self, round: KeptRound) -> None:
+        """After a round, or a plain step."""
         for drafter in self._drafters:
-            drafter.kept(KeptRound(kept, hidden))
+            drafter.kept(round)
 
-    def _choose(self) -> list[tuple[int, Chances]]:
+    def put_aside(self, row: int) -> HeadContext | None:
+        """What a prediction head knows of a row, which stays so far."""
+        heads = (drafter for drafter in self._drafters if isinstance(drafter, MTPDrafter))
+        return next((head.put_aside(row) for head in heads), None)
+
+    def _choose(self, ahead: int = 0) -> list[tuple[int, Chances]]:
         """By row, the drafter that is expected to guess the most, and its chances."""
-        every = [drafter.chances() for drafter in self._drafters]
+        every = [drafter.chances(ahead) for drafter in self._drafters]
         return [
             max(enumerate(row), key=lambda one: sum(one[1]))  # the first, among equals
             for row in zip(*every, strict=True)

@@ -53,6 +53,11 @@ class _HeadRow:
     def wants(self) -> bool:
         return self.sequence.decoding.speculate
 
+    @property
+    def known(self) -> int:
+        """Tokens of its prompt, and of its reply that have been read."""
+        return len(self.sequence.request.prompt.ids) + len(self.sequence.tokens)
+
     def token(self, at: int) -> int:
         prompt = self.sequence.request.prompt.ids
         return prompt[at] if at < len(prompt) else self.sequence.tokens[at - len(prompt)]
@@ -90,6 +95,7 @@ class MTPDrafter:
         for row, context in zip(rows, contexts, strict=True):
             ready = context.ahead is not None
             self._rows.append(_HeadRow(row.sequence, row.prompt.delta, row.position, ready))
+        self._settle()
 
     def leave(self, keep: Sequence[int]) -> None:
         self._rows = [self._rows[row] for row in keep]
@@ -103,8 +109,10 @@ class MTPDrafter:
             for unread in self._gathered()
         ]
         self._ahead = None if self._ahead is None else self._ahead[index]
+        self._settle()
 
-    def chances(self) -> list[Sequence[float]]:
+    def chances(self, ahead: int = 0) -> list[Sequence[float]]:
+        # What is on the device is read before drafts are made: it changes nothing.
         unread = [any(each.columns[row] for each in self._unread) for row in range(len(self._rows))]
         return [
             self._chances(row) if row.wants and (row.ready or new) else ()
@@ -135,63 +143,66 @@ class MTPDrafter:
         return proposed
 
     def kept(self, round: KeptRound) -> None:
-        for row, kept in zip(self._rows, round.kept, strict=True):
-            self._count(row, kept - 1)
+        drafted = round.drafted or [0] * len(self._rows)
+        for row, kept, verified in zip(self._rows, round.kept, drafted, strict=True):
+            self._count(row, min(row.drafted, verified), kept - 1)
             row.position += kept
-            row.ready = row.ready and not kept
+            row.ready, row.drafted = False, 0
         if round.hidden is None:
             self._unread = []
             return
         self._unread.append(_Unread(round.hidden, [list(range(kept)) for kept in round.kept]))
         if len(self._unread) > _UNREAD:
             self._unread = self._gathered()
+            mx.async_eval([each.hidden for each in self._unread])
 
-    def _count(self, row: _HeadRow, held: int) -> None:
+    def _count(self, row: _HeadRow, drafted: int, held: int) -> None:
         said = len(row.sequence.tokens)
-        for depth in range(1, min(held + 1, row.drafted) + 1):
+        for depth in range(1, min(held + 1, drafted) + 1):
             holds = depth <= held
             self._record(row, depth).count(int(holds), not holds, said)
-        row.drafted = 0
 
     def put_aside(self, row: int) -> HeadContext:
-        """What the head knows of a row, all of whose tokens have been read; it stays so far."""
+        """What the head knows of a row, which stays so far."""
         self._read()
         ahead = self._ahead if self._rows[row].ready else None
         return HeadContext(self._cache.rows([row]), None if ahead is None else ahead[row : row + 1])
 
     def _read(self) -> None:
-        """Let the head read what passes have given since."""
+        """Let the head read what passes have given, as far as the tokens after it are known."""
         if not self._unread:
             return
         ((hidden, columns),) = self._gathered()
-        counts = [len(own) for own in columns]
-        width = max(counts)
-        self._unread = []
-        if not width:
-            return
-        firsts = [row.position - count for row, count in zip(self._rows, counts, strict=True)]
-        # Rows that are further than others repeat what they have, or something, behind their end.
+        firsts = [row.position - len(own) for row, own in zip(self._rows, columns, strict=True)]
+        counts = [
+            min(len(own), row.known - first - 1)
+            for row, own, first in zip(self._rows, columns, firsts, strict=True)
+        ]
+        rest = [own[count:] for own, count in zip(columns, counts, strict=True)]
+        self._unread = [_Unread(hidden, rest)] if any(rest) else []
+        if width := max(counts):
+            self._follow(_columns(hidden, columns, width), firsts, counts)
+        for row, count, left in zip(self._rows, counts, rest, strict=True):
+            row.ready = (row.ready or count > 0) and not left
+
+    def _follow(self, hidden: mx.array, firsts: list[int], counts: list[int]) -> None:
+        """Of each row so many hidden states, from its token firsts[i] on."""
+        # Rows that have fewer than others repeat something behind their end.
         following = [
-            [row.token(min(first + at, row.position - 1) + 1) for at in range(width)]
+            [row.token(min(first + at + 1, row.known - 1)) for at in range(hidden.shape[1])]
             for row, first in zip(self._rows, firsts, strict=True)
         ]
         positions = [first + row.delta for first, row in zip(firsts, self._rows, strict=True)]
-        read = self._head(
-            _columns(hidden, columns, width),
-            mx.array(following),
-            positions,
-            self._cache.lengths,
-            self._cache,
-        )
+        lengths = self._cache.lengths
+        read = self._head(hidden, mx.array(following), positions, lengths, self._cache)
         last = mx.array([[[max(count, 1) - 1]] for count in counts])
         ahead = mx.take_along_axis(read, last, axis=1)
         if self._ahead is not None and not all(counts):
             ahead = mx.where(mx.array(counts)[:, None, None] > 0, ahead, self._ahead)
         self._ahead = ahead
-        lengths = zip(self._cache.lengths, counts, strict=True)
-        self._cache.lengths = [length + count for length, count in lengths]
-        for row, count in zip(self._rows, counts, strict=True):
-            row.ready = row.ready or count > 0
+        self._cache.lengths = [
+            length + count for length, count in zip(lengths, counts, strict=True)
+        ]
 
     def _draft(self, deepest: int) -> list[list[int]]:
         """So many tokens for each row; what the head keeps on the way is written over later."""
@@ -222,6 +233,11 @@ class MTPDrafter:
         return [
             _Unread(_columns(hidden, columns, width), [list(range(len(own))) for own in columns])
         ]
+
+    def _settle(self) -> None:
+        """Nobody may draft for long, and what rows have left behind would be held until then."""
+        ahead = [] if self._ahead is None else [self._ahead]
+        mx.async_eval([*self._cache.arrays, *ahead, *(each.hidden for each in self._unread)])
 
     def check_integrity(self) -> None:
         self._cache.check_integrity()
