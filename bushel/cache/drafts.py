@@ -61,13 +61,13 @@ class Draft:
     def __init__(self, layers: Sequence[Layer], counts: Sequence[int]):
         self._counts = list(counts)
         self._recurrent = list(recurrent_parts(layers))
-        self._tapes = tapes.record([part.cache for part in self._recurrent])
+        self._recording = tapes.Recording([part.cache for part in self._recurrent])
 
     def end(self, kept: Sequence[int]) -> None:
-        tapes.stop()
+        self._recording.end()
         pairs = zip(kept, self._counts, strict=True)
         if not all(1 <= keeps <= count for keeps, count in pairs):
             raise IntegrityError(f"{list(kept)} kept of drafts of {self._counts}")
         width = max(self._counts)
-        for part, tape in zip(self._recurrent, self._tapes, strict=True):
+        for part, tape in zip(self._recurrent, self._recording.tapes, strict=True):
             part.cache = tape.after(part.cache, width, kept)
