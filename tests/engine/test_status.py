@@ -5,6 +5,8 @@ import pytest
 
 from bushel import LLM, SamplingParams
 from bushel.core.status import CacheStatus, EngineStatus, as_json
+from bushel.engine.drafts.cost_profile import CostProfile
+from bushel.engine.status import describe_speculation
 from tests.families import checkpoint_dir
 from tests.llm.request_builders import prompt
 
@@ -20,6 +22,7 @@ KEYS = [
     "memory",
     "requests",
     "cache",
+    "speculation",
 ]
 MEMORY = ["active_bytes", "peak_bytes", "cache_bytes", "state_bytes", "state_buffers"]
 PROMISED = [
@@ -80,3 +83,23 @@ def test_nothing_known_is_an_empty_object_and_what_nobody_knows_is_refused() -> 
     assert as_json(CacheStatus()) == {"on": False}
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"on": True, "something": 1}, CacheStatus)
+
+
+def test_speculation_tells_who_guesses_how_well_and_what_passes_cost() -> None:
+    seconds = {(rows, width): 0.01 * rows * width for rows in (1, 2) for width in (1, 2, 4)}
+    profile = CostProfile.fitted(seconds, 3)
+    told = as_json(describe_speculation(["lookup", "mtp"], 8, 6, profile, "unused"))
+    assert told == {
+        "drafters": ["lookup", "mtp"],
+        "drafted": 8,
+        "accepted": 6,
+        "acceptance": 0.75,
+        "profile": [
+            {"rows": 1, "by_width": {"1": 10.0, "2": 20.0, "4": 40.0}},
+            {"rows": 2, "by_width": {"1": 20.0, "2": 40.0, "4": 80.0}},
+        ],
+    }
+    assert describe_speculation(["lookup"], 0, 0, profile, "").acceptance == 0.0
+    off = as_json(describe_speculation([], 0, 0, None, "it is switched off"))
+    assert (off["drafters"], off["why_off"]) == ([], "it is switched off")
+    assert "why_off" not in told
