@@ -4,7 +4,11 @@ import contextlib
 import gc
 import os
 import tempfile
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
 
+import pytest
 from hypothesis import settings
 
 from bushel.core.held_files import VARIABLE
@@ -28,3 +32,17 @@ def pytest_collection_finish() -> None:
     """Six thousand tests and all they import stay to the end: 0.3 s for each look through them."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def drafts_that_pay() -> Iterator[None]:
+    """Engines of tests draft as if wide passes were cheap: nothing is measured for each of them,
+    and what a test sees does not depend on what else the machine does.
+    """
+    from bushel.engine.drafts.cost_profile import CostProfile
+
+    def fixed(model: Any, make_rows: Any, most_rows: int) -> CostProfile:
+        return CostProfile((tuple(1 + 0.2 * more for more in range(8)),) * most_rows)
+
+    with patch("bushel.engine.drafts.cost_profile.measure", fixed):
+        yield

@@ -3,6 +3,12 @@
 One row keeps the library's plain single-row caches, exactly as its own loop would; two or
 more share its batch caches. The change between the two forms happens here and nowhere else. Layers
 in pages have one form: rows bring their pages along, and take them away.
+
+Rows that take drafts have one form as well, one row or many: every row has its own length.
+
+    begin_draft([3, 1])   row 0 runs its newest token and a draft of two, row 1 its newest alone
+    forward               [2, 3] tokens: what is behind a row's own is filler
+    end_draft([2, 1])     row 0 has run two of them: as if they had been run one by one
 """
 
 from __future__ import annotations
@@ -14,11 +20,13 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from bushel.cache import kv_padding
+from bushel.cache.drafts import Draft, draftable
 from bushel.cache.kinds import kind_of
 from bushel.cache.layer_kind import Layer, LayerSnapshot
 from bushel.cache.paged.page_pool import PageList, PagePool
 from bushel.cache.paged.page_table import PageTable
 from bushel.cache.paged.paged_kv import PagedKVCache, table_of, take_over
+from bushel.cache.slots.row_lengths import RowLengths
 from bushel.core import IntegrityError
 from bushel.models.device import ON_CUDA
 
@@ -63,16 +71,36 @@ def _flat(layers: Sequence[LayerSnapshot]) -> Iterator[LayerSnapshot]:
 class BatchState:
     """Owned by one decode batch. `layers` is the list object that the model sees."""
 
-    def __init__(self, make_state: Callable[[], list[Layer]], pool: PagePool | None = None):
-        """pool: where layers of rows have their pages, if any have."""
+    def __init__(
+        self,
+        make_state: Callable[[], list[Layer]],
+        pool: PagePool | None = None,
+        *,
+        drafts: bool = False,
+    ):
+        """pool: where layers of rows have their pages, if any have. drafts: rows may take some,
+        which `no_drafts` has to allow.
+        """
         self._make_state = make_state
         self._table = None if pool is None else PageTable(pool)
+        self._lengths = RowLengths() if drafts else None
+        self._draft: Draft | None = None
         self.layers: list[Layer] = []
         self.positions: list[int] = []  # tokens run, per row
         self._enough_until: float = math.inf  # where a row that is alone needs other room
 
     def __len__(self) -> int:
         return len(self.positions)
+
+    @property
+    def batched(self) -> bool:
+        """Whether its layers are in the form of a batch, and not that of a single."""
+        return len(self.positions) > 1 or self._lengths is not None
+
+    def _stand_at(self, positions: list[int]) -> None:
+        self.positions = positions
+        if self._lengths is not None:
+            self._lengths.set(positions)
 
     def join(self, state: list[Layer], position: int) -> None:
         """Take over a single row's state; the caller must not use it again."""
@@ -86,16 +114,19 @@ class BatchState:
         states = [state for state, _ in rows]
         for state in states:
             self._take_pages(state)
-        if len(self.positions) > 1:
+        if self.batched and self.positions:
             for batch, *singles in zip(self.layers, *states, strict=True):
                 kind_of(batch).join(batch, singles)
+        elif self._lengths is not None:
+            columns = zip(*states, strict=True)
+            self.layers = [draftable(column, self._lengths) for column in columns]
         elif len(positions) > 1:
             before = [self.layers] if self.positions else []
             columns = zip(*before, *states, strict=True)
             self.layers = [kind_of(column[0]).merge(column) for column in columns]
         else:
             (self.layers,) = states
-        self.positions = positions
+        self._stand_at(positions)
         self._make_room()
 
     def _take_pages(self, state: list[Layer]) -> None:
@@ -111,10 +142,10 @@ class BatchState:
     def leave(self, keep: Sequence[int]) -> None:
         if len(keep) == len(self.positions):
             return
-        self.positions = [self.positions[row] for row in keep]
+        self._stand_at([self.positions[row] for row in keep])
         if not keep:
             self.layers = []
-        elif len(keep) == 1:
+        elif len(keep) == 1 and self._lengths is None:
             self.layers = self._single(keep[0], self.positions[0])
         else:
             for layer in self.layers:
@@ -126,7 +157,7 @@ class BatchState:
     def snapshot(self, row: int) -> Snapshot:
         """A copy of one row's state; the row stays."""
         position = self.positions[row]
-        alone = self._single(row, position) if len(self.positions) > 1 else self.layers
+        alone = self._single(row, position) if self.batched else self.layers
         return take_snapshot(alone, position, row)
 
     def _single(self, row: int, position: int) -> list[Layer]:
@@ -150,9 +181,23 @@ class BatchState:
     def advance(self, counts: Sequence[int]) -> None:
         """Row i has run counts[i] more tokens."""
         pairs = zip(self.positions, counts, strict=True)
-        self.positions = [position + count for position, count in pairs]
+        self._stand_at([position + count for position, count in pairs])
         if self.positions[0] >= self._enough_until:
             self._make_room()
+
+    def begin_draft(self, counts: Sequence[int]) -> None:
+        """The next pass is a draft of so many tokens of each row; after `reserve` of the most."""
+        self._draft = Draft(self.layers, counts)
+
+    def end_draft(self, kept: Sequence[int]) -> None:
+        """Row i has run kept[i] of them, at least one; nothing is left of the others."""
+        draft, self._draft = self._draft, None
+        if draft is None:
+            raise IntegrityError("no draft has begun")
+        draft.end(kept)
+        self.advance(kept)
+        if self._table is not None:
+            self._table.go_back(self.positions)
 
     def settle(self) -> list[mx.array]:
         """Arrays that no computation may read, most of them small: to be evaluated now and then.

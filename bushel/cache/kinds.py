@@ -17,6 +17,7 @@ from bushel.cache.pooled_kv import PooledKV
 from bushel.cache.quantized_kv import Quantized
 from bushel.cache.recurrent import Recurrent
 from bushel.cache.reply_ring import ReplyRing
+from bushel.cache.slots.kinds import SlotKV, SlotWindow
 from bushel.cache.unkept import Unkept
 from bushel.cache.window import Window
 
@@ -38,6 +39,8 @@ _BY_CLASS: dict[str, LayerKind] = {
     "QuantizedBatch": _QUANTIZED,
     "RotatingKVCache": _WINDOW,
     "BatchRotatingKVCache": _WINDOW,
+    "SlotKVCache": SlotKV(),
+    "SlotWindowCache": SlotWindow(),
     "ChunkedKVCache": _CHUNKED,
     "BatchChunkedKVCache": _CHUNKED,
     "QSAKVCache": _INDEXED,

@@ -29,6 +29,7 @@ from bushel.core.version import VERSION
 from bushel.engine import device_memory, footprint
 from bushel.engine.attention_route import choose_attention
 from bushel.engine.batching_check import require_kv_bits, single_because
+from bushel.engine.drafts.setup import speculation_of
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
 from bushel.engine.row_state import new_row, ran_a_token
@@ -98,6 +99,7 @@ def build(
         computes_whole=why,
         claim=device_memory.claim(limit, memory.limit),
         attention=routes,
+        speculation=speculation_of(loaded, options, progress),
     )
     engine.admission.claimed = limit
     return engine

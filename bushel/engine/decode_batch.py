@@ -8,13 +8,16 @@ the forward pass runs, and before tokens are chosen (`constraints.mask_thread`).
 
 A row that ends was already part of the step in flight: that step's token for it is ignored.
 
-On a CPU the choice of tokens is built in its turn, but started together with the next forward pass
-(see LATE), so that what the device is left with is always the rest of a forward pass.
+Where rows have drafts, a round takes the place of a step: one pass over each row's newest token
+and its draft (`verify`), a token chosen at every place of it (`choose_along`), and when these have
+been read, all state goes back to what each row keeps (`finish`). A round begins when everything
+before it has been read, and ends before anything after it begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from collections.abc import Sequence as Items
 from typing import NamedTuple
 
 import mlx.core as mx
@@ -22,9 +25,10 @@ import mlx.core as mx
 from bushel.cache import BatchState
 from bushel.core import IntegrityError, TokenLogprob
 from bushel.engine.constraints.constraint import ConstrainedRow
+from bushel.engine.drafts.batch_drafts import BatchDrafts
 from bushel.engine.prefill import PrefilledRow
 from bushel.engine.sampling.chooser import Masks
-from bushel.engine.sampling.sampler import Sampled, Sampler, listed
+from bushel.engine.sampling.sampler import Sampled, SampledDraft, Sampler, listed
 from bushel.engine.sequence import Phase, Sequence
 from bushel.models import Model, Prompt
 from bushel.models.device import ON_CPU
@@ -78,10 +82,55 @@ class Run(NamedTuple):
         mx.async_eval(self.logits)
 
 
+class Verify(NamedTuple):
+    """A forward pass over drafts on its way."""
+
+    sequences: tuple[Sequence, ...]
+    drafts: list[list[int]]  # by row, which may have none
+    inputs: mx.array  # [B, W]: the newest token, the draft, and whatever fills the row up
+    logits: mx.array  # [B, W, V]
+    hidden: mx.array | None  # [B, W, D], where a drafter wants them
+
+    @property
+    def counts(self) -> list[int]:
+        """Inputs of each row that are its own."""
+        return [1 + len(draft) for draft in self.drafts]
+
+
+class Round(NamedTuple):
+    """A verified draft, to be read and finished."""
+
+    verify: Verify
+    sampled: SampledDraft
+
+    def read(
+        self,
+    ) -> list[tuple[Sequence, list[int], tuple[int, ...], tuple[TokenLogprob, ...]]]:
+        """Every row's draft, and what the round adds to it; waits for the device.
+
+        A draft is kept while it is what was chosen in its place.
+        """
+        settings = [sequence.decoding for sequence in self.verify.sequences]
+        tokens, logprobs = self.sampled.read(settings)
+        added = []
+        rows = zip(self.verify.sequences, self.verify.drafts, tokens, logprobs, strict=True)
+        for sequence, draft, chosen, told in rows:
+            count = 1 + accepted(draft, chosen)
+            added.append((sequence, draft, tuple(chosen[:count]), tuple(told[:count])))
+        return added
+
+
+def accepted(draft: Items[int], chosen: Items[int]) -> int:
+    """How many tokens of a draft are what was chosen in their places."""
+    places = enumerate(zip(draft, chosen, strict=False))
+    return next((at for at, (guess, token) in places if guess != token), len(draft))
+
+
 class DecodeBatch:
-    def __init__(self, model: Model):
-        self._model = model
-        self.rows = BatchState(model.make_state, model.pages)
+    def __init__(self, model: Model, drafts: BatchDrafts | None = None):
+        """drafts: who guesses what its rows say next, if anybody does."""
+        self._model, self.drafts = model, drafts
+        self.rows = BatchState(model.make_state, model.pages, drafts=drafts is not None)
         self.sequences: list[Sequence] = []
         self._sampler = Sampler(model.vocab)
         self._deltas: list[int] = []
@@ -106,6 +155,8 @@ class DecodeBatch:
             self._constrained = self._constrained or sequence.constrained is not None
             sequence.launched = len(sequence.tokens)
             sequence.phase = Phase.DECODE
+        if self.drafts is not None:
+            self.drafts.join(rows)
 
     def leave(self, gone: Collection[Sequence]) -> None:
         keep = [row for row, sequence in enumerate(self.sequences) if sequence not in gone]
@@ -113,6 +164,8 @@ class DecodeBatch:
             return
         self.rows.leave(keep)
         self._sampler.leave(keep)
+        if self.drafts is not None:
+            self.drafts.leave(keep)
         self._deltas = [self._deltas[row] for row in keep]
         self.sequences = [self.sequences[row] for row in keep]
         self._constrained = any(sequence.constrained is not None for sequence in self.sequences)
@@ -147,6 +200,13 @@ class DecodeBatch:
         constraints = [_held(sequence) for sequence in self.sequences]
         return constraints if any(constraints) else []
 
+    @property
+    def constraints_along(self) -> list[ConstrainedRow | None]:
+        """By row, whatever it is held to, since a draft may come to where that matters."""
+        if not self._constrained:
+            return []
+        return [None if row.done else row.constrained for row in self.sequences]
+
     def too_slow(self) -> tuple[int, ...]:
         """Rows whose constraints have cost the others too much time."""
         if not self._constrained:
@@ -158,14 +218,17 @@ class DecodeBatch:
         """Run the newest token of every row; `choose` must follow."""
         assert self._next is not None
         inputs = self._next
-        pairs = zip(self.rows.positions, self._deltas, strict=True)
-        where = [index + delta for index, delta in pairs]
         self.rows.reserve(inputs.shape[1])
-        logits = self._model.forward(inputs, where, self.rows.layers)
+        logits = self._model.forward(inputs, self._where(), self.rows.layers)
         counts = [inputs.shape[1]] * len(self.sequences)
         self.rows.advance(counts)
         before, self._late = self._late, []
         return Run(inputs, counts, logits, before, self.rows.early() if before else [])
+
+    def _where(self) -> list[int]:
+        """The position of every row's next input."""
+        pairs = zip(self.rows.positions, self._deltas, strict=True)
+        return [index + delta for index, delta in pairs]
 
     def choose(self, run: Run, masks: Masks | None = None, *, late: bool = False) -> Step:
         """Choose every row's token; late: not before the next run starts, or someone reads them."""
@@ -186,9 +249,50 @@ class DecodeBatch:
             sequence.launched += count
         return Step(tuple(self.sequences), sampled, twin)
 
+    def verify(self, drafts: list[list[int]]) -> Verify:
+        """Run the newest token of every row, and its draft; all that it said has been read."""
+        assert self._next is not None
+        width = max(map(len, drafts))
+        # What fills a row up is run and forgotten, like a draft that does not hold.
+        guesses = [[*draft, *[0] * (width - len(draft))] for draft in drafts]
+        inputs = mx.concatenate([self._next, mx.array(guesses, dtype=self._next.dtype)], axis=1)
+        self._late = []
+        self.rows.reserve(1 + width)
+        self.rows.begin_draft([1 + len(draft) for draft in drafts])
+        run = (inputs, self._where(), self.rows.layers)
+        hidden = None
+        if self.drafts is not None and self.drafts.wants_hidden:
+            logits, hidden = self._model.forward_with_hidden(*run)
+        else:
+            logits = self._model.forward(*run)
+        return Verify(tuple(self.sequences), drafts, inputs, logits, hidden)
+
+    def choose_along(self, verify: Verify, masks: Masks | None = None) -> Round:
+        """Choose a token at every place of what was run."""
+        indices = [sequence.launched for sequence in self.sequences]
+        positions = [position + 1 for position in self.rows.positions]
+        sampled = self._sampler.sample_along(
+            verify.logits, verify.inputs, verify.counts, indices, positions, masks=masks
+        )
+        mx.async_eval(*sampled.arrays(), *([] if verify.hidden is None else [verify.hidden]))
+        return Round(verify, sampled)
+
+    def finish(self, verify: Verify, kept: Items[int]) -> None:
+        """Go on from where each row has kept so many of its inputs, and said as many tokens."""
+        self.rows.end_draft(kept)
+        self._sampler.keep(kept)
+        newest = [[sequence.tokens[-1]] for sequence in self.sequences]
+        self._next = mx.array(newest, dtype=mx.uint32)
+        for sequence, count in zip(self.sequences, kept, strict=True):
+            sequence.launched += count
+        if self.drafts is not None:
+            self.drafts.kept(kept, verify.hidden)
+
     def check_integrity(self) -> None:
         self.rows.check_integrity()
         self._sampler.check_integrity()
+        if self.drafts is not None:
+            self.drafts.check_integrity()
         sizes = {len(self.rows), len(self.sequences), len(self._deltas), len(self._sampler.rows)}
         if len(sizes) != 1 or (self._next is not None) != bool(self.sequences):
             raise IntegrityError(f"a decode batch of {sizes} rows")

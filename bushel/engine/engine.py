@@ -15,15 +15,17 @@ from functools import partial
 
 from bushel.cache import unbatchable
 from bushel.cache.prefix import PrefixCache, key_of
-from bushel.core import BushelError, DeviceFault, Event, Request
+from bushel.core import BushelError, DeviceFault, Event, Request, TokenLogprob
 from bushel.core.footprint import Memory
 from bushel.core.status import CacheStatus, EngineStatus
 from bushel.core.wire import Started
 from bushel.engine.admission import Admission
 from bushel.engine.constraints.constraint import too_slow
 from bushel.engine.constraints.mask_thread import MaskThread
-from bushel.engine.decode_batch import LATE, DecodeBatch, Step
+from bushel.engine.decode_batch import LATE, DecodeBatch, Round, Step
 from bushel.engine.device_memory import MemoryClaim, give_back
+from bushel.engine.drafts import rounds
+from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.memory_sharing import MemorySharing
 from bushel.engine.model_policy import model_policy
 from bushel.engine.plan import Arrivals, Plan, Policy, Work
@@ -56,9 +58,11 @@ class Engine:
         computes_whole: str = "it is switched off",
         claim: MemoryClaim | None = None,
         attention: Mapping[str, str] | None = None,
+        speculation: Speculation | None = None,
     ):
         self.model = model
         self.attention = dict(attention or {})  # of rows that share a batch, by kind of layer
+        self.speculation = speculation or Speculation()
         self.prefixes = prefixes
         self.computes_whole = computes_whole  # why every prompt is, where no prefix is reused
         self.single_because = model.single or unbatchable(model.make_state())
@@ -73,10 +77,11 @@ class Engine:
         self._clock = clock
         self._now = 0.0  # when the present or the last step began
         self._queue = RequestQueue(model, piece)
-        self._batch = DecodeBatch(model)
+        self._batch = self._new_batch()
         self.masks = MaskThread(model)
         self._pending: Step | None = None  # launched, to be read in the next step
         self._unread: Step | None = None  # being read in the present one
+        self._round: Round | None = None  # of drafts, launched and read in the present one
         self._prompts = PromptRunner(self._queue, self._tell, self._fail)
         self._recovery = Recovery()
         self._stopwatch = Stopwatch(behind=not ON_CPU)
@@ -85,6 +90,7 @@ class Engine:
         self._decoded, self._prompts_since = 0.0, 0.0  # the last decode step, and seconds after it
         self._someone_ended = False  # since `_drop_done` last looked
         self._steps = 0
+        self._verified = 0  # rows whose drafts the present or the last step has verified
 
     # -- what callers do -------------------------------------------------------------------
 
@@ -133,7 +139,9 @@ class Engine:
         passes = self.execute(plan)
         self.prefilled = passes.tokens
         rows = 0 if self._pending is None else len(self._pending.sequences)
-        self._stopwatch.step(self._clock() - arrivals.now, rows=rows, passes=passes)
+        took = self._clock() - arrivals.now
+        read = self._verified > 0
+        self._stopwatch.step(took, rows=self._verified or rows, passes=passes, read=read)
         seconds = passes.seconds(self._stopwatch.costs(rows))
         if plan.decode:
             self._decoded, self._prompts_since = arrivals.now, 0.0
@@ -204,11 +212,19 @@ class Engine:
         self._join(plan)
         pending, self._pending = self._pending, None
         self._unread = pending
+        self._verified = 0
         fault: Exception | None = None
-        if plan.decode:
+        if plan.decode and self._may_draft(pending):
+            self._emit(pending)  # what drafts go on from
+            pending = None
+            self._retire()
+            fault = self._launch_round()
+        if plan.decode and self._round is None and fault is None:
             fault = self._launch(pending, late=LATE and not plan.chunks)
-        passes = self._prompts.run(plan.chunks, self._now, catch_up=self._pending is None)
+        launched = self._pending is not None or self._round is not None
+        passes = self._prompts.run(plan.chunks, self._now, catch_up=not launched)
         self._emit(pending)
+        self._finish_round()
         if fault is not None:
             self._rebuild(fault)
         self._drop_done()
@@ -273,7 +289,7 @@ class Engine:
             rows.layers,
             sort,
             row=row,
-            batch=len(rows) > 1,
+            batch=rows.batched,
             generated=True,
         )
 
@@ -312,9 +328,39 @@ class Engine:
         except Exception as error:  # a batched step failed: see `_rebuild`
             raise_device_fault(error)
             return error
+        self._step_started()
+        return None
+
+    def _may_draft(self, before: Step | None) -> bool:
+        """Whether it may be worth while to read all there is and see who has a draft."""
+        drafts = self._batch.drafts
+        return drafts is not None and drafts.may_propose(ahead=0 if before is None else 1)
+
+    def _launch_round(self) -> Exception | None:
+        """Start one if anyone has a draft; returns what went wrong, as `_launch` does."""
+        try:
+            self._round = rounds.begin(self._batch, self.masks, self._fail)
+        except Exception as error:
+            raise_device_fault(error)
+            return error
+        if self._round is not None:
+            self._verified = len(self._batch)
+            self._step_started()
+        return None
+
+    def _step_started(self) -> None:
         self.max_decode_batch = max(self.max_decode_batch, len(self._batch))
         self._recovery.step_started(len(self._batch))
-        return None
+
+    def _finish_round(self) -> None:
+        round, self._round = self._round, None
+        if round is None:
+            return
+        try:
+            rounds.finish(self._batch, round, self._add)
+        except Exception as error:  # it failed while it was computed, or taken back
+            raise_device_fault(error)
+            self._rebuild(error)
 
     def _advance(
         self, batch: DecodeBatch, before: Step | None = None, *, late: bool
@@ -347,14 +393,24 @@ class Engine:
             return
         self._unread = None
         for sequence, tokens, logprobs in results:
-            if sequence.phase is Phase.DONE:
-                continue
-            try:
-                event = sequence.add(tokens, logprobs)
-            except Exception as error:  # one row's text handling is that row's alone
-                self._fail(sequence, error)
-                continue
-            self._tell(event)
+            if sequence.phase is not Phase.DONE:
+                self._add(sequence, tokens, logprobs)
+
+    def _add(
+        self,
+        sequence: Sequence,
+        tokens: tuple[int, ...],
+        logprobs: tuple[TokenLogprob, ...],
+        drafted: int = 0,
+    ) -> int:
+        """Tell what a row says; returns how many of the tokens it took. drafted: see `rounds`."""
+        try:
+            event = sequence.add(tokens, logprobs, drafted=drafted)
+        except Exception as error:  # one row's text handling is that row's alone
+            self._fail(sequence, error)
+            return 0
+        self._tell(event)
+        return len(event.token_ids)
 
     def _tell(self, event: Event) -> None:
         self._events.append(event)
@@ -394,7 +450,7 @@ class Engine:
         if self._recovery.batching_fails:
             self.single_because = f"batched steps fail: {error}"
             self.policy = dataclasses.replace(self.policy, max_batch=1)
-        self._batch, self._pending = DecodeBatch(self.model), None
+        self._batch, self._pending = self._new_batch(), None
         self._queue.forget(set(sequences))
         for sequence in again:
             self._queue.restart(sequence, self._now, slot=True)
@@ -409,9 +465,9 @@ class Engine:
         log.error("%s All that it computed is thrown away.", fault)
         device.settle()
         running = dict.fromkeys((*self._batch.sequences, *self._left_batch()))
-        self._fault = self._pending = self._unread = None
+        self._fault = self._pending = self._unread = self._round = None
         self._sharing.new_pages()
-        self._batch = DecodeBatch(self.model)
+        self._batch = self._new_batch()
         self._prompts.forget()
         self.model.distrust()
         if self.prefixes is not None:
@@ -421,6 +477,9 @@ class Engine:
             self._fail(sequence, fault)
         self._queue.start_over([sequence for sequence in running if not sequence.done], self._now)
         self._drop_done()
+
+    def _new_batch(self) -> DecodeBatch:
+        return DecodeBatch(self.model, self.speculation.batch_drafts())
 
     def _run_alone(self, ready: PrefilledRow) -> PrefilledRow | None:
         """One decode step of a sequence by itself; None if that ends it."""
@@ -514,7 +573,7 @@ class Engine:
         self._sharing.check_integrity()
 
     def close(self) -> None:
-        self._queue, self._batch = RequestQueue(self.model), DecodeBatch(self.model)
+        self._queue, self._batch = RequestQueue(self.model), self._new_batch()
         self._prompts = PromptRunner(self._queue, self._tell, self._fail)
         self._pending = None
         self.masks.close()

@@ -60,11 +60,19 @@ class Stopwatch:
         late = self._late if self._prompts.steps >= _SURE else _UNKNOWN
         return Costs(self._decode_step(rows), *self._prompts.seconds, late=late)
 
-    def step(self, seconds: float, *, rows: int, passes: Passes = _NONE) -> None:
-        """`rows` that decode and `passes` of prompts: the work that this step started."""
-        started = (rows, passes)
-        self._charge(seconds, *(self._work if self._behind else started))
-        self._work = started
+    def step(
+        self, seconds: float, *, rows: int, passes: Passes = _NONE, read: bool = False
+    ) -> None:
+        """`rows` that decode and `passes` of prompts: the work that this step started.
+
+        read: it has waited for its own rows, as a round of drafts does.
+        """
+        before, self._work = self._work, (0 if read else rows, passes)
+        if not self._behind:
+            before = (rows, passes)
+        elif read:
+            before = (rows, before[1])
+        self._charge(seconds, *before)
 
     def _decode_step(self, rows: int) -> float:
         """As measured for about so many, or the nearest number of them."""

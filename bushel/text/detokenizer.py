@@ -7,6 +7,7 @@ ids ─> Detokenizer ─> StopMatcher ─> text
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 
 from bushel.core import Decoding
 
@@ -33,6 +34,11 @@ class Detokenizer:
         self._ids: list[int] = []
         self._shown = 0  # how many of _ids have been given out
         self._before = ""  # their text
+
+    def copy(self) -> Detokenizer:
+        twin = copy(self)
+        twin._ids = [*self._ids]
+        return twin
 
     def add(self, token: int) -> str:
         self._ids.append(token)
@@ -125,6 +131,13 @@ class OutputProcessor:
         self._markers = dict(decoding.markers)
         self._count = 0
         self._text: list[str] = []
+
+    def copy(self) -> OutputProcessor:
+        """One that goes on by itself."""
+        twin = copy(self)
+        twin._detokenizer, twin._stops = self._detokenizer.copy(), copy(self._stops)
+        twin._text = [*self._text]
+        return twin
 
     def add(self, token: int) -> bool:
         """Take one token; True if it ends the reply, after which nothing may be added."""

@@ -15,6 +15,7 @@ from mlx.utils import tree_map
 
 from bushel.cache.prefix import disk_tier
 from bushel.cache.prefix.kv_segment import KVSegment, SegmentLayout
+from bushel.cache.slots.slot_caches import SlotCache
 from bushel.engine import prefill_pass
 from bushel.engine.decode_batch import DecodeBatch
 from bushel.engine.prefill_pass import PassRow
@@ -114,7 +115,10 @@ class LateFaults:
 
 def zero(layers: Iterable[Any]) -> None:
     for layer in layers:
-        layer.state = tree_map(_blank, layer.state)
+        if isinstance(layer, SlotCache):
+            layer.keys, layer.values = _blank(layer.keys), _blank(layer.values)
+        else:
+            layer.state = tree_map(_blank, layer.state)
 
 
 def _blank(leaf: Any) -> Any:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bushel.core import Decoding, TokenLogprob
+from bushel.core import Decoding, IntegrityError, TokenLogprob
 from bushel.core.params import TokenRules, with_token_rules
 from bushel.engine.sampling import cuda
-from bushel.engine.sampling.chooser import Chooser, Masks
+from bushel.engine.sampling.chooser import Chooser, Masks, SamplingStep
 from bushel.engine.sampling.sampler import Sampler
 from bushel.engine.sampling.split import SplitChooser
 from bushel.engine.sampling.vectorised import VectorisedChooser
@@ -220,3 +220,193 @@ def test_what_is_said_with_drafts_is_what_is_said_without(
 @pytest.mark.parametrize("chooser", CHOOSERS)
 def test_rows_of_all_settings_say_side_by_side_what_they_say_without_drafts(chooser: str) -> None:
     assert differences(range(len(KINDS)), chooser, held=True, seed=0) == 0
+
+
+def test_a_history_that_needs_more_room_on_the_way_is_kept() -> None:
+    """Rooms begin with 256 tokens, and a draft may lead beyond."""
+    said = np.random.default_rng(5).integers(4, 12, 254).tolist()
+    row = row_of(14, 0)
+    plain, drafting = Sampler(VOCAB), Sampler(VOCAB)
+    for sampler in (plain, drafting):
+        sampler.join(row, said, [])
+    logits = mx.array(np.random.default_rng(6).normal(size=(9, VOCAB)).astype(np.float32))
+    wanted: list[int] = []
+    for at in range(9):
+        newest = mx.array([[[*said, *wanted][-1]]])
+        sampled = plain.sample(logits[None, at : at + 1], newest, [at], [254 + at])
+        wanted += sampled.read([row])[0]
+    inputs = [said[-1], *wanted]
+    for first, kept in ((0, 4), (4, 5)):
+        width = 5
+        sampled = drafting.sample_along(
+            logits[None, first : first + width],
+            mx.array([inputs[first : first + width]]),
+            [width],
+            [first],
+            [254 + first],
+        )
+        tokens, _ = sampled.read([row])
+        assert tokens == [wanted[first : first + width]]
+        drafting.keep([kept])
+
+
+@pytest.mark.parametrize("kinds", [(0, 0), (10, 14)], ids=["plain", "penalised"])
+@pytest.mark.parametrize("chooser", CHOOSERS)
+def test_a_draft_can_be_kept_once_and_only_while_its_rows_are_the_same(
+    chooser: str, kinds: tuple[int, ...]
+) -> None:
+    def drafted() -> Batch:
+        batch = Batch([row_of(kind, 0) for kind in kinds], chooser, held=False)
+        batch.along([[5], [6]])
+        return batch
+
+    batch = drafted()
+    batch.sampler.keep([1, 2])
+    with pytest.raises(IntegrityError):
+        batch.sampler.keep([1, 2])
+    batch = drafted()
+    batch.sampler.leave([0])
+    with pytest.raises(IntegrityError):
+        batch.sampler.keep([1])
+    batch = drafted()
+    batch.step()
+    with pytest.raises(IntegrityError):
+        batch.sampler.keep([1, 1])
+
+
+def test_rows_that_leave_and_come_after_a_draft_go_on_with_what_they_kept() -> None:
+    """In a batch of two, then alone, then beside a new one: as if it had never drafted."""
+    rows = [row_of(kind, 1) for kind in (15, 11)]
+    right = one_by_one(rows, "vectorised", False, 8)
+    batch = Batch(rows, "vectorised", held=False)
+    ahead = [[token for token, _ in mine] for mine in right]
+    batch.along([ahead[0][:2], ahead[1][:3]])
+    batch.sampler.keep([2, 3])
+    batch.sampler.leave([1])
+    batch.rows, batch.prompts = rows[1:], batch.prompts[1:]
+    batch.said = [[*batch.said[1], *ahead[1][:3]]]
+    batch.logits = lambda _, said: Batch.logits(batch, 1, said)  # type: ignore[method-assign]
+    assert batch.along([ahead[1][3:5]]) == [right[1][3:6]]
+    batch.sampler.keep([2])
+    batch.said[0] += ahead[1][3:5]
+    assert batch.step() == [right[1][5]]
+
+
+# -- what makes these tests fail -------------------------------------------------------------
+
+
+def _same_numbers_everywhere(patch: pytest.MonkeyPatch) -> None:
+    """The number of column 0 at every column."""
+    own = VectorisedChooser._uniforms
+
+    def uniforms(self: VectorisedChooser, positions: Sequence[int], width: int) -> np.ndarray:
+        return np.repeat(own(self, positions, 1), width, axis=0)
+
+    patch.setattr(VectorisedChooser, "_uniforms", uniforms)
+    places = cuda._places_along
+    patch.setattr(
+        cuda, "_places_along", lambda turn, width: mx.repeat(places(turn, 1), width, axis=0)
+    )
+
+
+def _numbers_off_by_one(patch: pytest.MonkeyPatch) -> None:
+    own = Sampler.sample_along
+
+    def sample_along(
+        self: Sampler,
+        logits: Any,
+        inputs: Any,
+        counts: Any,
+        indices: Any,
+        positions: Any,
+        **more: Any,
+    ) -> Any:
+        later = [position + 1 for position in positions]
+        return own(self, logits, inputs, counts, indices, later, **more)
+
+    patch.setattr(Sampler, "sample_along", sample_along)
+
+
+def _without_the_draft(patch: pytest.MonkeyPatch) -> None:
+    """Penalties over what was said before the draft alone."""
+
+    def first(turn: SamplingStep) -> SamplingStep:
+        return turn._replace(inputs=mx.repeat(turn.inputs[:, :1], turn.inputs.shape[1], axis=1))
+
+    for kind in (VectorisedChooser, cuda.KernelChooser):
+        own = kind.tokens_along
+        patch.setattr(
+            kind, "tokens_along", lambda self, logits, turn, own=own: own(self, logits, first(turn))
+        )
+
+
+def _masks_of_the_column_before(patch: pytest.MonkeyPatch) -> None:
+    own = Batch.masks
+
+    def masks(self: Batch, places: Sequence[tuple[int, Sequence[int]]]) -> Masks | None:
+        return own(self, [(row, said[:-1]) for row, said in places])
+
+    along = Batch.along
+
+    def along_wrongly(self: Batch, drafts: Sequence[Sequence[int]]) -> list[list[Token]]:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(Batch, "masks", masks)
+            return along(self, drafts)
+
+    patch.setattr(Batch, "along", along_wrongly)
+
+
+def _bias_of_the_first_column(patch: pytest.MonkeyPatch) -> None:
+    own = Sampler._bias_along
+
+    def bias(self: Sampler, indices: Sequence[int], width: int) -> mx.array | None:
+        first = own(self, indices, 1)
+        return None if first is None else mx.repeat(first, width, axis=0)
+
+    patch.setattr(Sampler, "_bias_along", bias)
+
+
+def _keeps_one_less(patch: pytest.MonkeyPatch) -> None:
+    own = Sampler.keep
+    patch.setattr(
+        Sampler, "keep", lambda self, kept: own(self, [max(many - 1, 0) for many in kept])
+    )
+
+
+def _a_discarded_draft_stays(patch: pytest.MonkeyPatch) -> None:
+    own = Sampler.sample_along
+
+    def sample_along(
+        self: Sampler, logits: Any, inputs: Any, counts: Any, *more: Any, **masks: Any
+    ) -> Any:
+        sampled = own(self, logits, inputs, counts, *more, **masks)
+        self.keep(counts)
+        return own(self, logits, inputs, counts, *more, **masks) and sampled
+
+    patch.setattr(Sampler, "sample_along", sample_along)
+
+
+DRAWN, PENALISED, REMEMBERING, EARLY = (2, 4, 6), (10, 11, 12), (13, 14, 16), (18, 19)
+CONTROLS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Sequence[int]]] = {
+    "one number for all columns": (_same_numbers_everywhere, DRAWN),
+    "numbers off by one": (_numbers_off_by_one, DRAWN),
+    "penalties without the draft": (_without_the_draft, PENALISED),
+    "history without the draft": (_without_the_draft, REMEMBERING),
+    "masks of the column before": (_masks_of_the_column_before, (0, 0)),
+    "min_tokens of the first column": (_bias_of_the_first_column, EARLY),
+    "penalties that keep one less": (_keeps_one_less, PENALISED),
+    "a history that keeps one less": (_keeps_one_less, REMEMBERING),
+    "a discarded draft that stays": (_a_discarded_draft_stays, PENALISED),
+}
+
+
+@pytest.mark.parametrize("chooser", CHOOSERS)
+@pytest.mark.parametrize("control", CONTROLS)
+def test_control_a_choice_that_belongs_to_another_place_is_noticed(
+    control: str, chooser: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil, kinds = CONTROLS[control]
+    held = "mask" in control
+    assert sum(differences(kinds, chooser, held, seed) for seed in range(4)) == 0
+    spoil(monkeypatch)
+    assert sum(differences(kinds, chooser, held, seed) for seed in range(4)) > 0

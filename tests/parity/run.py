@@ -24,6 +24,7 @@ from bushel.models.vision.vision_model import VisionModel
 
 from ..families.checkpoint import VOCAB
 from ..families.library_vision_loop import POSITION_STATE
+from .drafting import oracle
 from .subject import Row, Subject
 
 # Largest difference of a log-probability. Float32 rounding is 1e-5 to 7e-5.
@@ -173,20 +174,30 @@ class Run:
         garbage: bool = False,
         reuse: bool = False,
         attention: Attention = "auto",
+        drafts: bool = False,
     ):
-        self.subject = subject
+        """drafts: rows guess what they say next, and some of that is wrong."""
+        self.subject, self.drafts = subject, drafts
         with ExitStack() as shared:
             if not subject.double:
                 shared.enter_context(patch("bushel.engine.build.load", loaded))
                 shared.enter_context(patch("bushel.engine.footprint.footprint", measured))
             self.llm = LLM(
-                subject.path, prefill_chunk=chunk, prefix_cache=reuse, attention=attention
+                subject.path,
+                prefill_chunk=chunk,
+                prefix_cache=reuse,
+                attention=attention,
+                speculate="off",
             )
         self.sent: list[Sent] = []
         self.faults: list[str] = []
         self.watch = Watch(self.llm, garbage=garbage)
         engine = self.llm._engine
         assert engine is not None
+        if drafts:
+            known = {row.ids: row.tokens for row in subject.rows}
+            engine.speculation = oracle(known, VOCAB)
+            engine._batch = engine._new_batch()
         if subject.double:
             self.watch.model.network.set_dtype(mx.float64)
         if in_turn:
@@ -236,6 +247,11 @@ class Run:
             for sent in self.sent
             for choice in sent.handle.output.choices
         ]
+        if self.drafts:
+            every = [sent.handle.output.usage for sent in self.sent]
+            drafted = sum(usage.drafted_tokens for usage in every)
+            accepted = sum(usage.accepted_tokens for usage in every)
+            self.require(0 < accepted < drafted, f"{accepted} of {drafted} drafts held")
         status = self.llm.status()
         lane = "single" if self.subject.single else "batch"
         self.require(status["lane"] == lane, f"lane {status['lane']}: {status['lane_reason']}")

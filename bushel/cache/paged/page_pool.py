@@ -122,6 +122,11 @@ class PagePool:
         self._filled[pages.ids[last]] = end + 1
         return changed
 
+    def go_back(self, pages: PageList, position: int) -> None:
+        """The holder of a list, who wrote last, stands here: what is behind was not written."""
+        self.trim(pages, pages_of(position))
+        self._filled[pages.ids[-1]] = (position - 1) % PAGE + 1
+
     def _may_write(self, page: int, place: int) -> bool:
         rows, kept = self._holders[:, page].tolist()
         return rows + kept == 1 or bool(self._filled[page] == place)

@@ -81,6 +81,11 @@ class PageTable:
         for pages, end in zip(self.rows, self.after, strict=True):
             self.pool.trim(pages, pages_of(end))
 
+    def go_back(self, positions: Sequence[int]) -> None:
+        """Rows stand here after all, and not where the last step went."""
+        for pages, position in zip(self.rows, positions, strict=True):
+            self.pool.go_back(pages, position)
+
     def _write_table(self, longest: int, changed: list[tuple[int, int]]) -> None:
         width = -(-longest // PARTITION) * _WIDE
         if self._layout != self.pool.layout or self._host.shape != (len(self.rows), width):

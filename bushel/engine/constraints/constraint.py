@@ -1,27 +1,29 @@
-"""What constrained rows may say next, worked out on the host while the model runs.
+"""What one constrained row may say next: a grammar, a budget for its thoughts, or both.
 
-A row is held to a grammar, to a budget for its thoughts, or to both. A mask is one bit for each
-token, in words of 32; only constrained rows have one.
+A mask is one bit for each token, in words of 32. Along a draft there is one for every place:
+
+    columns    0        1          2             3
+    masks      now    after d1   after d1 d2   after d1 d2 d3
+
+They are worked out as if the draft had been said, and then the row goes back: only what it has
+really said moves it on.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-import mlx.core as mx
 import numpy as np
-from llguidance import LLExecutor, LLMatcher
+from llguidance import LLMatcher
 
 from bushel.core import Decoding, IntegrityError, RequestError
 from bushel.engine.constraints.thinking_budget import ThinkingProgress
-from bushel.engine.sampling.chooser import Masks
 from bushel.text.detokenizer import Decode
 from bushel.text.grammar_compiler import error_of
 
 # A mask takes 0.02 to 2 ms, and as long as two of the first sort to wake a thread for it.
-_THREADS = min(8, os.cpu_count() or 1)
 _DEAR = 0.0005  # seconds
 # Seconds that a mask or a token of a grammar hardly ever takes, and how many of them a reply may
 # cost the others that are in the batch with it.
@@ -37,6 +39,8 @@ class ConstrainedRow:
         self.cost = 0.0  # seconds, of its last mask
         self._slow = 0.0  # seconds, of masks and tokens that were slow
         self._decode = decode
+        self._fresh: LLMatcher | None = None  # at the grammar's start, once it has drafted
+        self._goes_back = True  # its matcher, as far as is known; some grammars cannot
         self._begin()
 
     def _begin(self) -> None:
@@ -44,7 +48,7 @@ class ConstrainedRow:
         budget = constraint.budget if constraint is not None else None
         thoughts = None if budget is None else ThinkingProgress(budget, self._decode, self.decoding)
         self._thoughts = thoughts
-        self._taken = 0  # tokens of the reply
+        self._taken: list[int] = []  # tokens of the reply
         self.forced = self._next_forced()  # the one token that may come next
 
     def holds(self, index: int) -> bool:
@@ -54,7 +58,7 @@ class ConstrainedRow:
 
     def take(self, token: int) -> None:
         """What it says next; RequestError if it cannot be followed."""
-        self._taken += 1
+        self._taken.append(token)
         self._consume(token)
         if self._thoughts is None:
             return
@@ -66,11 +70,11 @@ class ConstrainedRow:
 
     def follow(self, tokens: Sequence[int]) -> None:
         """Take what is new of all that has been read; go back if less was read than it took."""
-        if self._taken > len(tokens):
+        if len(self._taken) > len(tokens):
             if self.matcher is not None:
                 self.matcher.reset()
             self._begin()
-        for token in tokens[self._taken :]:
+        for token in tokens[len(self._taken) :]:
             self.take(token)
 
     def _consume(self, token: int) -> None:
@@ -129,7 +133,7 @@ class ConstrainedRow:
         elif matcher.is_accepting():
             _clear(words, ends)
             _set(words, row.end_ids)
-        if self._taken < row.min_tokens:
+        if len(self._taken) < row.min_tokens:
             _clear(words, row.banned_early)
         if not words.any():
             raise RequestError(
@@ -137,6 +141,113 @@ class ConstrainedRow:
                 "ignore_eos forbid every token that could end it.",
                 code="invalid_grammar",
             )
+
+    def holds_along(self, draft: Sequence[int]) -> bool:
+        """Whether it may matter after some of these tokens."""
+        return self.holds(len(self._taken) + len(draft))
+
+    def cut(self, draft: Sequence[int], ends: Sequence[int]) -> list[int]:
+        """As much of a draft as the row may say and still go on. No masks are made for that."""
+        draft = self._without_end(draft, ends)
+        if not draft or not self.holds_along(draft):
+            return draft
+        if self._thoughts is None:
+            return draft[: self._valid(draft)]
+        with self._drafting():
+            for at, token in enumerate(draft):
+                allowed = self._valid([token]) if self.forced is None else token == self.forced
+                if not allowed or not self._takes(token):
+                    return draft[:at]
+        return draft
+
+    def _without_end(self, draft: Sequence[int], ends: Sequence[int]) -> list[int]:
+        """Up to a token that ends the reply: nothing comes after it."""
+        row, index = self.decoding, len(self._taken)
+        stops = row.end_ids if self.matcher is None else row.end_ids.union(ends)
+        for at, token in enumerate(draft):
+            early = index + at < row.min_tokens and token in row.banned_early
+            if early or token in stops:
+                return list(draft[:at])
+        return list(draft)
+
+    def _valid(self, tokens: list[int]) -> int:
+        """How many of these its grammar lets come next."""
+        if self.matcher is None:
+            return len(tokens)
+        start = time.thread_time()
+        valid: int = self.matcher.validate_tokens(tokens)
+        self._charge(time.thread_time() - start)
+        return valid
+
+    def forced_ahead(self, limit: int) -> list[int]:
+        """Tokens that can only come next, as far as they are known: a draft that costs nothing."""
+        if self.forced is not None and self._thoughts is not None:
+            return [*self._thoughts.forced[:limit]]
+        return [] if self.matcher is None else self.matcher.compute_ff_tokens()[:limit]
+
+    def allow_along(
+        self, draft: Sequence[int], words: np.ndarray, valid: np.ndarray, ends: Sequence[int]
+    ) -> list[int]:
+        """Make words[j] what may come after j tokens of a draft; return as much as may be said.
+
+        valid: the model's tokens, as a mask. What goes wrong later than at the first place is no
+        fault of the row, which need not come there: the draft ends before it.
+        """
+        draft = self._without_end(draft, ends)
+        with self._drafting():
+            for at, mine in enumerate(words[: 1 + len(draft)]):
+                try:
+                    self.measure(mine)
+                    mine &= valid
+                    self.allow(mine, ends)
+                except RequestError:
+                    if at == 0:
+                        raise
+                    return draft[: at - 1]
+                if at == len(draft) or not _has(mine, draft[at]) or not self._takes(draft[at]):
+                    return draft[:at]
+        return draft
+
+    def _takes(self, token: int) -> bool:
+        """Take a token of a draft, if it can be followed."""
+        try:
+            self.take(token)
+        except RequestError:
+            return False
+        return True
+
+    @contextmanager
+    def _drafting(self) -> Iterator[None]:
+        """What is taken inside is given back."""
+        matcher, thoughts, forced, said = self.matcher, self._thoughts, self.forced, self._taken
+        if matcher is not None:
+            self._prepare(matcher)
+        self._taken = [*said]
+        self._thoughts = None if thoughts is None else thoughts.copy()
+        try:
+            yield
+        finally:
+            back = len(self._taken) - len(said)
+            self._thoughts, self.forced, self._taken = thoughts, forced, said
+            if matcher is not None and (self.matcher is not matcher or not back):
+                self.matcher = matcher
+            elif matcher is not None and not matcher.rollback(back):
+                self._replace()
+
+    def _prepare(self, matcher: LLMatcher) -> None:
+        """Before a draft: a copy where its matcher cannot go back, and one at the start."""
+        if self._fresh is None:
+            self._fresh = matcher.deep_copy()
+            self._goes_back = self._fresh.reset()
+        if not self._goes_back:
+            self.matcher = matcher.deep_copy()
+
+    def _replace(self) -> None:
+        """A draft has led its matcher to where it does not come back from: another takes over."""
+        assert self._fresh is not None
+        self.matcher, self._goes_back = self._fresh.deep_copy(), False
+        if not self.matcher.consume_tokens(self._taken):
+            raise self._lost()
 
     def _lost(self) -> RequestError:
         assert self.matcher is not None
@@ -146,13 +257,17 @@ class ConstrainedRow:
         )
 
     def check_integrity(self, tokens: Sequence[int]) -> None:
-        if self._taken > len(tokens):
-            raise IntegrityError(f"a constraint at token {self._taken} of {len(tokens)}")
+        if self._taken != list(tokens[: len(self._taken)]):
+            raise IntegrityError(f"a constraint after {self._taken}, of a reply {tokens}")
 
 
 def _places(tokens: Sequence[int] | frozenset[int]) -> Iterator[tuple[int, np.uint32]]:
     for token in tokens:
         yield token // 32, np.uint32(1 << token % 32)
+
+
+def _has(words: np.ndarray, token: int) -> bool:
+    return bool(words[token // 32] >> np.uint32(token % 32) & 1)
 
 
 def _set(words: np.ndarray, tokens: Sequence[int] | frozenset[int]) -> None:
@@ -170,62 +285,3 @@ def too_slow() -> RequestError:
         "The schema or grammar of the reply is too complex: following it takes too long.",
         code="invalid_grammar",
     )
-
-
-Failures = list[tuple[int, Exception]]
-
-
-class Masker:
-    """Owned by one engine."""
-
-    def __init__(self, vocab: int, known: int, ends: frozenset[int]):
-        """known: tokens that the tokenizer has, which may be more than the model's."""
-        self._ends = sorted(end for end in ends if end < vocab)
-        self._width = -(-vocab // 32)
-        bits = np.arange(-(-max(vocab, known) // 32) * 32) < vocab
-        self._valid = np.packbits(bits, bitorder="little").view(np.uint32)
-        self._executor: LLExecutor | None = None
-
-    def make(self, constraints: Sequence[ConstrainedRow | None]) -> tuple[Masks | None, Failures]:
-        """For a batch whose tokens have all been read; None: the row is free.
-
-        A row that fails is named with its error, and has no mask.
-        """
-        held = [
-            (at, constraint) for at, constraint in enumerate(constraints) if constraint is not None
-        ]
-        if not held:
-            return None, []
-        words = np.full((len(held) + 1, len(self._valid)), 0xFFFFFFFF, np.uint32)
-        done = self._together([constraint for _, constraint in held], words)
-        slots, failed = [len(held)] * len(constraints), Failures()
-        for slot, (at, row) in enumerate(held):
-            try:
-                if row not in done:
-                    row.measure(words[slot])
-                words[slot] &= self._valid
-                row.allow(words[slot], self._ends)
-                slots[at] = slot
-            except Exception as error:  # a matcher's fault is its row's
-                failed.append((at, error))
-        sent = mx.array(words[:, : self._width])
-        return Masks(mx.array(slots, dtype=mx.int32), sent), failed
-
-    def _together(self, rows: list[ConstrainedRow], words: np.ndarray) -> list[ConstrainedRow]:
-        """The masks that take long enough to be worth threads; returns whose these are."""
-        expensive = [(row, row.matcher, slot) for slot, row in enumerate(rows) if row.expensive]
-        if len(expensive) < 2:
-            return []
-        if self._executor is None:
-            self._executor = LLExecutor(_THREADS)
-        start = time.perf_counter()
-        self._executor.unsafe_compute_mask_ptr(
-            [(matcher, slot) for _, matcher, slot in expensive if matcher is not None],
-            words.ctypes.data,
-            words.strides[0],
-            len(words),
-        )
-        each = (time.perf_counter() - start) * min(_THREADS, len(expensive)) / len(expensive)
-        for row, _, _ in expensive:
-            row.cost = each
-        return [row for row, _, _ in expensive]

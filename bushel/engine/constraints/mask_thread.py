@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Iterable
+from collections.abc import Sequence as Items
 from queue import SimpleQueue
 from threading import Thread
 
-from bushel.engine.constraints.constraint import ConstrainedRow, Masker
+from bushel.engine.constraints import masker
+from bushel.engine.constraints.constraint import ConstrainedRow
+from bushel.engine.constraints.masker import Masker
 from bushel.engine.decode_batch import DecodeBatch, Run, Step
 from bushel.engine.prefill import Prefill
 from bushel.engine.sampling.chooser import Masks
@@ -83,6 +86,18 @@ class MaskThread:
             made = self.wait_for_masks()
         return made
 
+    def cut(
+        self, constraints: Items[ConstrainedRow | None], drafts: Items[Items[int]]
+    ) -> list[list[int]]:
+        """Of every row's draft as much as it may say; all that it said has been read."""
+        return self._masker.cut(constraints, drafts)
+
+    def along(
+        self, constraints: Items[ConstrainedRow | None], drafts: Items[Items[int]]
+    ) -> tuple[Masks | None, list[list[int]], masker.Failures]:
+        """Masks at every place of these drafts, what of them may be kept, and which rows fail."""
+        return self._masker.along(constraints, drafts)
+
     def start(self, batch: DecodeBatch, before: Step | None) -> None:
         """Begin with masks for a batch's next step; before: its last one, if not yet read."""
         if self._thread is None:
@@ -121,6 +136,7 @@ class MaskThread:
         if self._thread is not None:
             self._asked.put(None)
             self._thread.join()
+        self._masker.close()
         self._grammars.close()
 
 

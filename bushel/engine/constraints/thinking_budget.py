@@ -6,6 +6,7 @@ count           1 2 3 … up to the budget: then the row is made to say `closing
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 
 from bushel.core import Decoding, ThinkingBudget
@@ -27,6 +28,12 @@ class ThinkingProgress:
         self._spent = 0  # tokens of thought
         self._said = 0  # tokens of `closing`
         self.over = False  # no more of them can come, or could
+
+    def copy(self) -> ThinkingProgress:
+        """One that goes on by itself."""
+        twin = copy(self)
+        twin._reply = self._reply.copy()
+        return twin
 
     def add(self, token: int) -> None:
         """A token that the row chose."""

@@ -31,6 +31,7 @@ class Drafter(Protocol):
 
     name: str
     deepest: int  # most tokens that it proposes at once
+    wants_hidden: bool  # of the model, in `kept`
 
     def join(self, rows: Collection[PrefilledRow]) -> None: ...
 

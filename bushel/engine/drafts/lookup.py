@@ -28,6 +28,7 @@ class PromptLookup:
     """A `Drafter`. deepest: of the widths that the machine was measured with."""
 
     name = "lookup"
+    wants_hidden = False
 
     def __init__(self, deepest: int) -> None:
         self.deepest = deepest

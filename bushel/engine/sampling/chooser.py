@@ -56,7 +56,10 @@ class Chooser(Protocol):
         ...
 
     def keep(self, kept: Sequence[int]) -> None:
-        """Go on as after kept[i] calls of `tokens` with the first of row i's inputs."""
+        """Go on as after kept[i] calls of `tokens` with the first of row i's inputs.
+
+        Once, and with the rows of `tokens_along`, which it follows.
+        """
         ...
 
     def check_integrity(self) -> None: ...

@@ -158,7 +158,6 @@ class KernelChooser:
         # As bits: as numbers, some of them would become others.
         self._settings = mx.array(settings.view(np.float32).reshape(-1, len(_FIELDS)))
         self._calls: dict[tuple[mx.Dtype, bool, bool, int], Callable[..., list[mx.array]]] = {}
-        self._draft = None
         self._stand: list[int] = []  # positions and indices that _places holds, end to end
 
     def _settings_of(self, row: Decoding, slot: int) -> RowSettings:
@@ -176,7 +175,6 @@ class KernelChooser:
         )
 
     def tokens(self, logits: mx.array, turn: SamplingStep) -> mx.array:
-        self._draft = None
         return self._next(logits, turn)
 
     def tokens_along(self, logits: mx.array, turn: SamplingStep) -> mx.array:
@@ -196,8 +194,7 @@ class KernelChooser:
     def keep(self, kept: Sequence[int]) -> None:
         if self._marks is None:
             return
-        if self._draft is None:
-            raise IntegrityError("there is no draft to keep")
+        assert self._draft is not None
         mine = [many for many, slot in zip(kept, self._slots, strict=True) if slot >= 0]
         self._marks = mx.stack(self._draft)[mx.array(mine), mx.arange(len(mine))]
         self._draft = None

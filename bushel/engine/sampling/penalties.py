@@ -37,7 +37,6 @@ class Penalties:
         self._draft: _Draft | None = None  # that may be kept
 
     def join(self, at: int, row: Decoding, prompt: Sequence[int], reply: Sequence[int]) -> None:
-        self._draft = None
         if not row.reworked:
             return
         if row.remembers and self._history is None:
@@ -57,7 +56,6 @@ class Penalties:
 
     def leave(self, keep: Sequence[int]) -> None:
         """The sampler keeps these of its rows, in this order."""
-        self._draft = None
         mine = {at: own for own, at in enumerate(self.rows)}
         kept = [(new, mine[at]) for new, at in enumerate(keep) if at in mine]
         self.rows = [new for new, _ in kept]
@@ -79,7 +77,6 @@ class Penalties:
 
         `inputs` [B] are counted where they are of a reply.
         """
-        self._draft = None
         if self._counts is None:
             return None
         last = newest = inputs.astype(mx.int32)
@@ -113,7 +110,6 @@ class Penalties:
 
         Nothing has been said then, until `keep` says how much.
         """
-        self._draft = None
         if self._counts is None:
             return None
         width, counts, history = inputs.shape[1], self._counts, self._history
@@ -141,8 +137,7 @@ class Penalties:
         """Say the first kept[i] of the inputs of the sampler's row i."""
         if self._counts is None:
             return
-        if self._draft is None:
-            raise IntegrityError("there is no draft to keep")
+        assert self._draft is not None
         (newest, histories), self._draft = self._draft, None
         mine = [kept[at] for at in self.rows]
         said = mx.arange(newest.shape[1]) < mx.array(mine)[:, None]

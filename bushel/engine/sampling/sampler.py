@@ -15,7 +15,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from bushel.core import Decoding, TokenLogprob
+from bushel.core import Decoding, IntegrityError, TokenLogprob
 from bushel.engine.sampling import draw
 from bushel.engine.sampling.chooser import Chooser, Masks, SamplingStep
 from bushel.engine.sampling.cuda import KernelChooser
@@ -121,6 +121,7 @@ class Sampler:
         self.chooser: Chooser = SplitChooser(KernelChooser(vocab), own) if ON_CUDA else own
         self._early: tuple[bool, ...] | None = None  # who is below min_tokens, as of _bias
         self._bias: mx.array | None = None  # [B, V]
+        self._drafting = False  # whether `keep` may follow
         self._arrange()
 
     def join(self, row: Decoding, prompt: Sequence[int], reply: Sequence[int]) -> None:
@@ -147,6 +148,7 @@ class Sampler:
         hundredth of a step. `inputs` [B, 1] are the tokens that led to them; row i's new token is
         number indices[i] of its reply and stands at positions[i] of its sequence.
         """
+        self._drafting = False
         bias = self._bias_at(indices) if self._biased else None
         if self._plain and bias is None and masks is None:
             tokens = mx.argmax(logits, axis=-1)
@@ -181,12 +183,16 @@ class Sampler:
         else:
             turn = SamplingStep(inputs, indices, positions, bias, masks)
             tokens = self.chooser.tokens_along(logits, turn)
+        self._drafting = True
         logprobs = [self._logprobs(asked, logits, tokens) for asked in self._asked]
         return SampledDraft(tokens, counts, logprobs)
 
     def keep(self, kept: Sequence[int]) -> None:
         """Of the inputs that tokens were last chosen along, row i has kept the first kept[i]."""
+        if not self._drafting:
+            raise IntegrityError("there is no draft to keep")
         self.chooser.keep(kept)
+        self._drafting = False
 
     def _logprobs(
         self, asked: list[int], logits: mx.array, tokens: mx.array
@@ -236,6 +242,7 @@ class Sampler:
     def _arrange(self) -> None:
         rows = self.rows
         self._early = self._bias = None
+        self._drafting = False
         self._plain = all(draw.route(row) == "greedy" and not row.reworked for row in rows)
         self._biased = any(_always_biased(row) or row.min_tokens for row in rows)
         asked = [(at, row.logprobs) for at, row in enumerate(rows) if row.logprobs is not None]

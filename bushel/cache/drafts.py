@@ -1,0 +1,73 @@
+"""Batches whose rows go on by a draft, and then back to what is kept of it.
+
+Keys and values go back by their lengths (`slots`), pages as well, and recurrent states by the state
+before the draft and a tape of its inputs (`bushel.models.tapes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bushel.cache.composite import Composite
+from bushel.cache.kinds import kind_of
+from bushel.cache.kv_cache import KV
+from bushel.cache.layer_kind import Layer, LayerKind
+from bushel.cache.paged.paged_kv import PagedKV
+from bushel.cache.recurrent import Recurrent
+from bushel.cache.slots.kinds import SlotKV, SlotWindow
+from bushel.cache.slots.row_lengths import RowLengths
+from bushel.cache.unkept import Unkept
+from bushel.cache.window import Window
+from bushel.core import IntegrityError
+from bushel.models import tapes
+
+_SLOTS: dict[type[LayerKind], Any] = {KV: SlotKV(), Window: SlotWindow()}
+_AS_THEY_ARE = (PagedKV, Recurrent, Unkept)
+
+
+def draftable(singles: Sequence[Layer], lengths: RowLengths) -> Layer:
+    """One single or more into one batch, in order. The singles are not used again."""
+    kind = kind_of(singles[0])
+    if isinstance(kind, Composite):
+        columns = zip(*(single.caches for single in singles), strict=True)
+        return type(singles[0])(*(draftable(column, lengths) for column in columns))
+    if slots := _SLOTS.get(type(kind)):
+        return slots.begin(singles, lengths)
+    return singles[0] if len(singles) == 1 else kind.merge(singles)
+
+
+def recurrent_parts(layers: Sequence[Layer]) -> Iterator[Layer]:
+    for layer in layers:
+        for kind, part in kind_of(layer).parts(layer):
+            if isinstance(kind, Recurrent):
+                yield part
+
+
+def no_drafts(state: Sequence[Layer], network: Any) -> str | None:
+    """Why rows of this state, fresh from a network's model, cannot take drafts, or None."""
+    for layer in state:
+        for kind, part in kind_of(layer).parts(layer):
+            if type(kind) not in (*_SLOTS, *_AS_THEY_ARE) or getattr(part, "keep", False):
+                return f"no way back from {type(part).__name__}"
+            if isinstance(kind, Recurrent) and not tapes.can_record(network):
+                return "no way back from its recurrent layers"
+    return None
+
+
+class Draft:
+    """What recurrent layers were given; all others go back by their lengths."""
+
+    def __init__(self, layers: Sequence[Layer], counts: Sequence[int]):
+        self._counts = list(counts)
+        self._recurrent = list(recurrent_parts(layers))
+        self._recording = tapes.Recording([part.cache for part in self._recurrent])
+
+    def end(self, kept: Sequence[int]) -> None:
+        self._recording.end()
+        pairs = zip(kept, self._counts, strict=True)
+        if not all(1 <= keeps <= count for keeps, count in pairs):
+            raise IntegrityError(f"{list(kept)} kept of drafts of {self._counts}")
+        width = max(self._counts)
+        for part, tape in zip(self._recurrent, self._recording.tapes, strict=True):
+            part.cache = tape.after(part.cache, width, kept)

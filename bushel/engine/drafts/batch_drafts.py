@@ -1,0 +1,69 @@
+"""The drafters of one decode batch: which of them guesses for a row, and how far ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import mlx.core as mx
+
+from bushel.engine.drafts.cost_profile import CostProfile
+from bushel.engine.drafts.depth import depths
+from bushel.engine.drafts.drafter import Drafter, KeptRound
+from bushel.engine.prefill import PrefilledRow
+
+Chances = Sequence[float]
+
+
+class BatchDrafts:
+    """Owned by one decode batch; its rows are that batch's rows, in order."""
+
+    def __init__(self, drafters: Sequence[Drafter], profile: CostProfile):
+        self._drafters, self._profile = drafters, profile
+        self.wants_hidden = any(drafter.wants_hidden for drafter in drafters)
+
+    def join(self, rows: Collection[PrefilledRow]) -> None:
+        for drafter in self._drafters:
+            drafter.join(rows)
+
+    def leave(self, keep: Sequence[int]) -> None:
+        for drafter in self._drafters:
+            drafter.leave(keep)
+
+    def may_propose(self, *, ahead: int) -> bool:
+        """Whether a round may pay; ahead: tokens of each row that have not been read.
+
+        Then the first drafts are what is being computed anyway.
+        """
+        chosen = [chances[ahead:] for _, chances in self._choose()]
+        return any(depths(chosen, self._profile))
+
+    def propose(self) -> list[list[int]]:
+        """By row, what it may say next; nothing at all where a plain step is worth more."""
+        chosen = self._choose()
+        wanted = depths([chances for _, chances in chosen], self._profile)
+        drafts: list[list[int]] = [[] for _ in chosen]
+        for at, drafter in enumerate(self._drafters):
+            mine = [
+                depth if who == at else 0 for (who, _), depth in zip(chosen, wanted, strict=True)
+            ]
+            if any(mine):
+                for row, draft in enumerate(drafter.propose(mine)):
+                    drafts[row] = draft or drafts[row]
+        return drafts
+
+    def kept(self, kept: Sequence[int], hidden: mx.array | None) -> None:
+        """After a round in which rows have kept so many of their inputs."""
+        for drafter in self._drafters:
+            drafter.kept(KeptRound(kept, hidden))
+
+    def _choose(self) -> list[tuple[int, Chances]]:
+        """By row, the drafter that is expected to guess the most, and its chances."""
+        every = [drafter.chances() for drafter in self._drafters]
+        return [
+            max(enumerate(row), key=lambda one: sum(one[1]))  # the first, among equals
+            for row in zip(*every, strict=True)
+        ]
+
+    def check_integrity(self) -> None:
+        for drafter in self._drafters:
+            drafter.check_integrity()

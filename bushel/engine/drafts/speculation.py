@@ -1,0 +1,25 @@
+"""What an engine knows of drafts: who makes them, and what passes cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bushel.engine.drafts.batch_drafts import BatchDrafts
+from bushel.engine.drafts.cost_profile import CostProfile
+from bushel.engine.drafts.drafter import Drafter
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """makers: of a batch's drafters. Without any it is off, and why_off says why."""
+
+    makers: tuple[Callable[[], Drafter], ...] = ()
+    profile: CostProfile | None = None
+    why_off: str | None = "it is switched off"
+
+    def batch_drafts(self) -> BatchDrafts | None:
+        """For a new decode batch."""
+        if not self.makers or self.profile is None:
+            return None
+        return BatchDrafts([make() for make in self.makers], self.profile)

@@ -1,0 +1,244 @@
+"""Tapes of what recurrent layers are given in a draft, so that they can go back to a part of it.
+
+A recurrent state has eaten every token: the only way back is the state before the draft, and the
+kept tokens again. Both libraries' layers hand what they feed to their state to one function, with
+the state itself, and what they feed to a convolution to a module. Where a draft is open on this
+thread, both are noted; nothing is noted, or done otherwise, anywhere else.
+
+A draft runs token by token, as decoding does: what is computed of several tokens at once rounds
+otherwise, and mlx-vlm's qwen3_5 computes more than one in chunks of 64, which costs more than all
+the rest of a small model.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from bushel.models.known_families import family_of
+
+Arrays = list[mx.array | None]
+# Goes on from a state by so many tokens, where a mask [B, count] allows it: outputs, and the state.
+Advance = Callable[[mx.array, int, mx.array | None], tuple[mx.array, mx.array]]
+
+# Functions that recurrent layers call, and what these are given for every token.
+_BY_TOKEN = {
+    "gated_delta_update": ("q", "k", "v", "a", "b"),
+    "ssm_update": ("hidden_states", "B", "C", "dt"),
+}
+# By module of either library: which of them its layers call. None: they have convolutions alone.
+_FAMILIES: dict[str, str | None] = {
+    **dict.fromkeys(
+        (
+            *("qwen3_5", "qwen3_5_moe", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"),
+            *("prism_hadamard_qwen35", "kimi_linear", "olmo_hybrid"),
+        ),
+        "gated_delta_update",
+    ),
+    **dict.fromkeys(
+        ("mamba2", "falcon_h1", "granitemoehybrid", "nemotron_h", "plamo2"), "ssm_update"
+    ),
+    **dict.fromkeys(("lfm2", "lfm2-vl", "lfm2_moe", "lfm2_vl")),
+}
+
+
+class Tape:
+    """Of one layer: its arrays before the draft, and what it was given in it."""
+
+    def __init__(self, before: Sequence[mx.array | None]):
+        self.before = list(before)
+        self.convolved: list[mx.array] = []  # windows and inputs [B, window + W, D], in order
+        self.state: mx.array | None = None  # the one that `advance` goes on from
+        self.advance: Advance | None = None
+
+    def after(self, now: Sequence[mx.array | None], width: int, kept: Sequence[int]) -> Arrays:
+        """The layer's arrays when row i has run kept[i] of the draft's tokens.
+
+        now: when every row has run all of them.
+        """
+        after = list(now)
+        if all(count == width for count in kept):
+            return after
+        windows = iter(self.convolved)
+        for slot, (before, array) in enumerate(zip(self.before, now, strict=True)):
+            if before is None or array is before:
+                continue
+            if before is self.state:
+                after[slot] = self._replayed(kept)
+            else:
+                after[slot] = _window(next(windows), before.shape[1], kept)
+        return after
+
+    def _replayed(self, kept: Sequence[int]) -> mx.array:
+        assert self.state is not None
+        assert self.advance is not None
+        count = max(kept)
+        uneven = min(kept) < count
+        mask = mx.arange(count) < mx.array(list(kept))[:, None] if uneven else None
+        _, state = self.advance(self.state, count, mask)
+        return state
+
+
+def _window(source: mx.array, size: int, kept: Sequence[int]) -> mx.array:
+    """What a convolution still sees when row i has run kept[i] tokens: [B, size, D]."""
+    if len(set(kept)) == 1:
+        return mx.contiguous(source[:, kept[0] : kept[0] + size])
+    places = mx.array(list(kept))[:, None] + mx.arange(size)
+    return mx.take_along_axis(source, places[..., None], axis=1)
+
+
+class Recording:
+    """Of one draft: a tape for every recurrent layer, in the order in which they run."""
+
+    def __init__(self, layers: Sequence[Sequence[mx.array | None]]):
+        """Begins now, and ends any other on this thread."""
+        self.tapes = [Tape(arrays) for arrays in layers]
+        self._by_array = {id(array): tape for tape in self.tapes for array in tape.before}
+        self._convolved: list[mx.array] = []  # by a layer whose state has not come yet
+        _open.recording = self
+
+    def end(self) -> None:
+        _open.recording = None
+        stateless = iter(self._convolved)
+        for tape in self.tapes:
+            if tape.state is None:
+                tape.convolved = [source for _, source in zip(tape.before, stateless, strict=False)]
+
+    def convolve(self, source: mx.array) -> None:
+        self._convolved.append(source)
+
+    def tape_of(self, state: mx.array | None) -> Tape | None:
+        return None if state is None else self._by_array.get(id(state))
+
+    def note(self, tape: Tape, state: mx.array, advance: Advance) -> None:
+        tape.state, tape.advance = state, advance
+        tape.convolved, self._convolved = self._convolved, []
+
+
+class _Open(threading.local):
+    recording: Recording | None = None
+
+
+_open = _Open()
+
+
+def can_record(network: Any) -> bool:
+    """Whether the recurrent layers of this network can go back."""
+    return family_of(network) in _FAMILIES
+
+
+def install(network: Any) -> None:
+    """Let a network's recurrent layers be noted, where it is of a family that can be."""
+    if not can_record(network):
+        return
+    name = _FAMILIES[family_of(network)]
+    for _, module in network.named_modules():
+        if type(module) is nn.Conv1d:
+            module.__class__ = _NotedConv1d
+        where = sys.modules[type(module).__module__]
+        update = None if name is None else getattr(where, name, None)
+        if update is not None and not hasattr(update, "noted"):
+            setattr(where, str(name), _noted(update))
+
+
+class _NotedConv1d(nn.Conv1d):
+    def __call__(self, x: mx.array) -> mx.array:
+        if _open.recording is not None:
+            _open.recording.convolve(x)
+        convolved: mx.array = super().__call__(x)
+        return convolved
+
+
+def _noted(update: Callable[..., Any]) -> Callable[..., Any]:
+    names = tuple(inspect.signature(update).parameters)
+    step = _in_steps(update)
+
+    @wraps(update)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        recording = _open.recording
+        if recording is None:
+            return update(*args, **kwargs)
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        cache, slot = given.pop("cache", None), given.pop("cache_index", 1)
+        state = given.pop("state", None) if cache is None else cache[slot]
+        tape = recording.tape_of(state)
+        if tape is None:
+            return update(*args, **kwargs)
+        for absent in ("mask", "lengths"):  # rows of a batch have no padding
+            given.pop(absent, None)
+        advance, width = _advance(step, given, _BY_TOKEN[update.__name__])
+        recording.note(tape, state, advance)
+        y, after = advance(state, width, None)
+        if cache is not None:
+            cache[slot] = after
+        return y, after
+
+    noted.noted = True  # type: ignore[attr-defined]
+    return noted
+
+
+def _advance(
+    step: Callable[..., Any], given: Mapping[str, Any], by_token: Sequence[str]
+) -> tuple[Advance, int]:
+    """How to go on by these tokens, and how many they are."""
+    width = given[by_token[0]].shape[1]
+
+    def advance(state: mx.array, count: int, mask: mx.array | None) -> tuple[mx.array, mx.array]:
+        cut = {} if count == width else {name: given[name][:, :count] for name in by_token}
+        y, after = step(**{**given, **cut}, state=state, mask=mask)
+        return y, after
+
+    return advance, width
+
+
+def _in_steps(update: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, token by token, and with a mask."""
+    if update.__name__ == "ssm_update":
+        return _one_by_one(update, _BY_TOKEN["ssm_update"])
+    library = sys.modules[update.__module__]
+    return _unchunked(update, library) if hasattr(library, "gated_delta_chunked") else update
+
+
+def _one_by_one(update: Callable[..., Any], by_token: Sequence[str]) -> Callable[..., Any]:
+    def step(state: mx.array, mask: mx.array | None, **given: Any) -> tuple[mx.array, mx.array]:
+        outputs = []
+        for at in range(given[by_token[0]].shape[1]):
+            token = {name: given[name][:, at : at + 1] for name in by_token}
+            y, after = update(**{**given, **token}, state=state)
+            if mask is not None:
+                allowed = mask[:, at].reshape(-1, *[1] * (after.ndim - 1))
+                after = mx.where(allowed, after, state)
+            outputs.append(y)
+            state = after
+        return mx.concatenate(outputs, axis=1), state
+
+    return step
+
+
+def _unchunked(update: Callable[..., Any], library: Any) -> Callable[..., Any]:
+    """mlx-vlm's qwen3_5: its kernel goes token by token, and so do its operations for one."""
+
+    def step(
+        a: mx.array,
+        b: mx.array,
+        A_log: mx.array,
+        dt_bias: mx.array,
+        state: mx.array,
+        mask: mx.array | None,
+        use_kernel: bool = True,
+        **given: mx.array,
+    ) -> Any:
+        if use_kernel and mx.default_device() == mx.gpu and mx.metal.is_available():
+            gates = {"a": a, "b": b, "A_log": A_log, "dt_bias": dt_bias}
+            return update(**given, **gates, state=state, mask=mask)
+        g, beta = library._compute_g_beta(A_log, a, b, dt_bias)
+        return library.gated_delta_ops(**given, g=g, beta=beta, state=state, mask=mask)
+
+    return step
