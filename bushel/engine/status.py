@@ -17,6 +17,7 @@ from bushel.core.status import (
 )
 from bushel.engine import device_memory
 from bushel.engine.drafts.cost_profile import CostProfile
+from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.prefill import Prefill
 from bushel.engine.sequence import Sequence
 
@@ -59,14 +60,14 @@ def describe_cache(prefixes: PrefixCache | None, why_off: str) -> CacheStatus:
 
 
 def describe_speculation(
-    drafters: Iterable[str], drafted: int, accepted: int, profile: CostProfile | None, why_off: str
+    drafters: list[str], drafted: int, accepted: int, speculation: Speculation
 ) -> SpeculationStatus:
-    """drafted, accepted: tokens so far. why_off: where there is nobody to draft."""
-    names = list(drafters)
-    if not names:
-        return SpeculationStatus(why_off=why_off)
+    """drafted, accepted: tokens so far."""
+    profile = speculation.profile
+    if not drafters:
+        return SpeculationStatus(why_off=speculation.why_off or "")
     return SpeculationStatus(
-        drafters=names,
+        drafters=drafters,
         drafted=drafted,
         accepted=accepted,
         acceptance=round(accepted / drafted, 4) if drafted else 0.0,
