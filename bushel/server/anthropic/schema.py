@@ -17,9 +17,11 @@ from bushel.server.api.fields import Hint, Real, Seed, Stops, Tokens, TokensOrNo
 from bushel.server.api.reply_fields import (
     ROLE,
     USAGE,
+    AcceptedTokens,
     AddedTokens,
     CachedTokens,
     PromptTokens,
+    RejectedTokens,
     ReplyId,
     ReplyModel,
     ReplyTokens,
@@ -139,6 +141,8 @@ class MessageUsage(BaseModel):
     cache_creation_input_tokens: AddedTokens
     cache_read_input_tokens: CachedTokens
     output_tokens: ReplyTokens
+    accepted_prediction_tokens: AcceptedTokens
+    rejected_prediction_tokens: RejectedTokens
 
 
 class MessageObject(BaseModel):
