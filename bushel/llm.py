@@ -141,6 +141,9 @@ class LLM:
     order: who is admitted first, by "arrival" or the "shortest" prompt.
     attention: rows of a batch have "pages", where no row costs another anything, or are "padded" to
         the longest; "auto": pages on a GPU, if they stand a trial there with this model.
+    speculate: who guesses tokens ahead, which changes none of them: "lookup" finds them in prompt
+        and reply, "mtp" are the model's own heads, and a directory or hub id is a draft model;
+        "auto": heads if the model has some, and lookup; "off": nobody.
     memory_limit, headroom: bytes that MLX may use, None for what this machine should spare, and
     how many of them to leave alone, None for a twentieth. What does not fit waits. beside: bytes
     that others on this machine may take.

@@ -14,6 +14,8 @@ from bushel.core.reply_format import ReplyFormat
 Order = Literal["arrival", "shortest"]
 # How rows that share a batch keep their keys and values.
 Attention = Literal["auto", "pages", "padded"]
+# Who guesses tokens ahead, beside a draft model, which is named as any model is.
+DRAFTERS = ("auto", "off", "lookup", "mtp")
 # What a model is for: it writes text, or gives texts a vector, or pairs of texts a score.
 Task = Literal["generate", "embed", "score"]
 MOST_DISK = 20 * 10**9  # bytes of prefixes on disk, unless someone says otherwise
@@ -25,6 +27,12 @@ def disk_room(folder: str) -> int:
     while not there.exists():
         there = there.parent
     return min(MOST_DISK, shutil.disk_usage(there).free // 10)
+
+
+def speculates_by(word: str) -> bool:
+    """Whether it names who guesses tokens: one of DRAFTERS, a directory, or a hub id."""
+    path = "/" in word or word.startswith("bushel:") or (word != "" and Path(word).is_dir())
+    return path or word in DRAFTERS
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,24 @@ class CacheStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     disk: DiskStatus | UnsetType = UNSET
 
 
+class PassCosts(msgspec.Struct, frozen=True):
+    """Milliseconds of passes of so many tokens a row, as they were measured when it was loaded."""
+
+    rows: int
+    by_width: dict[str, float]
+
+
+class SpeculationStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of tokens that are guessed ahead."""
+
+    drafters: list[str] = []  # who guesses: lookup, mtp, or the name of a draft model
+    why_off: str | UnsetType = UNSET  # where nobody does
+    drafted: int = 0  # tokens, since the engine started
+    accepted: int = 0  # of those, how many were said
+    acceptance: float = 0.0  # the share of them
+    profile: list[PassCosts] = []
+
+
 class EngineStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pid: Count = UNSET
     running: int = 0  # choices
@@ -89,13 +107,14 @@ class EngineStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: MemoryStatus = MemoryStatus()
     requests: list[RequestStatus] = []
     cache: CacheStatus = CacheStatus()
+    speculation: SpeculationStatus = SpeculationStatus()
 
 
 def attention_in_words(routes: Mapping[str, str]) -> str:
     return ", ".join(f"{kind} in {route}" for kind, route in routes.items())
 
 
-def as_json(status: EngineStatus | CacheStatus | None) -> dict[str, Any]:
+def as_json(status: EngineStatus | CacheStatus | SpeculationStatus | None) -> dict[str, Any]:
     """Plain values; nothing is known: an empty object."""
     plain: dict[str, Any] = {} if status is None else msgspec.to_builtins(status)
     return plain

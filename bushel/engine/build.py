@@ -17,7 +17,14 @@ from bushel.core import BushelError, Decoding
 from bushel.core.checkpoint import fingerprint
 from bushel.core.footprint import Memory
 from bushel.core.load_progress import OnLoaded
-from bushel.core.options import Attention, EngineOptions, Order, disk_room
+from bushel.core.options import (
+    DRAFTERS,
+    Attention,
+    EngineOptions,
+    Order,
+    disk_room,
+    speculates_by,
+)
 from bushel.core.version import VERSION
 from bushel.engine import device_memory, footprint
 from bushel.engine.attention_route import choose_attention
@@ -168,6 +175,9 @@ def _check(options: EngineOptions) -> None:
         value = getattr(options, name)
         if value not in get_args(known):
             raise BushelError(f"{name} must be one of {', '.join(get_args(known))}, not {value!r}.")
+    if not isinstance(options.speculate, str) or not speculates_by(options.speculate):
+        drafters = f"{', '.join(DRAFTERS)}, a directory or a hub id"
+        raise BushelError(f"speculate must be one of {drafters}, not {options.speculate!r}.")
     for name in ("memory_limit", "headroom", "cache_memory", "cache_disk"):
         size = getattr(options, name)
         if size is not None and (not isinstance(size, int) or size < 0):

@@ -17,7 +17,7 @@ from bushel.cache import unbatchable
 from bushel.cache.prefix import PrefixCache, key_of
 from bushel.core import BushelError, DeviceFault, Event, Request, TokenLogprob
 from bushel.core.footprint import Memory
-from bushel.core.status import CacheStatus, EngineStatus
+from bushel.core.status import CacheStatus, EngineStatus, SpeculationStatus
 from bushel.core.wire import Started
 from bushel.engine.admission import Admission
 from bushel.engine.constraints.constraint import too_slow
@@ -35,7 +35,12 @@ from bushel.engine.recovery import Recovery, run_alone
 from bushel.engine.request_queue import GROWTH, RequestQueue
 from bushel.engine.scheduler import schedule
 from bushel.engine.sequence import Phase, Sequence
-from bushel.engine.status import describe_cache, describe_memory, describe_requests
+from bushel.engine.status import (
+    describe_cache,
+    describe_memory,
+    describe_requests,
+    describe_speculation,
+)
 from bushel.engine.step_costs import Passes, Stopwatch
 from bushel.models import Model, device
 from bushel.models.device import ON_CPU, device_fault, raise_device_fault
@@ -90,6 +95,7 @@ class Engine:
         self._decoded, self._prompts_since = 0.0, 0.0  # the last decode step, and seconds after it
         self._someone_ended = False  # since `_drop_done` last looked
         self._steps = 0
+        self._drafted, self._accepted = 0, 0  # tokens so far
         self._verified = 0  # rows whose drafts the present or the last step has verified
 
     # -- what callers do -------------------------------------------------------------------
@@ -409,6 +415,7 @@ class Engine:
         except Exception as error:  # one row's text handling is that row's alone
             self._fail(sequence, error)
             return 0
+        self._drafted, self._accepted = self._drafted + drafted, self._accepted + event.accepted
         self._tell(event)
         return len(event.token_ids)
 
@@ -537,7 +544,13 @@ class Engine:
             memory=describe_memory(self._batch.rows, self.admission.status(self._promised())),
             requests=describe_requests(sequences, self._queue.prefilling.values()),
             cache=self.cache_status(),
+            speculation=self._speculation_status(),
         )
+
+    def _speculation_status(self) -> SpeculationStatus:
+        drafts, counts = self._batch.drafts, (self._drafted, self._accepted)
+        names = [] if drafts is None else drafts.names
+        return describe_speculation(names, *counts, self.speculation)
 
     def cache_status(self) -> CacheStatus:
         return describe_cache(self.prefixes, self.computes_whole)

@@ -8,8 +8,16 @@ import msgspec
 
 from bushel.cache import BatchState
 from bushel.cache.prefix import PrefixCache
-from bushel.core.status import CacheStatus, MemoryStatus, RequestStatus
+from bushel.core.status import (
+    CacheStatus,
+    MemoryStatus,
+    PassCosts,
+    RequestStatus,
+    SpeculationStatus,
+)
 from bushel.engine import device_memory
+from bushel.engine.drafts.cost_profile import CostProfile
+from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.prefill import Prefill
 from bushel.engine.sequence import Sequence
 
@@ -49,3 +57,32 @@ def describe_cache(prefixes: PrefixCache | None, why_off: str) -> CacheStatus:
     if prefixes is None:
         return CacheStatus(why=why_off)
     return msgspec.convert({"on": True, **prefixes.stats()}, CacheStatus)
+
+
+def describe_speculation(
+    drafters: list[str], drafted: int, accepted: int, speculation: Speculation
+) -> SpeculationStatus:
+    """drafted, accepted: tokens so far."""
+    profile = speculation.profile
+    if not drafters:
+        return SpeculationStatus(why_off=speculation.why_off or "")
+    return SpeculationStatus(
+        drafters=drafters,
+        drafted=drafted,
+        accepted=accepted,
+        acceptance=round(accepted / drafted, 4) if drafted else 0.0,
+        profile=[] if profile is None else _pass_costs(profile),
+    )
+
+
+def _pass_costs(profile: CostProfile) -> list[PassCosts]:
+    widths = _powers(profile.deepest + 1)
+    return [
+        PassCosts(rows, {str(width): round(1e3 * profile.cost(rows, width), 3) for width in widths})
+        for rows in _powers(len(profile.seconds))
+    ]
+
+
+def _powers(most: int) -> list[int]:
+    """1, 2, 4, ..."""
+    return [1 << power for power in range(most.bit_length())]

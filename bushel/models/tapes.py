@@ -38,12 +38,14 @@ _FAMILIES: dict[str, str | None] = {
     **dict.fromkeys(
         (
             *("qwen3_5", "qwen3_5_moe", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"),
-            *("prism_hadamard_qwen35", "kimi_linear", "olmo_hybrid"),
+            *("prism_hadamard_qwen35", "minicpmv4_6", "minicpmv4_7", "kimi_linear", "kimi_k3"),
+            *("bailing_moe_v3", "olmo_hybrid"),
         ),
         "gated_delta_update",
     ),
     **dict.fromkeys(
-        ("mamba2", "falcon_h1", "granitemoehybrid", "nemotron_h", "plamo2"), "ssm_update"
+        ("mamba2", "falcon_h1", "granitemoehybrid", "nemotron_h", "nemotron_h_nano_omni", "plamo2"),
+        "ssm_update",
     ),
     **dict.fromkeys(("lfm2", "lfm2-vl", "lfm2_moe", "lfm2_vl")),
 }

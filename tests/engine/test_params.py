@@ -109,6 +109,7 @@ BOUNDS: dict[str, tuple[list[Any], list[Any]]] = {
     "bad_words": ([[], ["a"] * 256, ["a" * 256]], ["a", [""], ["a"] * 257, ["a" * 257]]),
     "include_stop_str_in_output": ([True, False], [1, "yes"]),
     "skip_special_tokens": ([True, False], [0, "no"]),
+    "speculate": ([True, False], [0, "no", None]),
     "stop": (["a", ["a", "b"], [], ["a"] * MAX_STOPS], ["", ["a", ""], ["a"] * (MAX_STOPS + 1)]),
 }
 WHOLE = (

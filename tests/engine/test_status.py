@@ -5,6 +5,9 @@ import pytest
 
 from bushel import LLM, SamplingParams
 from bushel.core.status import CacheStatus, EngineStatus, as_json
+from bushel.engine.drafts.cost_profile import CostProfile
+from bushel.engine.drafts.speculation import Speculation
+from bushel.engine.status import describe_speculation
 from tests.families import checkpoint_dir
 from tests.llm.request_builders import prompt
 
@@ -20,6 +23,7 @@ KEYS = [
     "memory",
     "requests",
     "cache",
+    "speculation",
 ]
 MEMORY = ["active_bytes", "peak_bytes", "cache_bytes", "state_bytes", "state_buffers"]
 PROMISED = [
@@ -80,3 +84,40 @@ def test_nothing_known_is_an_empty_object_and_what_nobody_knows_is_refused() -> 
     assert as_json(CacheStatus()) == {"on": False}
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"on": True, "something": 1}, CacheStatus)
+
+
+def test_speculation_tells_who_guesses_how_well_and_what_passes_cost() -> None:
+    seconds = {(rows, width): 0.01 * rows * width for rows in (1, 2) for width in (1, 2, 4)}
+    profile = CostProfile.fitted(seconds, 3)
+    on = Speculation((), profile, None)
+    told = as_json(describe_speculation(["lookup", "mtp"], 8, 6, on))
+    assert told == {
+        "drafters": ["lookup", "mtp"],
+        "drafted": 8,
+        "accepted": 6,
+        "acceptance": 0.75,
+        "profile": [
+            {"rows": 1, "by_width": {"1": 10.0, "2": 20.0, "4": 40.0}},
+            {"rows": 2, "by_width": {"1": 20.0, "2": 40.0, "4": 80.0}},
+        ],
+    }
+    assert describe_speculation(["lookup"], 0, 0, on).acceptance == 0.0
+    off = as_json(describe_speculation([], 0, 0, Speculation()))
+    assert (off["drafters"], off["why_off"]) == ([], "it is switched off")
+    assert "why_off" not in told
+
+
+COPY = "one two three four five six seven eight nine ten eleven twelve. "
+
+
+@pytest.mark.parametrize("who", ["auto", "lookup", "off"])
+def test_an_engine_tells_what_it_has_guessed(who: str) -> None:
+    with LLM("bushel:tiny", speculate=who) as llm:
+        [output] = llm.generate(COPY * 4, SamplingParams(max_tokens=40, ignore_eos=True))
+        told = llm.status()["speculation"]
+    usage = output.usage
+    assert (told["drafted"], told["accepted"]) == (usage.drafted_tokens, usage.accepted_tokens)
+    assert 0 <= usage.accepted_tokens <= min(usage.drafted_tokens, usage.completion_tokens)
+    assert (usage.drafted_tokens > 0) == (who != "off")
+    assert ("lookup" in told["drafters"]) == (who != "off")
+    assert (told.get("why_off") == "it is switched off") == (who == "off")

@@ -31,6 +31,7 @@ from bushel.server.options import ServerOptions
 from bushel.server.service.job import GenerationJob
 from bushel.server.service.names import Names
 from bushel.server.service.services import Services
+from bushel.server.service.ticket import Drafts
 
 T = TypeVar("T")
 # What a ticket does next: say something, fail, or wait until the test lets it go on.
@@ -62,6 +63,9 @@ class Vocabulary:
         return "\ufffd" if token == self.HALF else chr(token)
 
 
+NO_DRAFTS = Drafts(0, 0)
+
+
 class Metrics:
     def render(self) -> tuple[bytes, str]:
         return b"up 1\n", "text/plain; version=0.0.4; charset=utf-8"
@@ -79,6 +83,7 @@ class Ticket:
         self.cached_tokens = service.cached
         self.stored_tokens = len(self.prompt_ids) - 1 - service.cached
         self.timings = Timings(1.0, 2.0, 3.0)
+        self.drafts = service.drafts
         self._steps = list(steps)
         self._wake = wake
         self._waiting: asyncio.Task[None] | None = None
@@ -132,6 +137,7 @@ class Service:
         default_factory=lambda: ServerOptions(EngineOptions("test/model"))
     )
     cached: int = 0
+    drafts: Drafts = NO_DRAFTS
     context: int | None = 4096
     unwell: str | None = None
     loading: bool = False

@@ -90,7 +90,7 @@ def test_everything_said_arrives(served: list[ServerOptions], tmp_path: Path) ->
         --allowed-media-domains a.org *.b.org --allowed-host box --allowed-host *.local
         --cors-origin http://localhost:3000 --api-key one --api-key two
         --served-model-name a b --model-alias gpt-*=a --model-alias *=b --cache-memory 3
-        --snapshot-every 512 --cache-kv-bits 8 --cache-disk 500MB"""
+        --snapshot-every 512 --cache-kv-bits 8 --cache-disk 500MB --speculate lookup"""
     places = ("--media-path", str(tmp_path), "--cache-dir", str(tmp_path / "new" / "cache"))
     options = made(served, "org/model", *said.split(), *places)
     engine = options.engine
@@ -104,6 +104,7 @@ def test_everything_said_arrives(served: list[ServerOptions], tmp_path: Path) ->
         token_gap=0.1,
         start_wait=3.0,
         order="shortest",
+        speculate="lookup",
         memory_limit=20_000_000_000,
         headroom=1_500_000_000,
         self_check=False,
@@ -253,6 +254,44 @@ def test_caps_of_videos_arrive(served: list[ServerOptions]) -> None:
     for flag in ("--video-max-frames 0", "--video-max-seconds 0", "--max-media-size 10kB"):
         with pytest.raises(SystemExit):
             made(served, *flag.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "who"),
+    [
+        (["--speculate", "off"], "off"),
+        (["--speculate", "mtp"], "mtp"),
+        (["--speculate", "org/small"], "org/small"),
+        (["--speculate", "bushel:tiny"], "bushel:tiny"),
+        (["--draft-model", "org/small"], "org/small"),
+        (["--enable-mtp"], "mtp"),
+        (["--speculative-method", "ngram"], "lookup"),
+        (["--speculative-config", '{"method": "ngram", "num_speculative_tokens": 5}'], "lookup"),
+        (["--speculative-config", '{"method": "qwen3_next_mtp"}'], "mtp"),
+        (["--speculative-config", '{"model": "org/small"}'], "org/small"),
+    ],
+    ids=" ".join,
+)
+def test_who_guesses_tokens_is_said_as_other_servers_say_it(
+    line: list[str], who: str, served: list[ServerOptions], tmp_path: Path
+) -> None:
+    assert made(served, "org/model", *line).engine.speculate == who
+    assert made(served, "--speculate", str(tmp_path)).engine.speculate == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["--speculate", "ngram"],
+        ["--speculate", ""],
+        ["--speculative-method", "eagle"],
+        ["--speculative-config", '{"method": "eagle3", "model": "org/head"}'],
+        ["--speculative-config", "5"],
+    ],
+    ids=" ".join,
+)
+def test_nobody_that_can_guess_is_refused(line: list[str], capsys: Capture) -> None:
+    assert line[0] in refused(capsys, "org/model", *line)
 
 
 @pytest.mark.parametrize("flag", [*NOTED, *NOTED_VALUES, *NOTED_PERHAPS])

@@ -41,11 +41,16 @@ VLLM = {
     "vllm:iteration_tokens_total": "histogram",
     "vllm:num_requests_waiting_by_reason": "gauge",
     "vllm:cache_config_info": "gauge",
+    "vllm:spec_decode_num_drafts_total": "counter",
+    "vllm:spec_decode_num_draft_tokens_total": "counter",
+    "vllm:spec_decode_num_accepted_tokens_total": "counter",
+    "vllm:spec_decode_num_accepted_tokens_per_pos_total": "counter",
 }
 LABELLED = (
     "vllm:request_success_total",
     "vllm:num_requests_waiting_by_reason",
     "vllm:cache_config_info",
+    "vllm:spec_decode_num_accepted_tokens_per_pos_total",
 )
 STATUS: dict[str, Any] = {
     "running": 3,
@@ -137,6 +142,20 @@ def test_a_finished_request_is_counted() -> None:
     assert found["vllm:request_prompt_tokens_sum"] == 240
     assert found["vllm:request_generation_tokens_sum"] == 82
     assert found["vllm:num_preemptions_total"] == 0
+
+
+def test_guesses_are_counted_by_their_places() -> None:
+    metrics = Metrics(MODEL)
+    metrics.draft(4, 2)
+    metrics.draft(3, 3)
+    metrics.draft(1, 0)
+    found = seen(metrics)
+    assert found["vllm:spec_decode_num_drafts_total"] == 3
+    assert found["vllm:spec_decode_num_draft_tokens_total"] == 8
+    assert found["vllm:spec_decode_num_accepted_tokens_total"] == 5
+    by_place = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+    places = [found[f"{by_place}{{position={at}}}"] for at in range(5)]
+    assert places == [2, 2, 1, 0, 0]
 
 
 def test_its_times_are_those_that_vllm_means() -> None:

@@ -13,7 +13,7 @@ from bushel.server.errors import ApiError, cancelled
 from bushel.server.http import sse
 from bushel.server.service.job import GenerationJob
 from bushel.server.service.multi_ticket import MultiTicket
-from bushel.server.service.ticket import SLICE_TOKENS, Live, Ticket
+from bushel.server.service.ticket import SLICE_TOKENS, Drafts, Live, Ticket
 from tests.server.test_slow_readers import live
 
 Work = Callable[[list[Live], MultiTicket], Coroutine[Any, Any, None]]
@@ -47,6 +47,20 @@ def streaming(work: Work, *, prompts: int = 1, n: int = 1) -> None:
 def token(request: Live, choice: int = 0, finish: Any = None, count: int = 1) -> None:
     request.take(Event("r", choice, (1,) * count, finish_reason=finish), 0.0)
     request.wake()
+
+
+def test_what_was_guessed_ahead_is_added_up_over_prompts_and_folded_events() -> None:
+    async def work(requests: list[Live], stream: MultiTicket) -> None:
+        for request in requests:
+            request.take(Event("r", 0, (1, 2, 3), drafted=4, accepted=2), 0.0)
+            request.take(Event("r", 0, (1,)), 0.0)
+            request.take(Event("r", 0, (1, 2), finish_reason="stop", drafted=1, accepted=1), 0.0)
+        events: list[Event] = []
+        await stream.deliver(events.extend)
+        assert [(event.drafted, event.accepted) for event in events] == [(5, 3), (5, 3)]
+        assert stream.drafts == Drafts(accepted=6, rejected=4)
+
+    streaming(work, prompts=2)
 
 
 def test_choices_are_numbered_prompt_by_prompt_and_all_end() -> None:

@@ -313,6 +313,7 @@ REFUSED: list[tuple[str, Any]] = [
     ("bad_words", "x"),
     ("allowed_token_ids", []),
     ("skip_special_tokens", 0),
+    ("speculate", "no"),
     ("include_stop_str_in_output", "yes"),
     ("truncate_prompt_tokens", 0),
     ("prompt_logprobs", 21),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bushel.core import TokenLogprob
+from bushel.server.service.ticket import Drafts
 
 from .scripted_service import Service, Vocabulary, chat, complete, events, failing, playing, said
 
@@ -85,7 +86,11 @@ def test_a_whole_chat_reply_is_the_fold_of_the_stream() -> None:
             "completion_tokens": 9,
             "total_tokens": 17,
             "prompt_tokens_details": {"cached_tokens": 3},
-            "completion_tokens_details": {"reasoning_tokens": 0},
+            "completion_tokens_details": {
+                "accepted_prediction_tokens": 0,
+                "rejected_prediction_tokens": 0,
+                "reasoning_tokens": 0,
+            },
         },
     }
     assert "".join(contents(streamed)) == whole["choices"][0]["message"]["content"]
@@ -110,6 +115,15 @@ def test_usage_comes_last_and_only_when_asked_for() -> None:
     assert all(chunk["usage"] is None and chunk["choices"] for chunk in chunks)
     without = events(chat(Service(WORDS), stream=True).text)
     assert not any("usage" in chunk for chunk in without[:-1])
+
+
+def test_usage_tells_what_was_guessed_ahead() -> None:
+    service = Service(WORDS, drafts=Drafts(5, 2))
+    details = chat(service).json()["usage"]["completion_tokens_details"]
+    assert details["accepted_prediction_tokens"] == 5
+    assert details["rejected_prediction_tokens"] == 2
+    both = complete(Service(WORDS, drafts=Drafts(5, 2)), prompt=["a", "b"]).json()["usage"]
+    assert both["completion_tokens_details"]["accepted_prediction_tokens"] == 10
 
 
 def test_running_usage_counts_up_with_the_text() -> None:

@@ -19,6 +19,7 @@ class BatchDrafts:
 
     def __init__(self, drafters: Sequence[Drafter], profile: CostProfile):
         self._drafters, self._profile = drafters, profile
+        self.names = [drafter.name for drafter in drafters]
         self.wants_hidden = any(drafter.wants_hidden for drafter in drafters)
 
     def join(self, rows: Collection[PrefilledRow]) -> None:

@@ -17,9 +17,11 @@ from bushel.server.api.fields import Hint, Real, Seed, Stops, Tokens, TokensOrNo
 from bushel.server.api.reply_fields import (
     ROLE,
     USAGE,
+    AcceptedTokens,
     AddedTokens,
     CachedTokens,
     PromptTokens,
+    RejectedTokens,
     ReplyId,
     ReplyModel,
     ReplyTokens,
@@ -37,6 +39,7 @@ from bushel.server.api.shared_fields import (
     Effort,
     IgnoredHint,
     IgnoredObject,
+    IgnoreEos,
     LikeliestTokens,
     Model,
     NucleusMass,
@@ -112,6 +115,7 @@ class MessagesRequest(CountRequest, SamplerFields):
     top_k: LikeliestTokens = None
     seed: Annotated[Seed | None, SEED] = None
     stop_sequences: Annotated[Stops | None, STOPS] = None
+    ignore_eos: IgnoreEos = None
     stream: Stream = None
     timeout: Timeout = None
     cache_salt: CacheSalt = None
@@ -139,6 +143,8 @@ class MessageUsage(BaseModel):
     cache_creation_input_tokens: AddedTokens
     cache_read_input_tokens: CachedTokens
     output_tokens: ReplyTokens
+    accepted_prediction_tokens: AcceptedTokens
+    rejected_prediction_tokens: RejectedTokens
 
 
 class MessageObject(BaseModel):

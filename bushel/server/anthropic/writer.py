@@ -173,4 +173,5 @@ class MessageWriter:
             "cache_creation_input_tokens": added,
             "cache_read_input_tokens": read,
             "output_tokens": self._tokens,
+            **self._ticket.drafts.usage,
         }

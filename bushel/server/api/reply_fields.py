@@ -23,6 +23,10 @@ CachedTokens = Annotated[
     int, about("Tokens of the prompt that were read from the prefix cache and not computed.")
 ]
 AddedTokens = Annotated[int, about("Tokens of the prompt that are kept for later ones.")]
+AcceptedTokens = Annotated[
+    int, about("Tokens of the reply that were guessed ahead, by whoever `--speculate` names.")
+]
+RejectedTokens = Annotated[int, about("Tokens that were guessed ahead and not said.")]
 ROLE = about(SPEAKER)
 FIRST_ID = about("The id of the first one listed.")
 LAST_ID = about("The id of the last one listed.")

@@ -132,6 +132,11 @@ class SamplerFields(BaseModel):
     skip_special_tokens: Flag | None = Field(
         None, description="false: special tokens of the reply are part of its text (default: true)."
     )
+    speculate: Flag | None = Field(
+        None,
+        description="false: no tokens are guessed ahead. Guesses change no token, only how soon it "
+        "comes (default: true, where the server guesses).",
+    )
     mirostat: Off = None
     dynatemp_range: Off = None
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bushel.core import GenerationDefaults
+from bushel.core.options import DRAFTERS, speculates_by
 from bushel.core.params import BOUNDS
 
 _SIZE = re.compile(r"([0-9]*\.?[0-9]+) ?([KMGT]i?B|)", re.IGNORECASE)
@@ -175,6 +176,31 @@ def context_tokens(text: str) -> int | None:
         rule = "a number of tokens such as 8192, 32k (32,000) or 32K (32,768), or auto"
         raise argparse.ArgumentTypeError(f"must be {rule}, not {text!r}")
     return tokens
+
+
+def drafter(text: str) -> str:
+    if not speculates_by(text):
+        rule = f"must be one of {', '.join(DRAFTERS)}, a directory or a hub id"
+        raise argparse.ArgumentTypeError(f"{rule}, not {text!r}")
+    return text
+
+
+def speculative_method(text: str) -> str:
+    """vLLM's words: ngram, and mtp with or without the name of a family."""
+    if text in ("ngram", "ngram_gpu"):
+        return "lookup"
+    if text == "mtp" or text.endswith("_mtp"):
+        return "mtp"
+    raise argparse.ArgumentTypeError(f"must be ngram or mtp, not {text[:100]!r}")
+
+
+def speculative_config(text: str) -> str:
+    """As vLLM has it: a method, or a draft model. How deep drafts go is each reply's own affair."""
+    given = json_object(text)
+    method, model = given.get("method"), given.get("model")
+    if isinstance(model, str) and method in (None, "draft_model"):
+        return drafter(model)
+    return speculative_method(str(method))
 
 
 def json_object(text: str) -> dict[str, Any]:

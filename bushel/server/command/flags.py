@@ -182,6 +182,16 @@ def _load_flags(group: Group) -> None:
     _flag(group, "--attention", "engine.attention", type=OneOf(_ATTENTION), metavar="HOW",
           help="rows of a batch have pages, or are padded to the longest (default: auto: pages on "
           "a GPU, if they stand a trial there)")
+    _flag(group, "--speculate", "engine.speculate", "--draft-model", "--mllm-draft-model",
+          type=values.drafter, metavar="WHO",
+          help="who guesses tokens ahead, which changes none of them: lookup finds them in prompt "
+          "and reply, mtp are the model's own heads, a directory or hub id is a draft model; off: "
+          "nobody (default: auto: heads if the model has some, and lookup)")
+    for flag, reads in (("--speculative-config", values.speculative_config),
+                        ("--speculative-method", values.speculative_method)):
+        group.add_argument(flag, dest="engine.speculate", type=reads, help=argparse.SUPPRESS)
+    group.add_argument("--enable-mtp", dest="engine.speculate", action="store_const", const="mtp",
+                       help=argparse.SUPPRESS)
     _flag(group, "--token-gap", "engine.token_gap", type=real(0), metavar="SECONDS",
           help="a running reply should not wait longer for its next token "
           f"(default: {engine.token_gap})")

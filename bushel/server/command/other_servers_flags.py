@@ -19,6 +19,8 @@ _DEVICE = "MLX uses the whole device."
 _PREFIX = "needs no flag; --no-prefix-cache switches it off."
 _ENTRIES = "what is kept is bounded by its size; see --cache-memory."
 
+_DEPTH = "as many tokens are guessed as each reply's guesses so far are worth."
+
 # Flags without a value.
 NOTED = {
     "--continuous-batching": _ALWAYS,
@@ -85,11 +87,15 @@ NOTED_VALUES = {
     "-ngl": _DEVICE,
     "--ubatch-size": "--prefill-chunk says how many tokens run at once.",
     "-ub": "--prefill-chunk says how many tokens run at once.",
+    "--num-speculative-tokens": _DEPTH,
+    "--num-draft-tokens": _DEPTH,
+    "--mtp-num-draft-tokens": _DEPTH,
+    "--mllm-draft-block-size": _DEPTH,
+    "--mllm-draft-kind": "seen from the checkpoint that --speculate names.",
     "--reasoning-parser": "found in the model's template; --thinking-format NAME overrides it.",
 }
 
 _THINKING = "requests say it, or --default-chat-template-kwargs for those that do not."
-_DRAFTS = "speculative decoding is not there yet."
 _SEVERAL = "name several models, or a directory of them; see --keep-alive and --pin."
 _ADAPTERS = "adapters are not there yet."
 _GGUF = "name the model's hub id as MODEL; GGUF files are not read."
@@ -103,16 +109,7 @@ REFUSED = {
     "--mcp-config": "tools are the client's to run.",
     "--enable-thinking": _THINKING,
     "--default-thinking-token-budget": _THINKING,
-    "--speculative-config": _DRAFTS,
-    "--speculative-method": _DRAFTS,
-    "--num-speculative-tokens": _DRAFTS,
-    "--draft-model": _DRAFTS,
-    "--enable-mtp": _DRAFTS,
-    "--mtp-num-draft-tokens": _DRAFTS,
-    "--mtp-optimistic": _DRAFTS,
-    "--mllm-draft-model": _DRAFTS,
-    "--mllm-draft-kind": _DRAFTS,
-    "--mllm-draft-block-size": _DRAFTS,
+    "--mtp-optimistic": "a guess is said only if it is what would have been said without it.",
     "--specprefill": "sparse prefill is not there yet.",
     "--specprefill-threshold": "sparse prefill is not there yet.",
     "--specprefill-keep-pct": "sparse prefill is not there yet.",

@@ -181,6 +181,8 @@ class LlamaTimings(BaseModel):
     predicted_ms: float = Field(description="Milliseconds from the first token to the last.")
     predicted_per_token_ms: float = Field(description="The same, for each of them.")
     predicted_per_second: float = Field(description="How many of them in a second.")
+    draft_n: int = Field(description="Tokens that were guessed ahead.")
+    draft_n_accepted: int = Field(description="Of those, how many are part of the reply.")
 
 
 class LlamaCompletion(BaseModel):

@@ -73,11 +73,14 @@ class _PromptReply:
 
     def timings(self) -> dict[str, Any]:
         spent, cached = self.ticket.timings, self.ticket.cached_tokens
+        accepted, rejected = self.ticket.drafts
         computed = len(self.ticket.prompt_ids) - cached
         return {
             "cache_n": cached,
             **_rates("prompt", computed, spent.prompt),
             **_rates("predicted", self.tokens, spent.reply),
+            "draft_n": accepted + rejected,
+            "draft_n_accepted": accepted,
         }
 
 

@@ -218,6 +218,8 @@ def fields(record: Record) -> dict[str, Any]:
         "choices": record.choices,
         "prompt_tokens": record.prompt_tokens,
         "cached_tokens": record.cached_tokens,
+        "drafted_tokens": record.drafted_tokens,
+        "accepted_tokens": record.accepted_tokens,
         "hit": record.hit,
         "why": record.why,
         "completion_tokens": record.completion_tokens,

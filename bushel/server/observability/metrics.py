@@ -56,6 +56,7 @@ _STEP = (1.0, *(float(1 << power) for power in range(3, 15)))
 
 _REASONS = ("stop", "length", "abort", "error")
 _RESTARTS = ("died", "hung")
+_POSITIONS = tuple(map(str, range(7)))  # as deep as guesses are
 # Label values that nobody thought of are counted together beyond this.
 _MOST_LABELS = 64
 
@@ -259,6 +260,17 @@ class Metrics:
             "vllm:num_preemptions", "Replies that were put back to make room for others."
         )
         self._preemptions = 0  # of the present engine
+        self._drafts = self._counter("vllm:spec_decode_num_drafts", "Guesses of tokens ahead.")
+        self._drafted = self._counter("vllm:spec_decode_num_draft_tokens", "Tokens of guesses.")
+        self._accepted = self._counter(
+            "vllm:spec_decode_num_accepted_tokens", "Tokens of guesses that were said."
+        )
+        self._accepted_at = self._labelled(
+            "vllm:spec_decode_num_accepted_tokens_per_pos",
+            "Tokens of guesses that were said, by their place in the guess, from 0.",
+            "position",
+            _POSITIONS,
+        )
 
     def _count_requests(self) -> None:
         self._success = self._labelled(
@@ -313,6 +325,14 @@ class Metrics:
         """Tokens that arrived, and the time since the one before for each that had one."""
         self._generated.inc(count)
         self._gaps.add(gaps)
+
+    def draft(self, drafted: int, accepted: int) -> None:
+        """Tokens that were guessed for one step of a reply, and how many of them were said."""
+        self._drafts.inc()
+        self._drafted.inc(drafted)
+        self._accepted.inc(accepted)
+        for position in range(accepted):
+            self._inc(self._accepted_at, str(position))
 
     def iteration(self, tokens: int) -> None:
         """A step of the engine has run so many."""

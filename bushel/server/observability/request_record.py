@@ -42,6 +42,8 @@ class Record:
     why: str = ""  # not more
     reason: str = ""  # the same in a word
     completion_tokens: int = 0
+    drafted_tokens: int = 0  # guessed ahead
+    accepted_tokens: int = 0  # of those, how many are part of the reply
     accepted: float | None = None  # by the engine
     started: float | None = None  # its prompt began to run
     first_token: float | None = None
@@ -99,6 +101,8 @@ class Record:
             "hit": self.hit,
             "why": self.why,
             "completion_tokens": self.completion_tokens,
+            "drafted_tokens": self.drafted_tokens,
+            "accepted_tokens": self.accepted_tokens,
             "choices": self.choices,
             "age_seconds": now - self.arrived,
             "first_token_seconds": None if first is None else first - self.arrived,

@@ -58,7 +58,8 @@ class ChunkUsage:
     def usage(self) -> dict[str, Any]:
         usage = _usage_object(self._answer.usage(self.tokens))
         thoughts = sum(choice.number for choice in self._thoughts)
-        return {**usage, "completion_tokens_details": {"reasoning_tokens": thoughts}}
+        details = {**self._answer.drafts.usage, "reasoning_tokens": thoughts}
+        return {**usage, "completion_tokens_details": details}
 
     def tail(self) -> bytes:
         """What ends a chunk."""

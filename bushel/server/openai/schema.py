@@ -15,8 +15,10 @@ from pydantic import BaseModel, Field
 
 from bushel.server.api.fields import Choices, Flag, TopLogprobs, Truncation, Unsupported
 from bushel.server.api.reply_fields import (
+    AcceptedTokens,
     CachedTokens,
     PromptTokens,
+    RejectedTokens,
     ReplyTokens,
     TotalTokens,
 )
@@ -121,6 +123,8 @@ class PromptTokensDetails(BaseModel):
 
 
 class CompletionTokensDetails(BaseModel):
+    accepted_prediction_tokens: AcceptedTokens
+    rejected_prediction_tokens: RejectedTokens
     reasoning_tokens: int = Field(description="Tokens of the reply that are thoughts.")
 
 

@@ -24,10 +24,12 @@ from bushel.server.api.reply_fields import (
     FIRST_ID,
     LAST_ID,
     USAGE,
+    AcceptedTokens,
     AddedTokens,
     CachedTokens,
     Created,
     PromptTokens,
+    RejectedTokens,
     ReplyId,
     ReplyModel,
     ReplyTokens,
@@ -212,6 +214,8 @@ class InputDetails(BaseModel):
 
 
 class OutputDetails(BaseModel):
+    accepted_prediction_tokens: AcceptedTokens
+    rejected_prediction_tokens: RejectedTokens
     reasoning_tokens: int = Field(description="Tokens of thoughts, by their share of the text.")
 
 

@@ -29,6 +29,9 @@ class ResponseTally:
                 "cache_write_tokens": ticket.stored_tokens,
             },
             "output_tokens": self.tokens,
-            "output_tokens_details": {"reasoning_tokens": self._thoughts.number},
+            "output_tokens_details": {
+                **ticket.drafts.usage,
+                "reasoning_tokens": self._thoughts.number,
+            },
             "total_tokens": prompt + self.tokens,
         }

@@ -265,6 +265,8 @@ class Generations:
                 self._held.add(-live.release())
                 self._metrics.prompt_done(live.record)
             tokens += len(event.token_ids)
+            if event.drafted:
+                self._metrics.draft(event.drafted, event.accepted)
             silent = live.record.first_token is None
             if (gap := live.take(event, now)) is not None:
                 gaps.append(gap)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from bushel.core import Event, Usage
 from bushel.server.service.job import GenerationJob
-from bushel.server.service.ticket import SLICE_TOKENS, weight
+from bushel.server.service.ticket import SLICE_TOKENS, Drafts, weight
 
 if TYPE_CHECKING:
     from bushel.server.service.service import Service
@@ -72,6 +72,11 @@ class MultiTicket:
             completion_tokens,
             sum(ticket.cached_tokens for ticket in tickets),
         )
+
+    @property
+    def drafts(self) -> Drafts:
+        accepted, rejected = zip(*(ticket.drafts for ticket in self._tickets.values()), strict=True)
+        return Drafts(sum(accepted), sum(rejected))
 
     async def __aenter__(self) -> MultiTicket:
         try:

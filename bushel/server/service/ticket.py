@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import chain
 from types import TracebackType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from bushel.chat.reply.choice_text import ChoiceText
 from bushel.chat.reply.reader import Reader
@@ -32,6 +32,21 @@ _NUMBERS = 16
 
 
 T = TypeVar("T")
+
+
+class Drafts(NamedTuple):
+    """Tokens that were guessed ahead."""
+
+    accepted: int
+    rejected: int
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """By OpenAI's names, which every API's usage has."""
+        return {
+            "accepted_prediction_tokens": self.accepted,
+            "rejected_prediction_tokens": self.rejected,
+        }
 
 
 def weight(event: Event) -> int:
@@ -95,6 +110,9 @@ class Live:
         if event.token_ids:
             record.phase, record.last_token = "decode", now
             record.completion_tokens += len(event.token_ids)
+            if event.drafted:
+                record.drafted_tokens += event.drafted
+                record.accepted_tokens += event.accepted
             before = self._last[event.choice]
             if before is not None:
                 gap = now - before
@@ -164,6 +182,11 @@ class Ticket:
         return self._live.record.cached_tokens
 
     @property
+    def drafts(self) -> Drafts:
+        record = self._live.record
+        return Drafts(record.accepted_tokens, record.drafted_tokens - record.accepted_tokens)
+
+    @property
     def timings(self) -> Timings:
         return self._live.record.timings
 
@@ -226,6 +249,8 @@ class Ticket:
             stop=None if finish is None else reply.stop,
             deltas=deltas,
             embedding=last.embedding,
+            drafted=first.drafted if alone else sum(each.drafted for each in events),
+            accepted=first.accepted if alone else sum(each.accepted for each in events),
         )
 
 

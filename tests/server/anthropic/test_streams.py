@@ -17,7 +17,7 @@ from bushel.server.anthropic.conversation import conversation_of
 from bushel.server.anthropic.writer import MessageWriter
 from bushel.server.api.opaque_thoughts import unseal
 from tests.server.anthropic.messages_client import named, post, put_together
-from tests.server.scripted_service import Service, failing, options, playing, said
+from tests.server.scripted_service import NO_DRAFTS, Service, failing, options, playing, said
 
 WORDS = playing([said("Good ")], [said("day")], [said("!", finish="stop")])
 ID = "0" * 31 + "1"
@@ -41,6 +41,8 @@ def test_a_stream_is_exactly_start_blocks_delta_and_stop() -> None:
         "cache_creation_input_tokens": 4,
         "cache_read_input_tokens": 3,
         "output_tokens": 0,
+        "accepted_prediction_tokens": 0,
+        "rejected_prediction_tokens": 0,
     }
     message = {
         "id": f"msg_{ID}",
@@ -176,6 +178,15 @@ def test_no_tokens_at_all_may_be_asked_for() -> None:
     assert service.jobs[0].params.max_tokens == 1
 
 
+def test_a_reply_may_go_on_past_the_models_own_end() -> None:
+    """With `ignore_eos`, as in the other APIs; without it, or null, the model ends its reply."""
+    service = Service()
+    for fields in ({"ignore_eos": True}, {"ignore_eos": None}, {}):
+        assert post(service, **fields).status_code == 200
+    assert [job.params.ignore_eos for job in service.jobs] == [True, False, False]
+    assert post(service, ignore_eos="maybe").status_code == 400
+
+
 def test_silence_is_filled_with_pings_also_before_the_message() -> None:
     """A client that waits gets `ping` events, and the message as ever. B54."""
 
@@ -237,7 +248,8 @@ def is_text_of(delta: Delta) -> bool:
 
 
 def writer(hides_thoughts: bool) -> MessageWriter:
-    ticket = SimpleNamespace(id=ID, prompt_ids=(1, 2, 3), cached_tokens=1, stored_tokens=1)
+    tokens = {"prompt_ids": (1, 2, 3), "cached_tokens": 1, "stored_tokens": 1}
+    ticket = SimpleNamespace(id=ID, drafts=NO_DRAFTS, **tokens)
     answer: Any = SimpleNamespace(tickets=[ticket])
     return MessageWriter(answer, "test/model", hides_thoughts=hides_thoughts, silent=False)
 

@@ -35,6 +35,7 @@ from tests.server.responses.scripted_replies import (
     streamed,
 )
 from tests.server.scripted_service import (
+    NO_DRAFTS,
     Service,
     ask,
     failing,
@@ -122,7 +123,11 @@ def test_a_whole_reply_validates_and_says_what_was_asked() -> None:
         "input_tokens": 8,
         "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 7},
         "output_tokens": len(THOUGHTFUL) + 1,
-        "output_tokens_details": {"reasoning_tokens": 2},
+        "output_tokens_details": {
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+            "reasoning_tokens": 2,
+        },
         "total_tokens": 9 + len(THOUGHTFUL),
     }
 
@@ -145,7 +150,8 @@ def replies(draw: st.DrawFn) -> tuple[list[Delta], str]:
 class Answer:
     """As much of a `service.multi_ticket.MultiTicket` as a writer looks at."""
 
-    tickets = (SimpleNamespace(prompt_ids=(1, 2), cached_tokens=1, stored_tokens=0),)
+    ticket = SimpleNamespace(prompt_ids=(1, 2), cached_tokens=1, stored_tokens=0, drafts=NO_DRAFTS)
+    tickets = (ticket,)
 
 
 def writer(body: ResponsesRequest) -> ResponseWriter:
