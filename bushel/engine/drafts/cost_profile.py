@@ -6,6 +6,7 @@ wherever the width of a pass changes its rounding.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import mlx.core as mx
 from bushel.cache import take_snapshot
 from bushel.engine.row_state import new_row
 from bushel.models import Model
+from bushel.models.mtp import HeadKVCache, MTPHead
 
 _ROWS = (1, 4, 8, 16, 32)
 _WIDTHS = (1, 2, 4, 8)  # Metal's attention for few queries ends at 8
@@ -147,3 +149,16 @@ def _round(model: Model, rows: Any, width: int, clock: Callable[[], float]) -> f
     rows.end_draft([1 + width // 2] * len(rows))
     mx.eval(rows.settle())
     return clock() - start
+
+
+def of_head(head: MTPHead, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Seconds that a prediction head takes for one more token of a row's draft."""
+    cache, width = HeadKVCache(1), head.block.norm.weight.shape[0]
+    hidden, token = mx.zeros((1, 1, width)), mx.zeros((1, 1), mx.uint32)
+    shortest = math.inf
+    for _ in range(_TURNS + 1):
+        start = clock()
+        logits = head.logits(head(hidden, token, [_CONTEXT], [0], cache))
+        mx.argmax(logits, axis=-1).tolist()
+        shortest = min(shortest, clock() - start)
+    return shortest
