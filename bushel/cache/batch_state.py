@@ -154,11 +154,13 @@ class BatchState:
             self._table.leave(keep)
         self._make_room()
 
+    def single(self, row: int) -> list[Layer]:
+        """One row's state, as another batch can take it over; this one must not go on with it."""
+        return self._single(row, self.positions[row]) if self.batched else self.layers
+
     def snapshot(self, row: int) -> Snapshot:
         """A copy of one row's state; the row stays."""
-        position = self.positions[row]
-        alone = self._single(row, position) if self.batched else self.layers
-        return take_snapshot(alone, position, row)
+        return take_snapshot(self.single(row), self.positions[row], row)
 
     def _single(self, row: int, position: int) -> list[Layer]:
         pairs = zip(self.layers, self._make_state(), strict=True)
@@ -187,7 +189,7 @@ class BatchState:
 
     def begin_draft(self, counts: Sequence[int]) -> None:
         """The next pass is a draft of so many tokens of each row; after `reserve` of the most."""
-        self._draft = Draft(self.layers, counts)
+        self._draft = Draft(self.layers, self.positions, counts)
 
     def end_draft(self, kept: Sequence[int]) -> None:
         """Row i has run kept[i] of them, at least one; nothing is left of the others."""

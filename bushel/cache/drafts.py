@@ -13,10 +13,12 @@ from bushel.cache.composite import Composite
 from bushel.cache.kinds import kind_of
 from bushel.cache.kv_cache import KV
 from bushel.cache.layer_kind import Layer, LayerKind
-from bushel.cache.paged.paged_kv import PagedKV
+from bushel.cache.paged.attention import MOST_QUERIES
+from bushel.cache.paged.paged_kv import PagedKV, table_of
 from bushel.cache.recurrent import Recurrent
 from bushel.cache.slots.kinds import SlotKV, SlotWindow
 from bushel.cache.slots.row_lengths import RowLengths
+from bushel.cache.slots.slot_caches import SPARE
 from bushel.cache.unkept import Unkept
 from bushel.cache.window import Window
 from bushel.core import IntegrityError
@@ -37,7 +39,7 @@ def draftable(singles: Sequence[Layer], lengths: RowLengths) -> Layer:
     return singles[0] if len(singles) == 1 else kind.merge(singles)
 
 
-def recurrent_parts(layers: Sequence[Layer]) -> Iterator[Layer]:
+def _recurrent_parts(layers: Sequence[Layer]) -> Iterator[Layer]:
     for layer in layers:
         for kind, part in kind_of(layer).parts(layer):
             if isinstance(kind, Recurrent):
@@ -55,12 +57,23 @@ def no_drafts(state: Sequence[Layer], network: Any) -> str | None:
     return None
 
 
-class Draft:
-    """What recurrent layers were given; all others go back by their lengths."""
+def widest(state: Sequence[Layer]) -> int:
+    """Columns that a draft of such rows can have: its tokens, and the one before them."""
+    return MOST_QUERIES if table_of(state) is not None else SPARE + 1
 
-    def __init__(self, layers: Sequence[Layer], counts: Sequence[int]):
+
+class Draft:
+    """Begun before its forward pass, ended when what is kept of it is known."""
+
+    def __init__(self, layers: Sequence[Layer], positions: Sequence[int], counts: Sequence[int]):
         self._counts = list(counts)
-        self._recurrent = list(recurrent_parts(layers))
+        self._width = max(counts)
+        if self._width > 1 and not all(positions):
+            raise IntegrityError("a row that has run no token cannot take a draft")
+        if self._width > (most := widest(layers)):
+            raise IntegrityError(f"a draft of {self._width} columns, and not {most}")
+        # One column goes nowhere from which there is no way back.
+        self._recurrent = list(_recurrent_parts(layers)) if self._width > 1 else []
         self._recording = tapes.Recording([part.cache for part in self._recurrent])
 
     def end(self, kept: Sequence[int]) -> None:
@@ -68,6 +81,5 @@ class Draft:
         pairs = zip(kept, self._counts, strict=True)
         if not all(1 <= keeps <= count for keeps, count in pairs):
             raise IntegrityError(f"{list(kept)} kept of drafts of {self._counts}")
-        width = max(self._counts)
         for part, tape in zip(self._recurrent, self._recording.tapes, strict=True):
-            part.cache = tape.after(part.cache, width, kept)
+            part.cache = tape.after(part.cache, self._width, kept)

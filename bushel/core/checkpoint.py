@@ -8,7 +8,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bushel.core import ModelError
 
@@ -178,6 +178,23 @@ def _read_header(file: Path) -> dict[str, Any]:
     if not isinstance(header, dict):
         raise ModelError(f"{file.name} is not a safetensors file: its header is no object")
     return header
+
+
+class TensorPlace(NamedTuple):
+    """Where a tensor lies, and how large it is; nothing of it is read."""
+
+    file: Path
+    shape: tuple[int, ...]
+
+
+def tensor_places(path: Path) -> dict[str, TensorPlace]:
+    """All tensors in a folder by name, from the headers of its files, in its index or not."""
+    places = {}
+    for file in sorted(path.glob("*.safetensors")):
+        for name, tensor in _read_header(file).items():
+            if name != "__metadata__":
+                places[name] = TensorPlace(file, tuple(tensor.get("shape", ())))
+    return places
 
 
 def _weight_names(path: Path) -> frozenset[str]:

@@ -78,6 +78,7 @@ def build(
     if options.max_batch > 1:
         progress("trying how rows share a batch")
     routes = choose_attention(loaded, options.attention) if options.max_batch > 1 else {}
+    speculation = speculation_of(loaded, options, progress)
     progress("measuring memory")
     sizes = footprint.footprint(loaded)
     memory = Memory(sizes, usable, device_memory.buffer_limit())
@@ -99,7 +100,7 @@ def build(
         computes_whole=why,
         claim=device_memory.claim(limit, memory.limit),
         attention=routes,
-        speculation=speculation_of(loaded, options, progress),
+        speculation=speculation,
     )
     engine.admission.claimed = limit
     return engine

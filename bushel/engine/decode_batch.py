@@ -26,6 +26,7 @@ from bushel.cache import BatchState
 from bushel.core import IntegrityError, TokenLogprob
 from bushel.engine.constraints.constraint import ConstrainedRow
 from bushel.engine.drafts.batch_drafts import BatchDrafts
+from bushel.engine.drafts.drafter import KeptRound
 from bushel.engine.prefill import PrefilledRow
 from bushel.engine.sampling.chooser import Masks
 from bushel.engine.sampling.sampler import Sampled, SampledDraft, Sampler, listed
@@ -180,7 +181,8 @@ class DecodeBatch:
         """What a row needs to go on later, when its newest token has been read; it stays so far."""
         sequence, snapshot = self.sequences[row], self.rows.snapshot(row)
         prompt = Prompt(sequence.request.prompt.ids, delta=self._deltas[row])
-        return PrefilledRow(sequence, prompt, snapshot.position, None, snapshot)
+        context = None if self.drafts is None else self.drafts.put_aside(row)
+        return PrefilledRow(sequence, prompt, snapshot.position, None, snapshot, context)
 
     def ended(self) -> list[tuple[int, Sequence]]:
         """Rows that have ended or need no further step."""
@@ -219,11 +221,20 @@ class DecodeBatch:
         assert self._next is not None
         inputs = self._next
         self.rows.reserve(inputs.shape[1])
-        logits = self._model.forward(inputs, self._where(), self.rows.layers)
+        logits, hidden = self._run(inputs)
         counts = [inputs.shape[1]] * len(self.sequences)
         self.rows.advance(counts)
+        if self.drafts is not None:
+            self.drafts.kept(KeptRound(counts, hidden, [0] * len(counts)))
         before, self._late = self._late, []
         return Run(inputs, counts, logits, before, self.rows.early() if before else [])
+
+    def _run(self, inputs: mx.array) -> tuple[mx.array, mx.array | None]:
+        """Logits, and hidden states where a drafter wants them."""
+        run = (inputs, self._where(), self.rows.layers)
+        if self.drafts is not None and self.drafts.wants_hidden:
+            return self._model.forward_with_hidden(*run)
+        return self._model.forward(*run), None
 
     def _where(self) -> list[int]:
         """The position of every row's next input."""
@@ -259,12 +270,7 @@ class DecodeBatch:
         self._late = []
         self.rows.reserve(1 + width)
         self.rows.begin_draft([1 + len(draft) for draft in drafts])
-        run = (inputs, self._where(), self.rows.layers)
-        hidden = None
-        if self.drafts is not None and self.drafts.wants_hidden:
-            logits, hidden = self._model.forward_with_hidden(*run)
-        else:
-            logits = self._model.forward(*run)
+        logits, hidden = self._run(inputs)
         return Verify(tuple(self.sequences), drafts, inputs, logits, hidden)
 
     def choose_along(self, verify: Verify, masks: Masks | None = None) -> Round:
@@ -286,7 +292,8 @@ class DecodeBatch:
         for sequence, count in zip(self.sequences, kept, strict=True):
             sequence.launched += count
         if self.drafts is not None:
-            self.drafts.kept(kept, verify.hidden)
+            drafted = [len(draft) for draft in verify.drafts]
+            self.drafts.kept(KeptRound(kept, verify.hidden, drafted))
 
     def check_integrity(self) -> None:
         self.rows.check_integrity()

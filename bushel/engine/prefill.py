@@ -27,6 +27,7 @@ from bushel.cache.paged.page_pool import pages_of
 from bushel.cache.prefix import DiskFetch, Key, Node, PrefixCache, ReusePlan
 from bushel.core import BushelError, Event, IntegrityError, RequestError, TokenLogprob
 from bushel.core.wire import Started
+from bushel.engine.drafts.head_context import HeadContext
 from bushel.engine.row_state import new_row
 from bushel.engine.sampling.sampler import logprobs_of, ranks_of
 from bushel.engine.sequence import Phase, Sequence
@@ -47,6 +48,7 @@ class PrefilledRow:
     position: int
     state: State | None
     snapshot: Snapshot | None = None
+    context: HeadContext | None = None  # what a prediction head knows of it; shared, never written
 
     def take_state(self, model: Model) -> State:
         if self.state is not None:
@@ -85,6 +87,7 @@ class Prefill:
     cuts: tuple[SnapshotPoint, ...] = ()  # ahead
     prompt_logprobs: list[TokenLogprob | None] = field(default_factory=list)
     pooled: mx.array | None = None  # [D]: an encoder's result; the last hidden state, or their sum
+    context: HeadContext | None = None  # what a prediction head will know of its rows
 
     @property
     def replay(self) -> list[int]:
@@ -187,6 +190,8 @@ class Prefill:
             begun = pages_of(self.reuse.position)
             self.model.pages.expect(pages_of(self.target) - begun + _BEYOND)
         self.done = self.kept = self.reuse.position
+        if self.model.mtp is not None and self._drafts:
+            self.context = HeadContext()
         self.prompt_logprobs = [None] if self._wanted_logprobs is not None else []
         if prefixes is not None and not self.replay:
             if not self.rebuilt:
@@ -238,8 +243,7 @@ class Prefill:
             logits = self._prefilled(prompt, end)
             self._keep_logprobs(logits, self.done, end)
         else:
-            again = mx.array([self.replay[self.done - length : end - length]])
-            self.model.forward(again, [self.done + prompt.delta], self.state)
+            self._replayed(prompt, end)
         return self.ran_to(end)
 
     def end_of_piece(self, tokens: int) -> int:
@@ -261,18 +265,48 @@ class Prefill:
         self.done = end
         self._keep()
         pooled = [] if self.pooled is None else [self.pooled]
-        return [*(layer.state for layer in self.state), *pooled]
+        read = [] if self.context is None else self.context.arrays
+        return [*(layer.state for layer in self.state), *pooled, *read]
 
     def _prefilled(self, prompt: Prompt, end: int) -> mx.array:
         """Logits of its tokens up to this one."""
-        if not self.wants_embedding:
+        if not self.reads_hidden:
             return self.model.prefill(prompt, self.done, end, self.state)
         logits, hidden = self.model.prefill_with_hidden(prompt, self.done, end, self.state)
-        self.pool(hidden[0])
+        self.read_hidden(hidden[0])
         return logits
 
-    def pool(self, hidden: mx.array) -> None:
+    def _replayed(self, prompt: Prompt, end: int) -> None:
+        """Run what was said already, up to this token."""
+        length = len(prompt.ids)
+        again = mx.array([self.replay[self.done - length : end - length]])
+        at = [self.done + prompt.delta]
+        if not self.reads_hidden:
+            self.model.forward(again, at, self.state)
+            return
+        _, hidden = self.model.forward_with_hidden(again, at, self.state)
+        self.read_hidden(hidden[0])
+
+    @property
+    def reads_hidden(self) -> bool:
+        """Whether hidden states of its tokens are wanted, and not only what they leave behind."""
+        return self.wants_embedding or self.context is not None
+
+    def read_hidden(self, hidden: mx.array) -> None:
         """Take in the hidden states [n, D] of its next tokens."""
+        if self.wants_embedding:
+            self._pool(hidden)
+        elif self.context is not None:
+            assert self.prompt is not None
+            self.context.read(self.model, self.prompt, self.ids, self.done, hidden[None])
+
+    @property
+    def _drafts(self) -> bool:
+        """Whether a row of it may take drafts."""
+        wished = any(sequence.decoding.speculate for sequence in self.sequences)
+        return wished and not self.wants_embedding
+
+    def _pool(self, hidden: mx.array) -> None:
         if not self._means:
             self.pooled = hidden[-1].astype(mx.float32)
             return
@@ -364,7 +398,9 @@ class Prefill:
         for sequence in wanted:
             sequence.phase = Phase.READY
         return [
-            PrefilledRow(sequence, self.prompt, self.done, None if at else self.state, snapshot)
+            PrefilledRow(
+                sequence, self.prompt, self.done, None if at else self.state, snapshot, self.context
+            )
             for at, sequence in enumerate(wanted)
         ]
 

@@ -156,14 +156,13 @@ def run_together(work: Sequence[tuple[Prefill, int]]) -> list[mx.array]:
 
 
 def _run_rows(jobs: Sequence[Prefill], rows: Sequence[PassRow]) -> None:
-    if not any(job.wants_embedding for job in jobs):
+    if not any(job.reads_hidden for job in jobs):
         if jobs:
             run_pass(jobs[0].model, rows)
         return
     hidden = run_pass_with_hidden(jobs[0].model, rows)
     for job, states in zip(jobs, hidden, strict=True):
-        if job.wants_embedding:
-            job.pool(states)
+        job.read_hidden(states)
 
 
 def _shares(job: Prefill, *, alone: bool) -> bool:

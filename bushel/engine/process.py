@@ -213,7 +213,8 @@ def main(descriptor: int) -> int:
         engine = build(start.options, progress, awake, loading)
         if not engine.model.encodes:
             progress("trying every sampler once")
-            compile_samplers(engine.model, progress)
+            drafts = engine.speculation.why_off is None
+            compile_samplers(engine.model, progress, drafts=drafts)
             plan_widths(engine.model, engine.admission.memory, progress)
     except BushelError as error:
         link.send(Failed(str(error)))

@@ -23,6 +23,7 @@ from mlx.utils import tree_flatten
 from bushel.core import GenerationDefaults, ModelError, Prepared
 from bushel.models.hidden_states import body_of, hidden_among, recorded
 from bushel.models.kv_bits import KVBits
+from bushel.models.mtp import MTPHead
 from bushel.models.pooling import Pooling
 from bushel.models.preparer import Preparer
 from bushel.text.tokenizer import Tokenizer
@@ -83,6 +84,7 @@ class Model(ABC):
     pooling: Pooling = "last"  # how hidden states become an embedding, where it does not encode
     pages: Any = None  # of the keys and values of its rows, where they are in pages (`PagePool`)
     shares_passes: bool = False  # prompts of several rows may share a forward pass
+    mtp: MTPHead | None = None  # its prediction head, where somebody drafts with it
 
     @property
     def name(self) -> str:
@@ -155,6 +157,16 @@ class Model(ABC):
         with recorded(body_of(self.network)) as outputs:
             logits = self.prefill(prompt, start, end, state)
         return logits, hidden_among(outputs, logits, self.network)
+
+    def text_positions(self, positions: Sequence[int], count: int) -> dict[str, mx.array]:
+        """What a layer of its network is told of so many tokens of text in each row, row i from
+        positions[i] on; nothing where layers count for themselves.
+        """
+        return {}
+
+    def prompt_positions(self, prompt: Prompt, start: int, end: int) -> dict[str, mx.array]:
+        """Likewise of a prompt's tokens [start, end)."""
+        return {}
 
     def encode(self, prompts: Sequence[Prompt]) -> mx.array:
         """Whole texts in one pass, where it `encodes`: [B, D] in float32; of pairs their scores."""

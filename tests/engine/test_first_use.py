@@ -56,6 +56,29 @@ def test_every_way_of_choosing_is_tried_at_load(calls: Counter[str]) -> None:
     assert {*get_args(draw.Route), "hold", "logprobs", "penalties"} <= {*calls}
 
 
+def test_every_way_of_choosing_is_tried_along_drafts_where_there_are_any(
+    calls: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without them nobody waits for that."""
+    widths: list[int] = []
+    own = Sampler.sample_along
+
+    def along(self: Sampler, logits: mx.array, *args: Any) -> Any:
+        widths.append(logits.shape[1])
+        calls.clear()
+        sampled = own(self, logits, *args)
+        assert {*get_args(draw.Route), "logprobs"} <= {*calls}
+        return sampled
+
+    monkeypatch.setattr(Sampler, "sample_along", along)
+    with LLM(str(checkpoint_dir("llama"))) as llm:
+        engine: Any = llm._engine
+        compile_samplers(engine.model, print)
+        assert not widths
+        compile_samplers(engine.model, print, drafts=True)
+    assert set(widths) == {3}
+
+
 def test_what_takes_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_use, "_SLOW", 0.0)
     with LLM(str(checkpoint_dir("llama"))) as llm:

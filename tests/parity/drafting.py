@@ -33,8 +33,8 @@ class Oracle:
     def leave(self, keep: Sequence[int]) -> None:
         self._rows = [self._rows[row] for row in keep]
 
-    def chances(self) -> list[Sequence[float]]:
-        return [[1.0] * self._depth(row) for row in self._rows]
+    def chances(self, ahead: int = 0) -> list[Sequence[float]]:
+        return [[1.0] * (self._depth(row) - ahead) for row in self._rows]
 
     def _depth(self, row: Reply) -> int:
         said, length = len(row.tokens), len(row.request.prompt.ids)

@@ -49,14 +49,18 @@ def solo(path: Path) -> SoloEncoder:
 
 
 @pytest.fixture(scope="module")
-def server(path: Path) -> Iterator[Server]:
-    with serving(*FEW, "--served-model-name", "it", model=str(path)) as server:
+def bert() -> Iterator[Server]:
+    names = ("--served-model-name", "it", "bert")
+    with serving(*FEW, *names, model=str(checkpoint_dir("bert"))) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def bert() -> Iterator[Server]:
-    with serving(*FEW, model=str(checkpoint_dir("bert"))) as server:
+def server(path: Path, bert: Server) -> Iterator[Server]:
+    if path == checkpoint_dir("bert"):
+        yield bert
+        return
+    with serving(*FEW, "--served-model-name", "it", model=str(path)) as server:
         yield server
 
 
@@ -318,25 +322,24 @@ def test_scores_that_cannot_be_are_refused(cross: Server, path: str, body: Any) 
 # -- decoders --------------------------------------------------------------------------------
 
 
-def test_chat_beside_embeddings_of_a_decoder_says_what_it_says_alone() -> None:
-    with serving(*FEW, model="bushel:tiny") as server:
-        client = sdk(server)
-        message: Any = [{"role": "user", "content": "Tell me a story."}]
+def test_chat_beside_embeddings_of_a_decoder_says_what_it_says_alone(tiny: Server) -> None:
+    client = sdk(tiny)
+    message: Any = [{"role": "user", "content": "Tell me a story."}]
 
-        def chat() -> str | None:
-            reply = client.chat.completions.create(
-                model="", messages=message, max_tokens=64, temperature=0
-            )
-            return reply.choices[0].message.content
+    def chat() -> str | None:
+        reply = client.chat.completions.create(
+            model="", messages=message, max_tokens=64, temperature=0
+        )
+        return reply.choices[0].message.content
 
-        alone = chat()
-        vectors = client.embeddings.create(model="", input=texts(32)).data
-        with ThreadPoolExecutor(2) as threads:
-            talk = threads.submit(chat)
-            beside = client.embeddings.create(model="", input=texts(32)).data
-            assert talk.result() == alone
-        assert apart([v.embedding for v in beside], [v.embedding for v in vectors]) < BOUND
-        assert np.linalg.norm(vectors[0].embedding) == pytest.approx(1, abs=1e-5)
+    alone = chat()
+    vectors = client.embeddings.create(model="", input=texts(12)).data
+    with ThreadPoolExecutor(2) as threads:
+        talk = threads.submit(chat)
+        beside = client.embeddings.create(model="", input=texts(12)).data
+        assert talk.result() == alone
+    assert apart([v.embedding for v in beside], [v.embedding for v in vectors]) < BOUND
+    assert np.linalg.norm(vectors[0].embedding) == pytest.approx(1, abs=1e-5)
 
 
 @pytest.mark.long
@@ -359,32 +362,27 @@ def test_models_of_every_sort_are_loaded_when_they_are_asked(cross: Server, bert
         assert talk.status_code == 200
 
 
-def request_lines(server: Server, api: str, count: int) -> list[str]:
-    """The last lines of the log that are of this API's requests, once there are so many."""
-
-    def lines() -> list[str]:
-        return [line for line in server.log.splitlines() if f" {api} " in line]
-
-    until(lambda: len(lines()) >= count, f"{count} lines of {api}")
-    return lines()
-
-
-def test_many_texts_are_two_lines_of_the_log() -> None:
+def test_many_texts_are_two_lines_of_the_log(bert: Server) -> None:
     """However many there are; more than go together at once."""
-    with serving(*FEW, model=str(checkpoint_dir("bert"))) as server:
-        body = {"model": "bert", "input": [f"text {at}" for at in range(300)]}
-        reply = server.http.post("/v1/embeddings", json=body).raise_for_status()
-        long = "word " * 2 * CONTEXT
-        assert refused(server, "/v1/embeddings", {"model": "bert", "input": ["a", long]})
-        begins, ends, failed = request_lines(server, "embeddings", 3)
-        name = reply.headers["x-request-id"]
-        assert f"{name} embeddings bert: begins, 300 texts" in begins
-        tokens = reply.json()["usage"]["prompt_tokens"]
-        assert f"{name} embeddings bert: {tokens} tokens in" in ends
-        assert ends.endswith("300xstop")
-        assert "error 400" in failed
-        asked = {"model": "bert", "query": "a", "documents": ["b", "c"]}
-        server.http.post("/v1/rerank", json=asked).raise_for_status()
-        begins, ends = request_lines(server, "rerank", 2)
-        assert "begins, 3 texts" in begins
-        assert ends.endswith("3xstop")
+
+    def asked(api: str, **body: Any) -> tuple[Any, list[str]]:
+        """The reply, and the lines that it adds to the log: an end, and a beginning of one."""
+        before = len(bert.log)
+        reply = bert.http.post(f"/v1/{api}", json={"model": "bert", **body}).json()
+
+        def added() -> list[str]:
+            return [line for line in bert.log[before:].splitlines() if f" {api} bert: " in line]
+
+        until(lambda: any("tokens in" in line for line in added()), "the log has its end")
+        return reply, added()
+
+    reply, [begins, ends] = asked("embeddings", input=[f"text {at}" for at in range(300)])
+    assert begins.endswith("begins, 300 texts")
+    assert f": {reply['usage']['prompt_tokens']} tokens in" in ends
+    assert ends.endswith("300xstop")
+    assert ends.split()[3] == begins.split()[3]  # the request's id
+    _, [failed] = asked("embeddings", input=["a", "word " * 2 * CONTEXT])
+    assert "error 400" in failed
+    _, [begins, ends] = asked("rerank", query="a", documents=["b", "c"])
+    assert begins.endswith("begins, 3 texts")
+    assert ends.endswith("3xstop")

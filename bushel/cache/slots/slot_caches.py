@@ -48,12 +48,14 @@ class SlotCache:
     def _idx(self) -> int:
         return self.slots_of(self.lengths.longest + self.ran)
 
-    @property
-    def state(self) -> tuple[Any, Any]:
-        if self.keys is None:
-            return None, None
+    def keys_and_values(self) -> tuple[mx.array, mx.array]:
+        """Of all slots that any row sees."""
         used = self._idx
         return self.keys[:, :, :used], self.values[:, :, :used]
+
+    @property
+    def state(self) -> tuple[Any, Any]:
+        return (None, None) if self.keys is None else self.keys_and_values()
 
     @property
     def nbytes(self) -> int:
@@ -78,8 +80,7 @@ class SlotCache:
         self._make_room(self.lengths.longest + ran + count, keys, values)
         self._write(ran, keys, values)
         self._pass, self._ran = self.lengths.passes, ran + count
-        found: tuple[mx.array, mx.array] = self.state
-        return found
+        return self.keys_and_values()
 
     def _make_room(self, tokens: int, keys: mx.array, values: mx.array) -> None:
         there = 0 if self.keys is None else self.keys.shape[2]

@@ -151,9 +151,9 @@ class ConstrainedRow:
         draft = self._without_end(draft, ends)
         if not draft or not self.holds_along(draft):
             return draft
-        if self._thoughts is None:
-            return draft[: self._valid(draft)]
         with self._drafting():
+            if self._thoughts is None:
+                return draft[: self._valid(draft)]
             for at, token in enumerate(draft):
                 allowed = self._valid([token]) if self.forced is None else token == self.forced
                 if not allowed or not self._takes(token):
@@ -229,9 +229,8 @@ class ConstrainedRow:
         finally:
             back = len(self._taken) - len(said)
             self._thoughts, self.forced, self._taken = thoughts, forced, said
-            if matcher is not None and (self.matcher is not matcher or not back):
-                self.matcher = matcher
-            elif matcher is not None and not matcher.rollback(back):
+            copied, self.matcher = self.matcher is not matcher, matcher
+            if matcher is not None and not copied and not matcher.rollback(back):
                 self._replace()
 
     def _prepare(self, matcher: LLMatcher) -> None:

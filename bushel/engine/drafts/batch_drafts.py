@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-
-import mlx.core as mx
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from bushel.engine.drafts.cost_profile import CostProfile
 from bushel.engine.drafts.depth import depths
 from bushel.engine.drafts.drafter import Drafter, KeptRound
+from bushel.engine.drafts.head_context import HeadContext
+from bushel.engine.drafts.mtp import MTPDrafter
 from bushel.engine.prefill import PrefilledRow
 
 Chances = Sequence[float]
@@ -17,8 +18,16 @@ Chances = Sequence[float]
 class BatchDrafts:
     """Owned by one decode batch; its rows are that batch's rows, in order."""
 
-    def __init__(self, drafters: Sequence[Drafter], profile: CostProfile):
+    def __init__(
+        self,
+        drafters: Sequence[Drafter],
+        profile: CostProfile,
+        drafting: Mapping[str, float] | None = None,
+    ):
+        """drafting: seconds that a drafter takes for each token that it proposes to all rows."""
         self._drafters, self._profile = drafters, profile
+        each = [(drafting or {}).get(drafter.name, 0.0) for drafter in drafters]
+        self._profiles = [replace(profile, drafting=seconds) for seconds in each]
         self.names = [drafter.name for drafter in drafters]
         self.wants_hidden = any(drafter.wants_hidden for drafter in drafters)
 
@@ -31,17 +40,13 @@ class BatchDrafts:
             drafter.leave(keep)
 
     def may_propose(self, *, ahead: int) -> bool:
-        """Whether a round may pay; ahead: tokens of each row that have not been read.
-
-        Then the first drafts are what is being computed anyway.
-        """
-        chosen = [chances[ahead:] for _, chances in self._choose()]
-        return any(depths(chosen, self._profile))
+        """Whether a round may pay; ahead: tokens of each row that have not been read."""
+        return any(self._depths(self._choose(ahead)))
 
     def propose(self) -> list[list[int]]:
         """By row, what it may say next; nothing at all where a plain step is worth more."""
         chosen = self._choose()
-        wanted = depths([chances for _, chances in chosen], self._profile)
+        wanted = self._depths(chosen)
         drafts: list[list[int]] = [[] for _ in chosen]
         for at, drafter in enumerate(self._drafters):
             mine = [
@@ -52,18 +57,29 @@ class BatchDrafts:
                     drafts[row] = draft or drafts[row]
         return drafts
 
-    def kept(self, kept: Sequence[int], hidden: mx.array | None) -> None:
-        """After a round in which rows have kept so many of their inputs."""
+    def kept(self, round: KeptRound) -> None:
+        """After a round, or a plain step."""
         for drafter in self._drafters:
-            drafter.kept(KeptRound(kept, hidden))
+            drafter.kept(round)
 
-    def _choose(self) -> list[tuple[int, Chances]]:
+    def put_aside(self, row: int) -> HeadContext | None:
+        """What a prediction head knows of a row, which stays so far."""
+        heads = (drafter for drafter in self._drafters if isinstance(drafter, MTPDrafter))
+        return next((head.put_aside(row) for head in heads), None)
+
+    def _choose(self, ahead: int = 0) -> list[tuple[int, Chances]]:
         """By row, the drafter that is expected to guess the most, and its chances."""
-        every = [drafter.chances() for drafter in self._drafters]
+        every = [drafter.chances(ahead) for drafter in self._drafters]
         return [
             max(enumerate(row), key=lambda one: sum(one[1]))  # the first, among equals
             for row in zip(*every, strict=True)
         ]
+
+    def _depths(self, chosen: Sequence[tuple[int, Chances]]) -> list[int]:
+        used = {at for at, chances in chosen if chances}
+        profiles = (self._profiles[at] for at in used)
+        dearest = max(profiles, key=lambda one: one.drafting, default=self._profile)
+        return depths([chances for _, chances in chosen], dearest)
 
     def check_integrity(self) -> None:
         for drafter in self._drafters:

@@ -24,6 +24,7 @@ class KeptRound(NamedTuple):
 
     kept: Sequence[int]  # inputs of each row that stay: its newest token, and the drafts that held
     hidden: mx.array | None = None  # [B, W, D] of all inputs, where the drafter reads them
+    drafted: Sequence[int] = ()  # drafts of each row that were verified; of a plain step none
 
 
 class Drafter(Protocol):
@@ -37,10 +38,11 @@ class Drafter(Protocol):
 
     def leave(self, keep: Sequence[int]) -> None: ...
 
-    def chances(self) -> list[Sequence[float]]:
+    def chances(self, ahead: int = 0) -> list[Sequence[float]]:
         """By row: that its first draft holds, that its first two do, and so on; none: no drafts.
 
         A function of the row's own tokens alone, so that the same request always drafts alike.
+        ahead: tokens of each row that are still on the device, and will have been read by then.
         """
 
     def propose(self, depths: Sequence[int]) -> list[list[int]]:

@@ -43,8 +43,9 @@ class PromptLookup:
     def leave(self, keep: Sequence[int]) -> None:
         self._rows = [self._rows[row] for row in keep]
 
-    def chances(self) -> list[Sequence[float]]:
-        return [() if row is None else row.chances(self.deepest) for row in self._rows]
+    def chances(self, ahead: int = 0) -> list[Sequence[float]]:
+        # What is on the device may be the first drafts: those that follow them would then be.
+        return [() if row is None else row.chances(self.deepest)[ahead:] for row in self._rows]
 
     def propose(self, depths: Sequence[int]) -> list[list[int]]:
         rows = zip(self._rows, depths, strict=True)

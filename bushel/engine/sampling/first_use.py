@@ -40,11 +40,17 @@ SAMPLERS: Mapping[str, Mapping[str, Any]] = {
     "log-probabilities": {"temperature": 0.0, "logprobs": 5},
 }
 _STEPS = 2  # the first one may differ: nothing has been said yet
+_WIDTH = 3  # of a draft with the token before it
 _SLOW = 1.0  # seconds that are worth a word
 
 
-def compile_samplers(model: Model, progress: Callable[[str], None]) -> float:
-    """For one row, for two, and for a batch of all of them; returns the seconds it took."""
+def compile_samplers(
+    model: Model, progress: Callable[[str], None], *, drafts: bool = False
+) -> float:
+    """For one row, for two, and for a batch of all of them; returns the seconds it took.
+
+    drafts: along a draft as well.
+    """
     begun = time.perf_counter()
     logits = model.forward(mx.array([[0]]), [0], model.make_state())[:, -1:]
     mx.eval(logits)
@@ -56,6 +62,9 @@ def compile_samplers(model: Model, progress: Callable[[str], None]) -> float:
             choose(logits, rows, held=held)
         if (seconds := time.perf_counter() - start) > _SLOW:
             progress(f"compiled the sampler for {name} in {seconds:.1f} s")
+    if drafts:
+        for held in (False, True):
+            choose_along(logits, [*SAMPLERS.values()], held=held)
     seconds = time.perf_counter() - begun
     log.info("%d samplers were tried before their first use, in %.1f s", len(SAMPLERS), seconds)
     return seconds
@@ -74,14 +83,29 @@ def sampler_of(rows: Sequence[Mapping[str, Any]], vocab: int) -> Sampler:
 
 def choose(logits: mx.array, rows: list[Mapping[str, Any]], *, held: bool = False) -> None:
     """A few steps of rows with these settings, all with these logits. held: to a grammar."""
-    vocab = logits.shape[-1]
-    sampler = sampler_of(rows, vocab)
-    count, masks = len(rows), None
-    if held:
-        everything = mx.full((2, -(-vocab // 32)), 0xFFFFFFFF, dtype=mx.uint32)
-        masks = Masks(mx.zeros(count, dtype=mx.int32), everything)
+    sampler, count = sampler_of(rows, logits.shape[-1]), len(rows)
+    masks = _everything(logits, count) if held else None
     logits, inputs = mx.repeat(logits, count, axis=0), mx.zeros((count, 1), dtype=mx.uint32)
     for step in range(_STEPS):
         sampled = sampler.sample(logits, inputs, [step] * count, [step + 1] * count, masks)
         inputs = sampled.tokens
         mx.eval(sampled.arrays())
+
+
+def choose_along(logits: mx.array, rows: list[Mapping[str, Any]], *, held: bool = False) -> None:
+    """The same along drafts, of which one token is kept."""
+    sampler, count = sampler_of(rows, logits.shape[-1]), len(rows)
+    masks = _everything(logits, count * _WIDTH) if held else None
+    logits = mx.repeat(mx.repeat(logits, count, axis=0), _WIDTH, axis=1)
+    inputs = mx.zeros((count, _WIDTH), dtype=mx.uint32)
+    for step in range(_STEPS):
+        where = [step] * count, [step + 1] * count
+        sampled = sampler.sample_along(logits, inputs, [_WIDTH] * count, *where, masks)
+        mx.eval(sampled.arrays())
+        sampler.keep([1] * count)
+
+
+def _everything(logits: mx.array, places: int) -> Masks:
+    """Masks that allow all tokens."""
+    words = mx.full((2, -(-logits.shape[-1] // 32)), 0xFFFFFFFF, dtype=mx.uint32)
+    return Masks(mx.zeros(places, dtype=mx.int32), words)

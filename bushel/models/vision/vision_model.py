@@ -196,8 +196,7 @@ class VisionModel(Model):
             else:
                 features = [layer[first:last] for layer in prompt.extras["deepstack"]]
                 cut[DEEPSTACK] = features
-        if prompt.positions is not None:
-            cut.update(self._positions.as_kwargs(prompt.positions[:, :, start:end]))
+        cut.update(self.prompt_positions(prompt, start, end))
         cross_attention.hold(state, prompt.extras["cross"])
         cut.update(cross_attention.as_kwargs(state, start, end))
         self.forget()
@@ -216,6 +215,14 @@ class VisionModel(Model):
         kwargs.update(cross_attention.as_kwargs(state, positions[0], positions[0] + count))
         self.forget()
         return self.network.language_model(tokens, cache=state, **kwargs).logits
+
+    def text_positions(self, positions: Sequence[int], count: int) -> dict[str, mx.array]:
+        return self._positions.of_text(positions, count)
+
+    def prompt_positions(self, prompt: Prompt, start: int, end: int) -> dict[str, mx.array]:
+        if prompt.positions is None:
+            return {}
+        return self._positions.as_kwargs(prompt.positions[:, :, start:end])
 
     def close(self) -> None:
         self.network = None

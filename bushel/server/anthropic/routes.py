@@ -108,5 +108,6 @@ def _params(body: MessagesRequest) -> SamplingParams:
         top_k=body.top_k,
         seed=body.seed,
         stop=body.stop_sequences,
+        ignore_eos=bool(body.ignore_eos),
         **body.sampler_params(),
     )

@@ -39,6 +39,7 @@ from bushel.server.api.shared_fields import (
     Effort,
     IgnoredHint,
     IgnoredObject,
+    IgnoreEos,
     LikeliestTokens,
     Model,
     NucleusMass,
@@ -114,6 +115,7 @@ class MessagesRequest(CountRequest, SamplerFields):
     top_k: LikeliestTokens = None
     seed: Annotated[Seed | None, SEED] = None
     stop_sequences: Annotated[Stops | None, STOPS] = None
+    ignore_eos: IgnoreEos = None
     stream: Stream = None
     timeout: Timeout = None
     cache_salt: CacheSalt = None

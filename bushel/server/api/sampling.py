@@ -8,7 +8,6 @@ from pydantic import ConfigDict, Field
 
 from bushel.core import SamplingParams
 from bushel.server.api.fields import (
-    Flag,
     FrequencyPenalty,
     LogitBias,
     MinP,
@@ -28,6 +27,7 @@ from bushel.server.api.shared_fields import (
     STOPS,
     TEMPERATURE,
     CacheSalt,
+    IgnoreEos,
     LikeliestTokens,
     NucleusMass,
     RequestPriority,
@@ -84,10 +84,7 @@ class SamplingFields(SamplerFields):
     min_tokens: TokensOrNone | None = Field(
         None, description="Tokens before which none that ends the reply is chosen (default: 0)."
     )
-    ignore_eos: Flag | None = Field(
-        None,
-        description="Whether the model's own end tokens do not end the reply (default: false).",
-    )
+    ignore_eos: IgnoreEos = None
     timeout: Timeout = None
     cache_salt: CacheSalt = None
     priority: RequestPriority = None

@@ -67,6 +67,10 @@ LikeliestTokens = Annotated[
     TopK | None, sampled("top_k", "Draw from so many of the likeliest tokens; 0 or -1: from all")
 ]
 STOPS = about("Texts that end the reply and are not part of it; one may stand without a list.")
+IgnoreEos = Annotated[
+    Flag | None,
+    about("Whether the model's own end tokens do not end the reply (default: false)."),
+]
 _LIMIT = "Tokens of the reply, at most, thoughts included"
 _NO_LIMIT = "(default: the server's, the model's, or what the context has room for)."
 REPLY_LIMIT = about(f"{_LIMIT}; -1: until the context ends {_NO_LIMIT}")

@@ -178,6 +178,15 @@ def test_no_tokens_at_all_may_be_asked_for() -> None:
     assert service.jobs[0].params.max_tokens == 1
 
 
+def test_a_reply_may_go_on_past_the_models_own_end() -> None:
+    """With `ignore_eos`, as in the other APIs; without it, or null, the model ends its reply."""
+    service = Service()
+    for fields in ({"ignore_eos": True}, {"ignore_eos": None}, {}):
+        assert post(service, **fields).status_code == 200
+    assert [job.params.ignore_eos for job in service.jobs] == [True, False, False]
+    assert post(service, ignore_eos="maybe").status_code == 400
+
+
 def test_silence_is_filled_with_pings_also_before_the_message() -> None:
     """A client that waits gets `ping` events, and the message as ever. B54."""
 

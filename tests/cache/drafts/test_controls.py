@@ -1,0 +1,167 @@
+"""The comparison of rows that draft notices what can go wrong, for every kind of layer."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from bushel.cache.batch_state import BatchState
+from bushel.cache.paged import sdpa
+from bushel.cache.paged.page_pool import PagePool
+from bushel.cache.paged.page_table import PageTable
+from bushel.cache.paged.paged_kv import pageable
+from bushel.cache.slots import slot_caches
+from bushel.cache.slots.row_lengths import RowLengths
+from bushel.core import IntegrityError
+from bushel.models import load, tapes
+from bushel.models.tapes import Tape
+from tests.families import checkpoint_dir
+from tests.families.text import WINDOW
+
+from .scripts import BOUND, Rows
+
+RIGHT: list[Any] = ["llama", "llama_sliding", "gpt_oss", "qwen3_5", "qwen3_5_vl", "qwen3_next"]
+RIGHT += ["mamba2", "falcon_h1", "lfm2"]
+RECURRENT = ["qwen3_5", "qwen3_5_vl", "qwen3_next", "mamba2", "falcon_h1"]
+
+
+def rows_of(name: str, *, pages: bool = False) -> Rows:
+    model = load(str(checkpoint_dir(name)))
+    if pages:
+        sdpa.install()
+        model.pages = PagePool(sum(map(pageable, model.make_state())))
+    return Rows(model)
+
+
+def difference(rows: Rows) -> float:
+    """Of a short script: uneven drafts, of which uneven parts are kept, and steps after them."""
+    rows.join([2 * WINDOW, 5, 3 * WINDOW + 2])
+    for counts, kept in (([7, 4, 1], [2, 3, 1]), ([1, 8, 6], [1, 1, 5])):
+        rows.draft(counts, kept)
+        rows.step()
+    return rows.worst
+
+
+def commit_off_by_one(patch: pytest.MonkeyPatch) -> None:
+    begin, end = BatchState.begin_draft, BatchState.end_draft
+
+    def begun(rows: Any, counts: Sequence[int]) -> None:
+        rows.counts = counts
+        begin(rows, counts)
+
+    def ended(rows: Any, kept: Sequence[int]) -> None:
+        end(rows, [min(keeps + 1, count) for keeps, count in zip(kept, rows.counts, strict=True)])
+
+    patch.setattr(BatchState, "begin_draft", begun)
+    patch.setattr(BatchState, "end_draft", ended)
+
+
+def lengths_of_all(patch: pytest.MonkeyPatch) -> None:
+    """Keys and values are not cut to what is kept."""
+    right, begin = RowLengths.set, BatchState.begin_draft
+    wide: list[int] = []
+
+    def begun(rows: BatchState, counts: Sequence[int]) -> None:
+        wide.extend(position + max(counts) for position in rows.positions)
+        begin(rows, counts)
+
+    def wrong(lengths: RowLengths, tokens: Sequence[int]) -> None:
+        right(lengths, wide or tokens)
+        wide.clear()
+
+    patch.setattr(BatchState, "begin_draft", begun)
+    patch.setattr(RowLengths, "set", wrong)
+
+
+def not_rolled_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tape, "after", lambda tape, now, width, kept: list(now))
+
+
+def rolled_back_whole(patch: pytest.MonkeyPatch) -> None:
+    """As if nothing had been kept."""
+    patch.setattr(Tape, "after", lambda tape, now, width, kept: list(tape.before))
+
+
+def mask_of_other_rows(patch: pytest.MonkeyPatch) -> None:
+    right = Tape._replayed
+    patch.setattr(tapes, "KEPT_STATES", 0)
+    patch.setattr(Tape, "_replayed", lambda tape, kept: right(tape, [*kept[1:], kept[0]]))
+
+
+def states_of_other_rows(patch: pytest.MonkeyPatch) -> None:
+    right = Tape._chosen
+    patch.setattr(Tape, "_chosen", lambda tape, kept: right(tape, [*kept[1:], kept[0]]))
+
+
+def windows_of_other_rows(patch: pytest.MonkeyPatch) -> None:
+    right = tapes._window
+    patch.setattr(
+        tapes, "_window", lambda source, size, kept: right(source, size, [*kept[1:], kept[0]])
+    )
+
+
+def no_spare_slots(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(slot_caches, "SPARE", 0)
+
+
+WRONG: list[tuple[str, Callable[[pytest.MonkeyPatch], None]]] = [
+    *((name, commit_off_by_one) for name in RIGHT),
+    *((name, lengths_of_all) for name in ("llama", "llama_sliding", "qwen3_5", "falcon_h1")),
+    *((name, not_rolled_back) for name in (*RECURRENT, "lfm2")),
+    *((name, rolled_back_whole) for name in (*RECURRENT, "lfm2")),
+    *((name, mask_of_other_rows) for name in RECURRENT),
+    *((name, states_of_other_rows) for name in RECURRENT),
+    *((name, windows_of_other_rows) for name in (*RECURRENT, "lfm2")),
+    ("llama_sliding", no_spare_slots),
+    ("gpt_oss", no_spare_slots),
+]
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_the_script_is_right_if_nothing_is_wrong(name: str) -> None:
+    assert difference(rows_of(name)) < BOUND
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_states_that_are_too_large_to_be_kept_are_computed_again(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tapes, "KEPT_STATES", 0)
+    assert difference(rows_of(name)) < BOUND
+
+
+@pytest.mark.parametrize(("name", "wrong"), WRONG, ids=lambda of: getattr(of, "__name__", of))
+def test_a_draft_that_ends_wrongly_is_noticed(
+    name: str, wrong: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = rows_of(name)
+    wrong(monkeypatch)
+    assert difference(rows) > 10 * BOUND
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt_oss", "qwen3_5"])
+def test_pages_that_end_wrongly_are_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert difference(rows_of(name, pages=True)) < BOUND
+    rows = rows_of(name, pages=True)
+    commit_off_by_one(monkeypatch)
+    assert difference(rows) > 10 * BOUND
+
+
+def test_pages_that_do_not_go_back_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = rows_of("llama", pages=True)
+    monkeypatch.setattr(PageTable, "go_back", lambda table, positions: None)
+    rows.join([15])
+    rows.draft([8], [1])
+    with pytest.raises(IntegrityError, match="2 pages for 16 tokens"):
+        rows.batch.check_integrity()
+
+
+def test_a_draft_that_fails_leaves_nothing_open() -> None:
+    """Whoever comes next, in this batch or another, is right."""
+    failed = rows_of("qwen3_5")
+    failed.join([9, 5])
+    failed.batch.begin_draft([3, 2])
+    mx.eval(failed.model.forward(mx.array([[50, 51, 52]] * 2), [9, 5], failed.batch.layers))
+    after = Rows(failed.model)
+    assert difference(after) < BOUND

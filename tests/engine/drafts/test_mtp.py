@@ -1,0 +1,274 @@
+"""Drafts of a model's own prediction head."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+import bushel
+from bushel import LLM, SamplingParams
+from bushel.core import GenerationDefaults, IntegrityError, Request
+from bushel.core.params import resolve
+from bushel.engine.drafts.drafter import Drafter
+from bushel.engine.drafts.mtp import MTPDrafter
+from bushel.engine.prefill import Prefill
+from bushel.engine.sequence import Sequence
+from bushel.models import Model, load
+from bushel.models.mtp import HeadKVCache, load_head
+from tests.drawings import see
+from tests.engine.drafts.known_replies import KnownRow, keep
+from tests.families import checkpoint_dir
+from tests.models.published_heads import HEADS, WIDTH
+from tools.tiny.chat import render
+from tools.tiny.evaluate import cases
+from tools.tiny.tokens import read_tokenizer
+
+DEEPEST = 4
+TINY = Path(str(bushel.__file__)).parent / "tiny"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    """A random one, with a random head: nothing that it drafts holds."""
+    path = tmp_path_factory.mktemp("head")
+    HEADS["qwen3_next"].write(path, HEADS["qwen3_next"].tensors(np.random.default_rng(5)))
+    loaded = load(str(checkpoint_dir("qwen3_next")))
+    loaded.mtp = load_head(loaded, path)
+    yield loaded
+    loaded.close()
+
+
+def random_row(model: Model, rng: np.random.Generator, prompt: int, reply: int) -> KnownRow:
+    ids = rng.integers(50, 500, prompt + reply).tolist()
+    hidden = rng.standard_normal((prompt + reply, WIDTH)).astype(np.float32)
+    return KnownRow(model, ids[:prompt], ids[prompt:], hidden)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_drafts_are_those_of_each_row_alone(model: Model, seed: int) -> None:
+    """Rows come and go, rounds keep what they keep, and some steps show no hidden states."""
+    rng = np.random.default_rng(seed)
+    drafter = MTPDrafter(model, DEEPEST)
+    rows: list[KnownRow] = []
+    compared = 0
+    for _ in range(30):
+        if not rows or rng.random() < 0.3:
+            new = [random_row(model, rng, int(rng.integers(2, 40)), 60) for _ in range(2)]
+            drafter.join([row.ready(int(rng.integers(0, len(row.prompt)))) for row in new])
+            rows += new
+        depths = [int(depth) for depth in rng.integers(0, DEEPEST + 1, len(rows))]
+        chances = drafter.chances()
+        proposed = drafter.propose(depths)
+        for row, depth, drafts, chance in zip(rows, depths, proposed, chances, strict=True):
+            newest = bool(row.known) and row.known[-1] == row.position - 1
+            assert bool(chance) == newest
+            if newest and depth:
+                expected = row.expected(depth)
+                assert drafts == expected[: len(drafts)]
+                assert len(drafts) == depth or expected[len(drafts)] == 1
+                compared += depth
+            else:
+                assert drafts == []
+        counts = [int(count) for count in rng.integers(1, DEEPEST + 2, len(rows))]
+        keep(drafter, rows, counts, hidden=bool(rng.random() < 0.85))
+        drafter.check_integrity()
+        staying = [at for at, row in enumerate(rows) if row.left > 8 and rng.random() < 0.9]
+        drafter.leave(staying)
+        rows = [rows[at] for at in staying]
+        drafter.check_integrity()
+    assert compared > 50
+
+
+def test_steps_without_drafts_are_read_when_somebody_drafts(model: Model) -> None:
+    """Of many, the last: as many as are worth keeping."""
+    rng = np.random.default_rng(1)
+    rows = [random_row(model, rng, 10, 300) for _ in range(2)]
+    drafter = MTPDrafter(model, DEEPEST)
+    drafter.join([row.ready(5) for row in rows])
+    for count in (3, 40, 150):
+        for _ in range(count):
+            keep(drafter, rows, [1, 1])
+        for row in rows:
+            row.known = [at for at in row.known if at < 9 or at >= row.position - 64]
+        if count == 150:  # what lies between was forgotten
+            assert drafter.propose([2, 0]) == [rows[0].expected(2), []]
+    assert drafter.propose([0, 0]) == [[], []]
+
+
+def test_a_row_that_is_put_aside_goes_on_as_it_was(model: Model) -> None:
+    rng = np.random.default_rng(2)
+    rows = [random_row(model, rng, 12, 60) for _ in range(3)]
+    drafter = MTPDrafter(model, DEEPEST)
+    drafter.join([row.ready(6) for row in rows])
+    drafter.propose([2, 1, 3])
+    keep(drafter, rows, [2, 1, 3])
+    context = drafter.put_aside(1)
+    drafter.leave([0, 2])
+    keep(drafter, [rows[0], rows[2]], [1, 2])
+    back = rows[1].ready(0)
+    rows[1].known = [*range(5, 11), 11]
+    back.context = context
+    drafter.join([back])
+    drafter.check_integrity()
+    rows = [rows[0], rows[2], rows[1]]
+    assert drafter.propose([1, 2, 4]) == [
+        row.expected(depth) for row, depth in zip(rows, (1, 2, 4), strict=True)
+    ]
+
+
+def test_a_row_that_wants_none_gets_none(model: Model) -> None:
+    row = random_row(model, np.random.default_rng(3), 12, 60)
+    row.sequence.decoding = replace(row.sequence.decoding, speculate=False)
+    drafter: Drafter = MTPDrafter(model, DEEPEST)
+    drafter.join([row.ready(6)])
+    assert drafter.chances() == [()]
+
+
+def test_what_holds_is_drafted_more_surely_at_its_depth(model: Model) -> None:
+    """A head is taught to look one token ahead, and may be wrong about the next."""
+    rows = [random_row(model, np.random.default_rng(4), 12, 200) for _ in range(2)]
+    drafter = MTPDrafter(model, DEEPEST)
+    drafter.join([row.ready(6) for row in rows])
+    for _ in range(20):
+        drafter.propose([2, 2])
+        keep(drafter, rows, [2, 1])  # the first draft of one row holds, and never the second
+    surer, unsure = drafter.chances()
+    assert surer[0] > 0.9 > 0.3 > unsure[0]
+    assert surer[1] < 0.3
+
+
+def test_a_drafter_that_lost_a_row_is_found_out(model: Model) -> None:
+    row = random_row(model, np.random.default_rng(5), 12, 60)
+    drafter = MTPDrafter(model, DEEPEST)
+    drafter.join([row.ready(6)])
+    drafter.check_integrity()
+    row.say(1)
+    with pytest.raises(IntegrityError, match="a head at 11 whose row is at 12"):
+        drafter.check_integrity()
+
+
+# -- the model in the box -----------------------------------------------------------------------
+
+TASKS = ("recall, system", "tool call", "JSON", "echo", "small talk")
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Iterator[Model]:
+    loaded = load("bushel:tiny")
+    loaded.mtp = load_head(loaded)
+    yield loaded
+    loaded.close()
+
+
+def prompt_of(request: dict[str, Any]) -> list[int]:
+    options = request["chat_template_kwargs"]
+    text = render(request["messages"], request.get("tools"), add_generation_prompt=True, **options)
+    return list(read_tokenizer(TINY).encode(text, add_special_tokens=False).ids)
+
+
+@pytest.fixture(scope="module")
+def told(tiny: Model) -> list[KnownRow]:
+    """What the model says to some of its tasks, without drafts."""
+    chosen = [case for case in cases(8, TASKS) if case.task in TASKS][::3]
+    rows = []
+    with LLM("bushel:tiny") as llm:
+        params = SamplingParams(temperature=0.0, max_tokens=80)
+        prompts = [prompt_of(case.request) for case in chosen]
+        outputs = llm.generate([case.request for case in chosen], params)
+    for prompt, output in zip(prompts, outputs, strict=True):
+        text = [*prompt, *output.token_ids]
+        _, hidden = tiny.forward_with_hidden(mx.array([text]), [0], tiny.make_state())
+        rows.append(KnownRow(tiny, prompt, output.token_ids, np.array(hidden[0])))
+    return rows
+
+
+def accepted(tiny: Model, rows: list[KnownRow], read: int | None) -> float:
+    """The share of first drafts that hold, all rows in one batch that some leave before others.
+
+    read: tokens of their prompts that the head is given; None: all.
+    """
+    drafter = MTPDrafter(tiny, DEEPEST)
+    rows = [KnownRow(tiny, row.prompt, row.ids[len(row.prompt) :], row.hidden) for row in rows]
+    most = [len(row.prompt) - 1 for row in rows]
+    given = most if read is None else [min(read, count) for count in most]
+    drafter.join([row.ready(count, 64) for row, count in zip(rows, given, strict=True)])
+    held = tried = 0
+    while rows:
+        proposed = drafter.propose([min(1, row.left - 1) for row in rows])
+        counts = [1 + row.holds(drafts) for row, drafts in zip(rows, proposed, strict=True)]
+        held += sum(counts) - len(rows)
+        tried += sum(map(len, proposed))
+        keep(drafter, rows, counts)
+        staying = [at for at, row in enumerate(rows) if row.left > 1]
+        drafter.leave(staying)
+        rows = [rows[at] for at in staying]
+    return held / tried
+
+
+def test_the_head_in_the_box_is_right_most_of_the_time(tiny: Model, told: list[KnownRow]) -> None:
+    assert len(told) >= 10
+    assert accepted(tiny, told, None) > 0.95
+    # The control: a head that has not read the prompt cannot say what stands there.
+    assert accepted(tiny, told, 0) < 0.8
+
+
+@pytest.mark.parametrize("chunk", [7, 64])
+def test_a_prompt_is_read_in_pieces(tiny: Model, told: list[KnownRow], chunk: int) -> None:
+    """What prefilling hands on is what the head makes of all of the prompt at once."""
+    row = max(told, key=lambda row: len(row.prompt))
+    row.sequence.tokens = row.ids[len(row.prompt) :][:5]  # it runs again, with what it has said
+    job = Prefill(tiny, [row.sequence], 0, 0.0)
+    job.begin()
+    while job.remaining > 0:
+        mx.eval(job.run(chunk))
+    [ready] = job.finish()
+    assert ready.context is not None
+    row.known = list(range(row.position))
+    drafter = MTPDrafter(tiny, DEEPEST)
+    row.sequence.launched = 5
+    drafter.join([ready])
+    assert drafter.propose([3]) == [row.expected(3)]
+    row.sequence.tokens.clear()
+
+
+def test_positions_of_images_are_the_heads_as_well(tiny: Model) -> None:
+    """Of rows with pictures the head stands where the body does, and not where tokens are."""
+    picture = see("circle", "red")
+    text = render(
+        [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "And this?"}]}],
+        None,
+        add_generation_prompt=True,
+    )
+    prepared = tiny.host.prepare(text, [picture])
+    params = SamplingParams(temperature=0.0, max_tokens=30)
+    decoding = resolve(params, GenerationDefaults(), vocab=tiny.vocab, end_ids=frozenset({2}))
+    row = Sequence.start(Request("r", prepared, (decoding,)), 0, lambda *_: "", None)
+    job = Prefill(tiny, [row], 0, 0.0)
+    mx.eval(job.run(1000))
+    [ready] = job.finish()
+    assert ready.prompt.delta < 0
+    assert ready.context is not None
+    head, ids = tiny.mtp, prepared.ids
+    assert head is not None
+    assert ready.prompt.positions is not None
+    state = tiny.make_state()
+    _, hidden = tiny.prefill_with_hidden(ready.prompt, 0, len(ids) - 1, state)
+    positions = {"position_ids": ready.prompt.positions[:, :, : len(ids) - 1]}
+    ahead = head(hidden, mx.array([ids[1:]]), [0], [0], HeadKVCache(1), positions)
+    assert np.allclose(np.array(ready.context.ahead), np.array(ahead[:, -1:]), atol=1e-4)
+    elsewhere = head(hidden, mx.array([ids[1:]]), [0], [0], HeadKVCache(1))
+    assert not np.allclose(np.array(ready.context.ahead), np.array(elsewhere[:, -1:]), atol=1e-2)
+
+
+def test_replies_do_not_change_when_a_head_reads_along() -> None:
+    requests = [{"prompt": text} for text in ("Hello", "What is the capital of France?", "1 2 3")]
+    params = SamplingParams(temperature=0.0, max_tokens=12)
+    with LLM("bushel:tiny", prefill_chunk=8) as llm:
+        plain = [output.token_ids for output in llm.generate(requests, params)]
+        assert llm._engine is not None
+        llm._engine.model.mtp = load_head(llm._engine.model)
+        assert [output.token_ids for output in llm.generate(requests, params)] == plain
