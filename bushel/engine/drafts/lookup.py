@@ -66,6 +66,8 @@ class _LookupRow:
     def __init__(self, sequence: Reply) -> None:
         self._sequence = sequence
         self._text = NgramIndex(_begin(sequence))
+        if sequence.request.prompt.prediction:
+            self._text.follow(0)
         self._start = len(self._text.tokens)
         self._records = [Acceptance(prior) for prior in _PRIORS]
         self.read()
@@ -102,12 +104,15 @@ class _LookupRow:
 
 
 def _begin(sequence: Reply) -> list[int]:
-    """All that is there before the reply; what stands for images is never said."""
+    """All that is there before the reply; what stands for images is never said.
+
+    What the reply is thought to repeat comes first, and apart from the prompt.
+    """
     prompt = sequence.request.prompt
     tokens = list(prompt.ids)
     for media in prompt.media:
         tokens[media.start : media.end] = [NOT_SAID] * (media.end - media.start)
-    return tokens
+    return [*prompt.prediction, NOT_SAID, *tokens] if prompt.prediction else tokens
 
 
 def _bucket(length: int) -> int:
