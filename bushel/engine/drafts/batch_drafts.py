@@ -23,9 +23,13 @@ class BatchDrafts:
         drafters: Sequence[Drafter],
         profile: CostProfile,
         drafting: Mapping[str, float] | None = None,
+        most: int = 64,
     ):
-        """drafting: seconds that a drafter takes for each token that it proposes to all rows."""
-        self._drafters, self._profile = drafters, profile
+        """drafting: seconds that a drafter takes for each token that it proposes to all rows.
+
+        most: drafts of all rows together.
+        """
+        self._drafters, self._profile, self._most = drafters, profile, most
         each = [(drafting or {}).get(drafter.name, 0.0) for drafter in drafters]
         self._profiles = [replace(profile, drafting=seconds) for seconds in each]
         self.names = [drafter.name for drafter in drafters]
@@ -79,7 +83,11 @@ class BatchDrafts:
         used = {at for at, chances in chosen if chances}
         profiles = (self._profiles[at] for at in used)
         dearest = max(profiles, key=lambda one: one.drafting, default=self._profile)
-        return depths([chances for _, chances in chosen], dearest)
+        wanted = depths([chances for _, chances in chosen], dearest)
+        while sum(wanted) > self._most:
+            deepest = max(wanted)
+            wanted = [min(depth, deepest - 1) for depth in wanted]
+        return wanted
 
     def check_integrity(self) -> None:
         for drafter in self._drafters:

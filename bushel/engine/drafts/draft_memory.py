@@ -8,30 +8,55 @@ from typing import Any
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from bushel.core.footprint import Footprint, Piece
+from bushel.core.footprint import STEP, Footprint, Piece
+from bushel.engine import footprint
 from bushel.engine.drafts.cost_profile import CostProfile
 from bushel.engine.drafts.depth import depths
+from bushel.engine.drafts.speculation import Speculation
 from bushel.models import Model
 from bushel.models.mtp import HeadKVCache, MTPHead
 
+# Of what the weights leave, what a pass that verifies drafts may take; and how many drafts of all
+# rows together it ever has.
+_SHARE = 1 / 16
+_MOST = 64
 
-def with_drafts(plain: Footprint, model: Model, profile: CostProfile) -> Footprint:
-    """plain: sizes of the same model, rows that take drafts among its pieces already."""
-    drafted = replace(plain, drafts=most_drafts(profile) * (plain.per_row + plain.per_token))
-    head = model.mtp
+
+def plan_memory(
+    model: Model, speculation: Speculation, usable: int
+) -> tuple[Speculation, Footprint]:
+    """A model's sizes with as many drafts in one pass as there is room for, or with none.
+
+    Nothing that could be served without them is refused because of them.
+    """
+    if speculation.profile is None:
+        return speculation, footprint.footprint(model)
+    sizes = _with_head(footprint.footprint(model, 1 + speculation.profile.deepest), model.mtp)
+    each = sizes.per_row + sizes.per_token
+    room = int(_SHARE * (usable - sizes.weights)) // each
+    most = min(_MOST, room, _most_drafts(speculation.profile))
+    drafted = replace(sizes, drafts=most * each)
+    if most < 1 or drafted.peak(2, STEP, STEP) > usable:
+        model.mtp = None
+        why = "there is too little memory for drafts"
+        return Speculation(why_off=why), footprint.footprint(model)
+    return replace(speculation, most=most), drafted
+
+
+def _with_head(sizes: Footprint, head: MTPHead | None) -> Footprint:
     if head is None:
-        return drafted
+        return sizes
     leaves: Any = tree_flatten(head.parameters)
     return replace(
-        drafted,
-        weights=drafted.weights + sum(leaf.nbytes for _, leaf in leaves),
-        weight_buffers=drafted.weight_buffers + len(leaves),
-        pieces=(*drafted.pieces, _head_piece(head)),
+        sizes,
+        weights=sizes.weights + sum(leaf.nbytes for _, leaf in leaves),
+        weight_buffers=sizes.weight_buffers + len(leaves),
+        pieces=(*sizes.pieces, _head_piece(head)),
     )
 
 
-def most_drafts(profile: CostProfile) -> int:
-    """Of all rows together, in one pass: if all hold, as many as pay for any number of rows."""
+def _most_drafts(profile: CostProfile) -> int:
+    """Of all rows together in one pass, if all of them held."""
     counts = range(1, len(profile.seconds) + 1)
     return max(sum(depths([[1.0] * profile.deepest] * rows, profile)) for rows in counts)
 

@@ -18,9 +18,11 @@ class Speculation:
     profile: CostProfile | None = None
     why_off: str | None = "it is switched off"
     drafting: Mapping[str, float] = field(default_factory=dict)  # seconds a token, by drafter
+    most: int = 64  # drafts of all rows together in one pass: what the memory plan counts
 
     def batch_drafts(self) -> BatchDrafts | None:
         """For a new decode batch."""
         if not self.makers or self.profile is None:
             return None
-        return BatchDrafts([make() for make in self.makers], self.profile, self.drafting)
+        drafters = [make() for make in self.makers]
+        return BatchDrafts(drafters, self.profile, self.drafting, self.most)
