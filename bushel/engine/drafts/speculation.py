@@ -23,4 +23,4 @@ class Speculation:
         """For a new decode batch."""
         if not self.makers or self.profile is None:
             return None
-        return BatchDrafts([make() for make in self.makers], self.profile, self.drafting)
+        return BatchDrafts(self.makers, self.profile, self.drafting)
