@@ -24,5 +24,4 @@ class Speculation:
         """For a new decode batch."""
         if not self.makers or self.profile is None:
             return None
-        drafters = [make() for make in self.makers]
-        return BatchDrafts(drafters, self.profile, self.drafting, self.most)
+        return BatchDrafts(self.makers, self.profile, self.drafting, self.most)
