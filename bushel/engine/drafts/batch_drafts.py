@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from bushel.engine.drafts.cost_profile import CostProfile
-from bushel.engine.drafts.depth import depths
+from bushel.engine.drafts.depth import depths, may_pay
 from bushel.engine.drafts.drafter import Drafter, KeptRound
 from bushel.engine.drafts.head_context import HeadContext
 from bushel.engine.drafts.mtp import MTPDrafter
@@ -26,22 +26,27 @@ class BatchDrafts:
     ):
         """drafting: seconds that a drafter takes for each token that it proposes to all rows."""
         self._drafters, self._profile = drafters, profile
+        self._pays = [may_pay(1 + fewer, profile) for fewer in range(len(profile.seconds))]
+        self._rows = 0
         each = [(drafting or {}).get(drafter.name, 0.0) for drafter in drafters]
         self._profiles = [replace(profile, drafting=seconds) for seconds in each]
         self.names = [drafter.name for drafter in drafters]
         self.wants_hidden = any(drafter.wants_hidden for drafter in drafters)
 
     def join(self, rows: Collection[PrefilledRow]) -> None:
+        self._rows += len(rows)
         for drafter in self._drafters:
             drafter.join(rows)
 
     def leave(self, keep: Sequence[int]) -> None:
+        self._rows = len(keep)
         for drafter in self._drafters:
             drafter.leave(keep)
 
     def may_propose(self, *, ahead: int) -> bool:
         """Whether a round may pay; ahead: tokens of each row that have not been read."""
-        return any(self._depths(self._choose(ahead)))
+        pays = self._rows > 0 and self._pays[self._rows - 1]
+        return pays and any(self._depths(self._choose(ahead)))
 
     def propose(self) -> list[list[int]]:
         """By row, what it may say next; nothing at all where a plain step is worth more."""
