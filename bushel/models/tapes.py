@@ -1,9 +1,12 @@
 """Tapes of what recurrent layers are given in a draft, so that they can go back to a part of it.
 
-A recurrent state has eaten every token: the only way back is the state before the draft, and the
-kept tokens again. Both libraries' layers hand what they feed to their state to one function, with
-the state itself, and what they feed to a convolution to a module. Where a draft is open on this
-thread, both are noted; nothing is noted, or done otherwise, anywhere else.
+A recurrent state has eaten every token: the way back is the state before the draft, and the kept
+tokens again, in one call with a mask. Where a draft computes the state after each of its tokens,
+and all of them are small, they are kept instead, and a row's is chosen.
+
+Both libraries' layers hand what they feed to their state to one function, with the state itself,
+and what they feed to a convolution to a module. Where a draft is open on this thread, both are
+noted; nothing is noted, or done otherwise, anywhere else.
 
 A draft runs token by token, as decoding does: what is computed of several tokens at once rounds
 otherwise, and mlx-vlm's qwen3_5 computes more than one in chunks of 64, which costs more than all
@@ -28,6 +31,10 @@ Arrays = list[mx.array | None]
 # Goes on from a state by so many tokens, where a mask [B, count] allows it: outputs, and the state.
 Advance = Callable[[mx.array, int, mx.array | None], tuple[mx.array, mx.array]]
 
+# Bytes of states that a draft may keep. Going on from the state before costs a quarter of a draft's
+# pass where there is no kernel for it (`bushel:tiny`, CPU); a model of 122B would keep 147 MB for
+# each row and token.
+KEPT_STATES = 1 << 30
 # Functions that recurrent layers call, and what these are given for every token.
 _BY_TOKEN = {
     "gated_delta_update": ("q", "k", "v", "a", "b"),
@@ -59,6 +66,7 @@ class Tape:
         self.convolved: list[mx.array] = []  # windows and inputs [B, window + W, D], in order
         self.state: mx.array | None = None  # the one that `advance` goes on from
         self.advance: Advance | None = None
+        self.states: list[mx.array] = []  # after each token, where they are kept
 
     def after(self, now: Sequence[mx.array | None], width: int, kept: Sequence[int]) -> Arrays:
         """The layer's arrays when row i has run kept[i] of the draft's tokens.
@@ -73,10 +81,16 @@ class Tape:
             if before is None or array is before:
                 continue
             if before is self.state:
-                after[slot] = self._replayed(kept)
+                after[slot] = self._chosen(kept) if self.states else self._replayed(kept)
             else:
                 after[slot] = _window(next(windows), before.shape[1], kept)
         return after
+
+    def _chosen(self, kept: Sequence[int]) -> mx.array:
+        if len(set(kept)) == 1:
+            return self.states[kept[0] - 1]
+        rows = enumerate(kept)
+        return mx.concatenate([self.states[count - 1][row : row + 1] for row, count in rows])
 
     def _replayed(self, kept: Sequence[int]) -> mx.array:
         assert self.state is not None
@@ -104,6 +118,7 @@ class Recording:
         self.tapes = [Tape(arrays) for arrays in layers]
         self._by_array = {id(array): tape for tape in self.tapes for array in tape.before}
         self._convolved: list[mx.array] = []  # by a layer whose state has not come yet
+        self._states: list[mx.array] = []  # that it has come to, token by token
         _open.recording = self
 
     def end(self) -> None:
@@ -116,12 +131,22 @@ class Recording:
     def convolve(self, source: mx.array) -> None:
         self._convolved.append(source)
 
+    def step(self, state: mx.array) -> None:
+        self._states.append(state)
+
     def tape_of(self, state: mx.array | None) -> Tape | None:
         return None if state is None else self._by_array.get(id(state))
 
-    def note(self, tape: Tape, state: mx.array, advance: Advance) -> None:
+    def run(self, tape: Tape, state: mx.array, advance: Advance, width: int) -> Any:
+        """What the layer of this tape, whose state this is, makes of the draft."""
         tape.state, tape.advance = state, advance
         tape.convolved, self._convolved = self._convolved, []
+        self._states = []
+        made = advance(state, width, None)
+        if state.nbytes * len(self.tapes) * (width - 1) <= KEPT_STATES:
+            tape.states = self._states
+        self._states = []
+        return made
 
 
 class _Open(threading.local):
@@ -160,6 +185,7 @@ class _NotedConv1d(nn.Conv1d):
 
 def _noted(update: Callable[..., Any]) -> Callable[..., Any]:
     names = tuple(inspect.signature(update).parameters)
+    _note_steps(sys.modules[update.__module__])
     step = _in_steps(update)
 
     @wraps(update)
@@ -176,14 +202,29 @@ def _noted(update: Callable[..., Any]) -> Callable[..., Any]:
         for absent in ("mask", "lengths"):  # rows of a batch have no padding
             given.pop(absent, None)
         advance, width = _advance(step, given, _BY_TOKEN[update.__name__])
-        recording.note(tape, state, advance)
-        y, after = advance(state, width, None)
+        y, after = recording.run(tape, state, advance, width)
         if cache is not None:
             cache[slot] = after
         return y, after
 
     noted.noted = True  # type: ignore[attr-defined]
     return noted
+
+
+def _note_steps(library: Any) -> None:
+    """Of gated delta, where it goes token by token outside a kernel."""
+    step = getattr(library, "_gated_delta_step_ops", None)
+    if step is None or hasattr(step, "noted"):
+        return
+
+    def noted(*args: Any) -> tuple[mx.array, mx.array]:
+        y, state = step(*args)
+        if _open.recording is not None:
+            _open.recording.step(state)
+        return y, state
+
+    noted.noted = True  # type: ignore[attr-defined]
+    library._gated_delta_step_ops = noted
 
 
 def _advance(
@@ -219,6 +260,8 @@ def _one_by_one(update: Callable[..., Any], by_token: Sequence[str]) -> Callable
                 after = mx.where(allowed, after, state)
             outputs.append(y)
             state = after
+            if _open.recording is not None:
+                _open.recording.step(state)
         return mx.concatenate(outputs, axis=1), state
 
     return step

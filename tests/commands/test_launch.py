@@ -20,9 +20,9 @@ import pytest
 from bushel.cli import main
 from bushel.commands.agent_clients import AGENT_CLIENTS, Endpoint
 from bushel.core.held_files import VARIABLE
+from tests.commands.conftest import KEY
 from tests.server.server_process import FEW, Server, serving
 
-KEY = "right"
 CONTEXT = 65_536  # of bushel:tiny
 STAND_IN = """#!{python}
 import json, os, pathlib, sys
@@ -35,12 +35,6 @@ sys.exit(int(os.environ.get("CODE", "0")))
 """
 CLIENTS = sorted(AGENT_CLIENTS)
 Launched = Callable[..., tuple[subprocess.CompletedProcess[str], dict[str, Any]]]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving(*FEW, "--api-key", KEY, "--model-alias", "other=bushel:tiny") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -257,7 +257,9 @@ class ConstrainedRow:
 
     def check_integrity(self, tokens: Sequence[int]) -> None:
         if self._taken != list(tokens[: len(self._taken)]):
-            raise IntegrityError(f"a constraint after {self._taken}, of a reply {tokens}")
+            raise IntegrityError(
+                f"a constraint after {len(self._taken)} tokens that are not the reply's first"
+            )
 
 
 def _places(tokens: Sequence[int] | frozenset[int]) -> Iterator[tuple[int, np.uint32]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from bushel.engine.drafts.cost_profile import CostProfile
 from bushel.engine.drafts.depth import depths
@@ -17,8 +18,16 @@ Chances = Sequence[float]
 class BatchDrafts:
     """Owned by one decode batch; its rows are that batch's rows, in order."""
 
-    def __init__(self, drafters: Sequence[Drafter], profile: CostProfile):
+    def __init__(
+        self,
+        drafters: Sequence[Drafter],
+        profile: CostProfile,
+        drafting: Mapping[str, float] | None = None,
+    ):
+        """drafting: seconds that a drafter takes for each token that it proposes to all rows."""
         self._drafters, self._profile = drafters, profile
+        each = [(drafting or {}).get(drafter.name, 0.0) for drafter in drafters]
+        self._profiles = [replace(profile, drafting=seconds) for seconds in each]
         self.names = [drafter.name for drafter in drafters]
         self.wants_hidden = any(drafter.wants_hidden for drafter in drafters)
 
@@ -32,13 +41,12 @@ class BatchDrafts:
 
     def may_propose(self, *, ahead: int) -> bool:
         """Whether a round may pay; ahead: tokens of each row that have not been read."""
-        chosen = [chances for _, chances in self._choose(ahead)]
-        return any(depths(chosen, self._profile))
+        return any(self._depths(self._choose(ahead)))
 
     def propose(self) -> list[list[int]]:
         """By row, what it may say next; nothing at all where a plain step is worth more."""
         chosen = self._choose()
-        wanted = depths([chances for _, chances in chosen], self._profile)
+        wanted = self._depths(chosen)
         drafts: list[list[int]] = [[] for _ in chosen]
         for at, drafter in enumerate(self._drafters):
             mine = [
@@ -66,6 +74,12 @@ class BatchDrafts:
             max(enumerate(row), key=lambda one: sum(one[1]))  # the first, among equals
             for row in zip(*every, strict=True)
         ]
+
+    def _depths(self, chosen: Sequence[tuple[int, Chances]]) -> list[int]:
+        used = {at for at, chances in chosen if chances}
+        profiles = (self._profiles[at] for at in used)
+        dearest = max(profiles, key=lambda one: one.drafting, default=self._profile)
+        return depths([chances for _, chances in chosen], dearest)
 
     def check_integrity(self) -> None:
         for drafter in self._drafters:

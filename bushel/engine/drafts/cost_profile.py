@@ -6,6 +6,7 @@ wherever the width of a pass changes its rounding.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +18,14 @@ import mlx.core as mx
 from bushel.cache import take_snapshot
 from bushel.engine.row_state import new_row
 from bushel.models import Model
+from bushel.models.mtp import HeadKVCache, MTPHead
 
 _ROWS = (1, 4, 8, 16, 32)
 _WIDTHS = (1, 2, 4, 8)  # Metal's attention for few queries ends at 8
 _CONTEXT = 64  # tokens before those that are measured
-_TURNS = 3
-_MOST_SECONDS = 4.0  # until no more is measured; larger batches then draft nothing
+_TURNS = 8  # at most, of each number of rows
+_SECONDS_EACH = 0.5  # from which there are no more turns
+_MOST_SECONDS = 1.5  # until no more is measured; larger batches then draft nothing
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,16 @@ class CostProfile:
 
         Of more rows than were measured, plain steps are taken to cost no more, and other passes as
         many times more as there are more rows: nothing is drafted where nobody knows that it pays.
+        What a pass takes is an upper bound for narrower ones and for fewer rows.
         """
+        measured = {
+            (rows, width): min(
+                seconds
+                for (more, wider), seconds in measured.items()
+                if more >= rows and wider >= width
+            )
+            for rows, width in measured
+        }
         widths = sorted(width for rows, width in measured if rows == 1)
         counts = sorted({rows for rows, _ in measured})
         known = {
@@ -93,17 +105,18 @@ def measure(
     measured: dict[tuple[int, int], float] = {}
     start = clock()
     for count in [rows for rows in _ROWS if rows <= most_rows]:
+        began = clock()
+        if began - start > _MOST_SECONDS:
+            break
         rows = _filled(model, make_rows(), count)
-        for turn in range(_TURNS + 1):
+        for turn in range(1 + _TURNS):
+            if turn > 1 and clock() - began > _SECONDS_EACH:
+                break
             for width in _WIDTHS:
-                if turn and measured and clock() - start > _MOST_SECONDS:
-                    break
                 seconds = (_plain_step if width == 1 else _round)(model, rows, width, clock)
                 if turn:  # the first one may have waited for what was compiled
                     place = count, width
                     measured[place] = min(seconds, measured.get(place, seconds))
-        if clock() - start > _MOST_SECONDS:
-            break
     return CostProfile.fitted(measured, most_rows)
 
 
@@ -147,3 +160,16 @@ def _round(model: Model, rows: Any, width: int, clock: Callable[[], float]) -> f
     rows.end_draft([1 + width // 2] * len(rows))
     mx.eval(rows.settle())
     return clock() - start
+
+
+def of_head(head: MTPHead, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Seconds that a prediction head takes for one more token of a row's draft."""
+    cache, width = HeadKVCache(1), head.block.norm.weight.shape[0]
+    hidden, token = mx.zeros((1, 1, width)), mx.zeros((1, 1), mx.uint32)
+    shortest = math.inf
+    for _ in range(_TURNS + 1):
+        start = clock()
+        logits = head.logits(head(hidden, token, [_CONTEXT], [0], cache))
+        mx.argmax(logits, axis=-1).tolist()
+        shortest = min(shortest, clock() - start)
+    return shortest

@@ -98,6 +98,7 @@ class MTPDrafter:
         self._settle()
 
     def leave(self, keep: Sequence[int]) -> None:
+        unread = self._gathered()
         self._rows = [self._rows[row] for row in keep]
         self._cache.leave(keep)
         if not keep:
@@ -105,8 +106,7 @@ class MTPDrafter:
             return
         index = mx.array(list(keep))
         self._unread = [
-            _Unread(unread.hidden[index], [unread.columns[row] for row in keep])
-            for unread in self._gathered()
+            _Unread(each.hidden[index], [each.columns[row] for row in keep]) for each in unread
         ]
         self._ahead = None if self._ahead is None else self._ahead[index]
         self._settle()

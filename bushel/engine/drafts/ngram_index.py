@@ -13,6 +13,7 @@ dictionaries (some 300 bytes a token).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ _PLACES = 4
 LONGEST = 32  # tokens; that more of them agree makes no difference
 _FACTOR = 0x9E3779B97F4A7C15  # odd, so that every token of an n-gram changes its key
 _MASK = (1 << 64) - 1
+_SQUARE = _FACTOR * _FACTOR & _MASK
 
 
 class Match(NamedTuple):
@@ -43,23 +45,40 @@ class NgramIndex:
     def __init__(self, text: Sequence[int]) -> None:
         self.tokens = list(text)
         self.match: Match | None = None
-        array = np.array(self.tokens, np.int64).view(np.uint64)
-        self._begun = [_Places(array, size) for size in NGRAMS]
+        keys = _keys(np.array(self.tokens, np.int64).view(np.uint64))
+        self._begun = [_Places(each, size) for each, size in zip(keys, NGRAMS, strict=True)]
         self._added: list[dict[int, int]] = [{} for _ in NGRAMS]  # the newest place of each
+        self._last = self._pair = self._pair_before = 0  # what `_roll` goes on from
+        self._last_keys = (0, 0)  # of the n-grams that the text ends with
+        for token in self.tokens[-max(NGRAMS) :]:
+            self._roll(token)
         self._find()
 
     def add(self, token: int) -> None:
         end = len(self.tokens)
-        for size, places in zip(NGRAMS, self._added, strict=True):
+        for size, key, places in zip(NGRAMS, self._last_keys, self._added, strict=True):
             if end >= size:
-                places[_key(self.tokens[end - size :])] = end
+                places[key] = end
+        match = self.match
         followed = None
-        if self.match is not None and self.tokens[self.match.at] == token:
-            followed = Match(self.match.at + 1, min(LONGEST, self.match.length + 1))
+        if match is not None and self.tokens[match.at] == token:
+            followed = Match(match.at + 1, min(LONGEST, match.length + 1))
         self.tokens.append(token)
+        self._roll(token)
         self.match = followed
         if followed is None or followed.length < NGRAMS[0]:
             self._find()
+
+    def follow(self, at: int) -> None:
+        """Take it that the text goes on from there, as if an n-gram had been found."""
+        self.match = Match(at, NGRAMS[0])
+
+    def _roll(self, token: int) -> None:
+        """On to the keys of the n-grams that end with this token."""
+        pair = self._last * _FACTOR + token & _MASK
+        four = self._pair_before * _SQUARE + pair & _MASK
+        self._last, self._pair_before, self._pair = token, self._pair, pair
+        self._last_keys = (four, pair)
 
     def draft(self, count: int) -> list[int]:
         """What follows if the text goes on as it did; a passage may run on into its own copy."""
@@ -76,16 +95,19 @@ class NgramIndex:
 
     def _find(self) -> None:
         """A longer match than the one that is followed, if there is one."""
-        for size, begun, added in zip(NGRAMS, self._begun, self._added, strict=True):
+        keys = zip(NGRAMS, self._last_keys, self._begun, self._added, strict=True)
+        for size, key, begun, added in keys:
             if self.match is not None and self.match.length >= size:
                 return
             if len(self.tokens) < size:
                 continue
-            key = _key(self.tokens[-size:])
-            places = (Match(at, self._agree(at)) for at in _newest(key, added, begun))
-            # The first of several as long: what was said last.
-            best = max(places, key=lambda place: place.length, default=None)
-            if best is not None and best.length >= size:
+            best = None
+            for at in (*([added[key]] if key in added else ()), *begun.newest(key)):
+                length = self._agree(at)
+                # The first of several as long: what was said last.
+                if length >= size and (best is None or length > best.length):
+                    best = Match(at, length)
+            if best is not None:
                 self.match = best
                 return
 
@@ -106,32 +128,22 @@ class NgramIndex:
 
 
 class _Places:
-    """Where the n-grams of a text stand, but for its last one, which nothing follows."""
+    """Where the n-grams of a text stand, by their keys; but its last one, which nothing follows."""
 
-    def __init__(self, text: np.ndarray, size: int) -> None:
-        count = max(0, len(text) - size)
-        keys = np.zeros(count, np.uint64)
-        for at in range(size):
-            keys = keys * np.uint64(_FACTOR) + text[at : at + count]
-        order = np.argsort(keys, kind="stable")
-        self._keys = keys[order]
-        self._after = (order + size).astype(np.int32)
+    def __init__(self, keys: np.ndarray, size: int) -> None:
+        order = np.argsort(keys[:-1], kind="stable")
+        self._keys = keys[order].data
+        self._after = (order + size).astype(np.int32).data
 
-    def newest(self, key: int) -> list[int]:
-        wanted = np.uint64(key)
-        first = int(self._keys.searchsorted(wanted, "left"))
-        last = int(self._keys.searchsorted(wanted, "right"))
-        return self._after[max(first, last - _PLACES) : last][::-1].tolist()
+    def newest(self, key: int) -> Iterator[int]:
+        end = bisect_right(self._keys, key)
+        for at in range(end - 1, max(-1, end - 1 - _PLACES), -1):
+            if self._keys[at] != key:
+                return
+            yield self._after[at]
 
 
-def _newest(key: int, added: dict[int, int], begun: _Places) -> Iterator[int]:
-    if key in added:
-        yield added[key]
-    yield from begun.newest(key)
-
-
-def _key(ngram: Sequence[int]) -> int:
-    key = 0
-    for token in ngram:
-        key = key * _FACTOR + token & _MASK
-    return key
+def _keys(text: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of all n-grams of a text, four tokens and two; as `NgramIndex` rolls them."""
+    pairs = text[:-1] * np.uint64(_FACTOR) + text[1:]
+    return pairs[:-2] * np.uint64(_SQUARE) + pairs[2:], pairs

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from bushel.engine.drafts.batch_drafts import BatchDrafts
 from bushel.engine.drafts.cost_profile import CostProfile
@@ -17,9 +17,10 @@ class Speculation:
     makers: tuple[Callable[[], Drafter], ...] = ()
     profile: CostProfile | None = None
     why_off: str | None = "it is switched off"
+    drafting: Mapping[str, float] = field(default_factory=dict)  # seconds a token, by drafter
 
     def batch_drafts(self) -> BatchDrafts | None:
         """For a new decode batch."""
         if not self.makers or self.profile is None:
             return None
-        return BatchDrafts([make() for make in self.makers], self.profile)
+        return BatchDrafts([make() for make in self.makers], self.profile, self.drafting)

@@ -85,7 +85,13 @@ def rolled_back_whole(patch: pytest.MonkeyPatch) -> None:
 
 def mask_of_other_rows(patch: pytest.MonkeyPatch) -> None:
     right = Tape._replayed
+    patch.setattr(tapes, "KEPT_STATES", 0)
     patch.setattr(Tape, "_replayed", lambda tape, kept: right(tape, [*kept[1:], kept[0]]))
+
+
+def states_of_other_rows(patch: pytest.MonkeyPatch) -> None:
+    right = Tape._chosen
+    patch.setattr(Tape, "_chosen", lambda tape, kept: right(tape, [*kept[1:], kept[0]]))
 
 
 def windows_of_other_rows(patch: pytest.MonkeyPatch) -> None:
@@ -105,6 +111,7 @@ WRONG: list[tuple[str, Callable[[pytest.MonkeyPatch], None]]] = [
     *((name, not_rolled_back) for name in (*RECURRENT, "lfm2")),
     *((name, rolled_back_whole) for name in (*RECURRENT, "lfm2")),
     *((name, mask_of_other_rows) for name in RECURRENT),
+    *((name, states_of_other_rows) for name in RECURRENT),
     *((name, windows_of_other_rows) for name in (*RECURRENT, "lfm2")),
     ("llama_sliding", no_spare_slots),
     ("gpt_oss", no_spare_slots),
@@ -113,6 +120,14 @@ WRONG: list[tuple[str, Callable[[pytest.MonkeyPatch], None]]] = [
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_the_script_is_right_if_nothing_is_wrong(name: str) -> None:
+    assert difference(rows_of(name)) < BOUND
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_states_that_are_too_large_to_be_kept_are_computed_again(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tapes, "KEPT_STATES", 0)
     assert difference(rows_of(name)) < BOUND
 
 

@@ -77,12 +77,17 @@ def by_token(given: dict[str, Any], row: int, at: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kept", KEPT, ids=str)
-def test_what_is_kept_of_a_draft_equals_stepping_to_the_bit(update: Any, kept: list[int]) -> None:
+@pytest.mark.parametrize("states", [0, 1 << 30], ids=["again", "chosen"])
+def test_what_is_kept_of_a_draft_equals_stepping_to_the_bit(
+    update: Any, kept: list[int], states: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tapes, "KEPT_STATES", states)
     library, given, state = update
     recording = Recording([[state]])
     noted = tapes._noted(library)
     y, after = noted(**given, state=state)
     recording.end()
+    assert bool(recording.tapes[0].states) == bool(states)
     (found,) = recording.tapes[0].after([after], WIDTH, kept)
     assert found is not None
     for row, count in enumerate(kept):

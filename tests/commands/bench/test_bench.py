@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,11 @@ import pytest
 
 from bushel.cli import main
 from tests.commands.bench.chat_stand_in import chat_stand_in
+from tests.commands.conftest import KEY
 from tests.server.server_process import FEW, Server, alive, children, serving, until
 
-KEY = "right"
 SMALL = ("--concurrency", "1", "2", "--prompt-tokens", "40", "90", "--output-tokens", "6")
 LONG = ("--concurrency", "2", "--prompt-tokens", "40", "--output-tokens", "64", "--requests", "60")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving(*FEW, "--api-key", KEY) as running:
-        running.http.headers["authorization"] = f"Bearer {KEY}"
-        yield running
 
 
 @pytest.fixture(autouse=True)
