@@ -42,7 +42,7 @@ def draftable(singles: Sequence[Layer], lengths: RowLengths) -> Layer:
     return singles[0] if len(singles) == 1 else kind.merge(singles)
 
 
-def _recurrent_parts(layers: Sequence[Layer]) -> Iterator[Layer]:
+def recurrent_parts(layers: Sequence[Layer]) -> Iterator[Layer]:
     for layer in layers:
         for kind, part in kind_of(layer).parts(layer):
             if isinstance(kind, Recurrent):
@@ -104,14 +104,15 @@ class Draft:
             raise IntegrityError("a row that has run no token cannot take a draft")
         if self._width > (most := widest(layers)):
             raise IntegrityError(f"a draft of {self._width} columns, and not {most}")
-        # One column goes nowhere from which there is no way back.
-        self._recurrent = list(_recurrent_parts(layers)) if self._width > 1 else []
+        # One column goes nowhere from which there is no way back, unless it is not some row's own.
+        records = self._width > 1 or not all(counts)
+        self._recurrent = list(recurrent_parts(layers)) if records else []
         self._recording = tapes.Recording([part.cache for part in self._recurrent])
 
     def end(self, kept: Sequence[int]) -> None:
         self._recording.end()
         pairs = zip(kept, self._counts, strict=True)
-        if not all(1 <= keeps <= count for keeps, count in pairs):
+        if not all(min(1, count) <= keeps <= count for keeps, count in pairs):
             raise IntegrityError(f"{list(kept)} kept of drafts of {self._counts}")
         for part, tape in zip(self._recurrent, self._recording.tapes, strict=True):
             part.cache = tape.after(part.cache, self._width, kept)

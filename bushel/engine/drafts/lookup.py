@@ -14,7 +14,7 @@ from operator import mul
 
 from bushel.core import IntegrityError
 from bushel.engine.drafts.acceptance import Acceptance
-from bushel.engine.drafts.drafter import KeptRound
+from bushel.engine.drafts.drafter import KeptRound, before_end
 from bushel.engine.drafts.ngram_index import NGRAMS, NOT_SAID, NgramIndex
 from bushel.engine.prefill import PrefilledRow
 from bushel.engine.sequence import Sequence as Reply
@@ -91,10 +91,7 @@ class _LookupRow:
         return [*accumulate((self._records[_bucket(length)].chance for length in lengths), mul)]
 
     def draft(self, depth: int) -> list[int]:
-        """Up to what would end the reply: that is chosen anyway, and nothing follows it."""
-        drafted, ends = self._text.draft(depth), self._sequence.decoding.end_ids
-        end = next((at for at, token in enumerate(drafted) if token in ends), depth)
-        return drafted[:end]
+        return before_end(self._text.draft(depth), self._sequence)
 
     def check_integrity(self) -> None:
         self._text.check_integrity()
