@@ -31,12 +31,16 @@ def plan_memory(
     """
     if speculation.profile is None:
         return speculation, footprint.footprint(model)
-    sizes = _with_head(footprint.footprint(model, 1 + speculation.profile.deepest), model.mtp)
+    columns = 1 + speculation.profile.deepest
+    sizes = _with_head(footprint.footprint(model, columns), model.mtp)
+    if speculation.draft is not None:
+        sizes = _beside(sizes, footprint.footprint(speculation.draft, columns))
     each = sizes.per_row + sizes.per_token
     room = int(_SHARE * (usable - sizes.weights)) // each
     most = min(_MOST, room, _most_drafts(speculation.profile))
     drafted = replace(sizes, drafts=most * each)
     if most < 1 or drafted.peak(2, STEP, STEP) > usable:
+        speculation.close()
         model.mtp = None
         why = "there is too little memory for drafts"
         return Speculation(why_off=why), footprint.footprint(model)
@@ -52,6 +56,17 @@ def _with_head(sizes: Footprint, head: MTPHead | None) -> Footprint:
         weights=sizes.weights + sum(leaf.nbytes for _, leaf in leaves),
         weight_buffers=sizes.weight_buffers + len(leaves),
         pieces=(*sizes.pieces, _head_piece(head)),
+    )
+
+
+def _beside(sizes: Footprint, draft: Footprint) -> Footprint:
+    """A model's, and its draft model's rows beside each of its own."""
+    return replace(
+        sizes,
+        weights=sizes.weights + draft.weights,
+        weight_buffers=sizes.weight_buffers + draft.weight_buffers,
+        pieces=(*sizes.pieces, *draft.pieces),
+        per_row=sizes.per_row + draft.per_row,
     )
 
 
