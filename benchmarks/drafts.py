@@ -1,0 +1,288 @@
+"""Replies with drafts against the same replies token by token, in one run, in turns.
+
+    python -m benchmarks.drafts                                   bushel:tiny, batch 1, 4, 8, 32
+    python -m benchmarks.drafts --task edit --speculate lookup    replies that repeat their prompts
+    python -m benchmarks.drafts --model 8b --dtype bfloat16 --rate 0.8
+
+Each measurement is a pair of two engines that serve the same requests, the order alternating; a
+figure is the median of the pairs' ratios of tokens a second, with the quartiles. All tokens of both
+are compared. Beside it the limit of a row alone, from what was measured in the same run: a bare
+step for each token, against one bare pass as wide as the rounds were and the drafter's own time for
+as many tokens as they said. A model of random weights drafts what it is known to say, and as much
+of that is wrong as `--rate` leaves; its prompts are run before anything is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+import mlx.core as mx
+import numpy as np
+
+from benchmarks.networks import CONFIGS, make
+from benchmarks.rounds import about_mlx
+from bushel import LLM
+from bushel.cache import BatchState
+from bushel.core import Prepared, Request, SamplingParams
+from bushel.core.params import resolve
+from bushel.engine.attention_route import choose_attention
+from bushel.engine.decode_batch import DecodeBatch, Verify
+from bushel.engine.drafts import cost_profile
+from bushel.engine.drafts.drafter import KeptRound
+from bushel.engine.drafts.speculation import Speculation
+from bushel.engine.engine import Engine
+from bushel.engine.plan import Policy
+from bushel.engine.prefill import PrefilledRow
+from bushel.engine.row_state import new_row
+from bushel.engine.sequence import Sequence as Reply
+from bushel.models import Model
+
+WORDS = (
+    *("apple", "river", "stone", "cloud", "window", "garden", "silver", "morning"),
+    *("paper", "bridge", "yellow", "forest", "candle", "summer", "bottle", "island"),
+    *("wooden", "market", "purple", "winter", "basket", "harbour", "copper", "evening"),
+)
+QUESTIONS = (
+    "What is 3 + 4?",
+    "Who are you?",
+    "What can you do?",
+    "Tell me something about the sea.",
+    "What is the capital of France?",
+    "Sort these words: pear, apple, fig.",
+    "Say hello to Anna.",
+    "How many legs does a spider have?",
+)
+
+
+def asked(task: str, row: int) -> str:
+    if task == "talk":
+        return QUESTIONS[row % len(QUESTIONS)]
+    chance = np.random.default_rng(row)
+    return "Repeat exactly: " + " ".join(chance.permutation(WORDS))
+
+
+@dataclass
+class Rounds:
+    """What rounds looked like, where somebody counts them."""
+
+    rows: list[int] = field(default_factory=list)
+    widths: list[int] = field(default_factory=list)
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        verify = DecodeBatch.verify
+
+        def counting(batch: DecodeBatch, drafts: list[list[int]]) -> Verify:
+            self.rows.append(len(drafts))
+            self.widths.append(1 + max(map(len, drafts)))
+            return verify(batch, drafts)
+
+        DecodeBatch.verify = counting  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            DecodeBatch.verify = verify  # type: ignore[method-assign]
+
+
+class Rehearsed:
+    """A `Drafter` for replies that are known; at a set rate its guesses hold."""
+
+    name, wants_hidden = "rehearsed", False
+
+    def __init__(self, replies: dict[tuple[int, ...], list[int]], rate: float, deepest: int):
+        self._replies, self._rate, self.deepest = replies, rate, deepest
+        self._rows: list[Reply] = []
+
+    def join(self, rows: Collection[PrefilledRow]) -> None:
+        self._rows += [ready.sequence for ready in rows]
+
+    def leave(self, keep: Sequence[int]) -> None:
+        self._rows = [self._rows[row] for row in keep]
+
+    def chances(self, ahead: int = 0) -> list[Sequence[float]]:
+        return [
+            [self._rate**depth for depth in range(1, 1 + min(self.deepest, row.draft_room))]
+            for row in self._rows
+        ]
+
+    def propose(self, depths: Sequence[int]) -> list[list[int]]:
+        return [self._draft(row, depth) for row, depth in zip(self._rows, depths, strict=True)]
+
+    def _draft(self, row: Reply, depth: int) -> list[int]:
+        ids, said = tuple(row.request.prompt.ids), len(row.tokens)
+        reply = self._replies[ids][said : said + depth]
+        # A wrong guess at fixed places of each reply, as often as the rate leaves.
+        wrong = np.random.default_rng(hash(ids) % 2**32).random(said + depth)[said:] > self._rate
+        return [token ^ int(miss) for token, miss in zip(reply, wrong, strict=False)]
+
+    def kept(self, round: KeptRound) -> None:
+        pass
+
+    def check_integrity(self) -> None:
+        pass
+
+
+class Side:
+    """An engine that serves the same requests again and again."""
+
+    def __init__(
+        self, engine: Engine, requests: Sequence[Callable[[str], Request]], owner: LLM | None = None
+    ):
+        """owner: who would close the engine if nobody held it."""
+        self.engine, self._requests, self._owner = engine, requests, owner
+        self._served = 0
+        self.replies: list[list[int]] = []
+        self.accepted = 0
+
+    def serve(self, count: int) -> float:
+        """Tokens a second of so many of them together."""
+        self._served += 1
+        names = [f"{self._served} {row}" for row in range(count)]
+        replies: dict[str, list[int]] = {name: [] for name in names}
+        self.accepted = 0
+        start = time.perf_counter()
+        for name, request in zip(names, self._requests, strict=False):
+            self.engine.submit(request(name))
+        while not self.engine.idle:
+            for event in self.engine.step():
+                if event.error is not None:
+                    raise SystemExit(event.error)
+                replies[event.request_id] += event.token_ids
+                self.accepted += event.accepted
+        seconds = time.perf_counter() - start
+        self.replies = [replies[name] for name in names]
+        return sum(map(len, self.replies)) / seconds
+
+
+def _request(model: Model, ids: Sequence[int], tokens: int, ends: bool, name: str) -> Request:
+    params = SamplingParams(max_tokens=tokens, temperature=0, ignore_eos=not ends)
+    stops = model.tokenizer.end_ids if ends else frozenset[int]()
+    decoding = resolve(params, model.defaults, vocab=model.vocab, end_ids=stops)
+    return Request(name, Prepared(tuple(ids)), (decoding,))
+
+
+def of_tiny(task: str, word: str, most: int) -> tuple[Side, Side]:
+    """Token by token, and with drafts."""
+    sides = []
+    for speculate in ("off", word):
+        llm = LLM("bushel:tiny", speculate=speculate, prefix_cache=False, max_batch=most)
+        engine = llm._engine
+        assert engine is not None
+        host, requests = engine.model.host, []
+        for row in range(most):
+            said = [{"role": "user", "content": asked(task, row)}]
+            text = host.tokenizer.hf.apply_chat_template(
+                said, add_generation_prompt=True, tokenize=False
+            )
+            ids = host.encode(text)
+            requests.append(partial(_request, engine.model, ids, 128, True))
+        sides.append(Side(engine, requests, llm))
+    return sides[0], sides[1]
+
+
+def of_network(model: Model, rate: float, most: int, tokens: int) -> tuple[Side, Side]:
+    """The same of a model of random weights, whose replies are made to hold."""
+    chance = np.random.default_rng(0)
+    prompts = [chance.integers(1, model.vocab - 1, 128).tolist() for _ in range(most)]
+    requests = [partial(_request, model, ids, tokens, False) for ids in prompts]
+    policy = Policy(max_batch=most)
+    plain = Side(Engine(model, policy), requests)
+    plain.serve(most)
+    replies = {tuple(ids): reply for ids, reply in zip(prompts, plain.replies, strict=True)}
+    rows = partial(BatchState, model.make_state, model.pages, drafts=True)
+    profile = cost_profile.measure(model, rows, most)
+    drafters = (partial(Rehearsed, replies, rate, profile.deepest),)
+    return plain, Side(
+        Engine(model, policy, speculation=Speculation(drafters, profile, None)), requests
+    )
+
+
+def bare(model: Model, width: int, *, turns: int = 20) -> float:
+    """Seconds of a pass of so many tokens of one row, with nothing around it."""
+    state = new_row(model)
+    mx.eval(model.forward(mx.zeros((1, 64), mx.uint32), [0], state))
+    tokens, at, found = mx.zeros((1, width), mx.uint32), 64, list[float]()
+    for _ in range(turns):
+        start = time.perf_counter()
+        mx.eval(mx.argmax(model.forward(tokens, [at], state), axis=-1))
+        found.append(time.perf_counter() - start)
+        at += width
+    return statistics.median(found)
+
+
+def limit(side: Side, tokens: int, rounds: Rounds) -> float:
+    """How many times as fast a row alone could be: what is in between left out."""
+    model, speculation = side.engine.model, side.engine.speculation
+    width = statistics.mean(rounds.widths)
+    low, high = int(width), int(width) + 1
+    share = width - low
+    wide = (1 - share) * bare(model, low) + share * bare(model, high)
+    drafting = max(speculation.drafting.values(), default=0.0) * (width - 1)
+    passes = len(rounds.widths) + (tokens - len(rounds.widths) - side.accepted)
+    plain = (passes - len(rounds.widths)) * bare(model, 1)
+    return tokens * bare(model, 1) / (len(rounds.widths) * (wide + drafting) + plain)
+
+
+def compare(plain: Side, drafts: Side, batch: int, pairs: int) -> None:
+    ratios, speeds = [], []
+    for side in (plain, drafts):
+        side.serve(batch)
+    for at in range(pairs):
+        found: dict[Side, float] = {}
+        for side in (drafts, plain) if at % 2 else (plain, drafts):
+            found[side] = side.serve(batch)
+        ratios.append(found[drafts] / found[plain])
+        speeds.append(found[plain])
+    equal = sum(one == two for one, two in zip(plain.replies, drafts.replies, strict=True))
+    rounds = Rounds()
+    with rounds.counted():
+        drafts.serve(batch)
+    tokens = sum(map(len, drafts.replies))
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    line = (
+        f"{batch:5}  {middle:.2f} ({low:.2f} … {high:.2f})  {statistics.median(speeds):8.0f}  "
+        f"{drafts.accepted / tokens:7.0%}  {equal:3} of {batch:<3}"
+    )
+    if rounds.widths:
+        line += f"  {statistics.mean(rounds.widths):5.1f}"
+    if batch == 1 and rounds.widths:
+        bound = limit(drafts, tokens, rounds)
+        line += f"  {bound:.2f}, of it {middle / bound:.2f}"
+    print(line, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--model", default="bushel:tiny", choices=("bushel:tiny", *CONFIGS))
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--batch", nargs="+", type=int, default=[1, 4, 8, 32])
+    parser.add_argument("--speculate", nargs="+", default=["auto"])
+    parser.add_argument("--task", default="talk", choices=("talk", "edit"))
+    parser.add_argument("--rate", type=float, default=0.8, help="of drafts of a random model")
+    parser.add_argument("--tokens", type=int, default=128, help="that a random model says")
+    parser.add_argument("--pairs", type=int, default=60)
+    options = parser.parse_args()
+    print(f"{about_mlx()}, {options.model}, {options.dtype}")
+    most = max(options.batch)
+    for word in options.speculate:
+        if options.model == "bushel:tiny":
+            plain, drafts = of_tiny(options.task, word, most)
+            told = f"{options.task}, {word}"
+        else:
+            model = make(options.model, getattr(mx, options.dtype))
+            told = f"{choose_attention(model, 'auto')}, {options.rate:.0%} hold"
+            plain, drafts = of_network(model, options.rate, most, options.tokens)
+        print(f"{told}: with drafts / without (quartiles)")
+        print("batch  ratio               tok/s without  drafted  equal       width  limit alone")
+        for batch in options.batch:
+            compare(plain, drafts, batch, options.pairs)
+
+
+if __name__ == "__main__":
+    main()
