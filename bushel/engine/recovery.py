@@ -90,4 +90,4 @@ def run_alone(
     if step is not None and not sequence.done:
         events = [sequence.add(tokens, logprobs) for _, tokens, logprobs in step.read()]
     (position,) = alone.rows.positions
-    return PrefilledRow(sequence, ready.prompt, position, alone.rows.layers), events
+    return PrefilledRow(sequence, ready.prompt, position, alone.rows.single(0)), events

@@ -59,8 +59,6 @@ class _Slots(KVLayer):
 
 
 class SlotKV(_Slots, KV):
-    name = "slots"
-
     def begin(self, singles: Sequence[Layer], lengths: RowLengths) -> Layer:
         grouped = type(singles[0]).__name__ == "GroupedKVCache"
         batch = SlotKVCache(lengths, grouped=grouped)
@@ -96,8 +94,6 @@ class SlotKV(_Slots, KV):
 
 
 class SlotWindow(_Slots, Window):
-    name = "ring"
-
     def begin(self, singles: Sequence[Layer], lengths: RowLengths) -> Layer:
         batch = SlotWindowCache(lengths, singles[0].max_size)
         self.join(batch, singles)

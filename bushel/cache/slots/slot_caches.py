@@ -57,6 +57,10 @@ class SlotCache:
     def state(self) -> tuple[Any, Any]:
         return (None, None) if self.keys is None else self.keys_and_values()
 
+    @state.setter
+    def state(self, arrays: tuple[Any, Any]) -> None:
+        self.keys, self.values = arrays
+
     @property
     def nbytes(self) -> int:
         return 0 if self.keys is None else int(self.keys.nbytes + self.values.nbytes)
