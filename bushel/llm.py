@@ -228,7 +228,8 @@ class LLM:
         False allows one call. response_format: as OpenAI's, {"type": "json_object"} or
         {"type": "json_schema", …}. shape: what that has no name for, one of {"regex": …},
         {"choice": […]} and {"grammar": …}. thinking: {"enabled": …, "effort": …, "budget": tokens}.
-        chat_template_kwargs: variables of the model's template. cache_salt: only requests with the
+        chat_template_kwargs: variables of the model's template. prediction: a text that the reply
+        may repeat much of, which is then said sooner. cache_salt: only requests with the
         same one share what was computed. priority: of what waits, the lowest value goes first.
         """
         return self.generate(conversations(messages, fields), params, progress=progress)

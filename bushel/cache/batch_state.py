@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from bushel.cache import kv_padding
-from bushel.cache.drafts import Draft, draftable
+from bushel.cache.drafts import Draft, draftable, recurrent_parts
 from bushel.cache.kinds import kind_of
 from bushel.cache.layer_kind import Layer, LayerSnapshot
 from bushel.cache.paged.page_pool import PageList, PagePool
@@ -66,6 +66,14 @@ def _flat(layers: Sequence[LayerSnapshot]) -> Iterator[LayerSnapshot]:
     for layer in layers:
         yield layer
         yield from _flat(layer.parts)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place to go back to. arrays: of recurrent layers, which have eaten what came before it."""
+
+    positions: list[int]
+    arrays: list[list[mx.array | None]]
 
 
 class BatchState:
@@ -192,12 +200,25 @@ class BatchState:
         self._draft = Draft(self.layers, self.positions, counts)
 
     def end_draft(self, kept: Sequence[int]) -> None:
-        """Row i has run kept[i] of them, at least one; nothing is left of the others."""
+        """Row i has run kept[i] of them, at least one if it had any; nothing is left of others."""
         draft, self._draft = self._draft, None
         if draft is None:
             raise IntegrityError("no draft has begun")
         draft.end(kept)
         self.advance(kept)
+        if self._table is not None:
+            self._table.go_back(self.positions)
+
+    def mark(self) -> Mark:
+        """Where all rows are. Only of rows that may take drafts."""
+        arrays = [list(part.cache) for part in recurrent_parts(self.layers)]
+        return Mark(list(self.positions), arrays)
+
+    def go_back(self, mark: Mark) -> None:
+        """As they were, a few steps ago: no more than a draft may be long."""
+        for part, arrays in zip(recurrent_parts(self.layers), mark.arrays, strict=True):
+            part.cache = list(arrays)
+        self._stand_at(list(mark.positions))
         if self._table is not None:
             self._table.go_back(self.positions)
 

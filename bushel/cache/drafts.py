@@ -7,6 +7,7 @@ before the draft and a tape of its inputs (`bushel.models.tapes`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bushel.cache.composite import Composite
@@ -22,7 +23,9 @@ from bushel.cache.slots.slot_caches import SPARE
 from bushel.cache.unkept import Unkept
 from bushel.cache.window import Window
 from bushel.core import IntegrityError
+from bushel.core.footprint import Piece
 from bushel.models import tapes
+from bushel.models.known_families import drafts_exactly
 
 _SLOTS: dict[type[LayerKind], Any] = {KV: SlotKV(), Window: SlotWindow()}
 _AS_THEY_ARE = (PagedKV, Recurrent, Unkept)
@@ -39,7 +42,7 @@ def draftable(singles: Sequence[Layer], lengths: RowLengths) -> Layer:
     return singles[0] if len(singles) == 1 else kind.merge(singles)
 
 
-def _recurrent_parts(layers: Sequence[Layer]) -> Iterator[Layer]:
+def recurrent_parts(layers: Sequence[Layer]) -> Iterator[Layer]:
     for layer in layers:
         for kind, part in kind_of(layer).parts(layer):
             if isinstance(kind, Recurrent):
@@ -54,7 +57,36 @@ def no_drafts(state: Sequence[Layer], network: Any) -> str | None:
                 return f"no way back from {type(part).__name__}"
             if isinstance(kind, Recurrent) and not tapes.can_record(network):
                 return "no way back from its recurrent layers"
-    return None
+    return None if drafts_exactly(network) else "its family is not known to draft exactly"
+
+
+def sizes(state: Sequence[Layer], position: int, columns: int) -> list[Piece]:
+    """What rows cost that take drafts of so many columns, told from singles that have run
+    `position` tokens.
+    """
+    parts = [part for layer in state for part in kind_of(layer).parts(layer)]
+    recurrent = sum(isinstance(kind, Recurrent) for kind, _ in parts)
+    return [
+        _with_draft(piece, kind, part, columns, recurrent)
+        for kind, part in parts
+        for piece in kind.size(part, position)
+    ]
+
+
+def _with_draft(piece: Piece, kind: LayerKind, part: Layer, columns: int, recurrent: int) -> Piece:
+    """recurrent: how many layers are, of which a draft may keep the states."""
+    if isinstance(kind, Window) and piece.most is not None:
+        return replace(piece, most=piece.most + SPARE)
+    if not isinstance(kind, Recurrent):
+        return piece
+    windows = [array for array in part.cache if array is not None and array.ndim == 3]
+    convolved = sum(window.nbytes for window in windows)
+    # What a layer is given: all that a convolution sees, and what it makes of it.
+    given = convolved + sum(2 * columns * window.nbytes // window.shape[1] for window in windows)
+    state = piece.fixed - convolved
+    kept = (columns - 1) * state
+    before = piece.fixed + (kept if recurrent * kept <= tapes.KEPT_STATES else 0)
+    return replace(piece, fixed=piece.fixed + before + given)
 
 
 def widest(state: Sequence[Layer]) -> int:
@@ -72,14 +104,15 @@ class Draft:
             raise IntegrityError("a row that has run no token cannot take a draft")
         if self._width > (most := widest(layers)):
             raise IntegrityError(f"a draft of {self._width} columns, and not {most}")
-        # One column goes nowhere from which there is no way back.
-        self._recurrent = list(_recurrent_parts(layers)) if self._width > 1 else []
+        # One column goes nowhere from which there is no way back, unless it is not some row's own.
+        records = self._width > 1 or not all(counts)
+        self._recurrent = list(recurrent_parts(layers)) if records else []
         self._recording = tapes.Recording([part.cache for part in self._recurrent])
 
     def end(self, kept: Sequence[int]) -> None:
         self._recording.end()
         pairs = zip(kept, self._counts, strict=True)
-        if not all(1 <= keeps <= count for keeps, count in pairs):
+        if not all(min(1, count) <= keeps <= count for keeps, count in pairs):
             raise IntegrityError(f"{list(kept)} kept of drafts of {self._counts}")
         for part, tape in zip(self._recurrent, self._recording.tapes, strict=True):
             part.cache = tape.after(part.cache, self._width, kept)

@@ -88,7 +88,7 @@ def answer(
         )
         tensors, tail = pack(made.tensors)
         rest = made.media, made.borders, made.constraint, made.opened, made.token_rules
-        return Made(message.id, made.ids, tensors, *rest), tail
+        return Made(message.id, made.ids, tensors, *rest, made.prediction), tail
     except MemoryError:
         return Refused(message.id, TOO_MUCH, "preparation_failed"), []
     except Exception as error:  # templates, tokenizers and processors raise anything

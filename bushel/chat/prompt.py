@@ -73,7 +73,17 @@ def prepare(
     if host.context is not None and len(prepared.ids) >= host.context:
         param = "messages" if form == "messages" else "prompt"
         raise ContextLengthError(len(prepared.ids), host.context, param)
-    return replace(prepared, token_rules=token_rules_of(host, request))
+    rules_in_tokens = token_rules_of(host, request)
+    return replace(prepared, token_rules=rules_in_tokens, prediction=_predicted(host, request))
+
+
+def _predicted(host: Preparer, request: Mapping[str, Any]) -> tuple[int, ...]:
+    """What the reply may repeat, if it says so."""
+    text = request.get("prediction")
+    if not text:
+        return ()
+    require_room(host, text, "prediction")
+    return tuple(host.tokenizer.encode(text, add_special_tokens=False))
 
 
 def form_of(request: Mapping[str, Any]) -> str:

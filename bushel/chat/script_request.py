@@ -38,6 +38,7 @@ class ChatFields(AnswerFields, total=False):
     parallel_tool_calls: bool | None
     thinking: Thinking | None
     chat_template_kwargs: Mapping[str, Any] | None
+    prediction: str | None
 
 
 CHAT_NAMES = frozenset(ChatFields.__annotations__)
@@ -79,6 +80,7 @@ def checked_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     _require_type(fields, "thinking", Mapping, "an object")
     _require_type(fields, "shape", Mapping, "an object")
     _require_type(fields, "chat_template_kwargs", Mapping, "an object")
+    _require_type(fields, "prediction", str, "a string")
     for key in (thinking := fields.get("thinking", {})):
         if key not in _THINKING:
             raise RequestError(_unknown(key, "a key of thinking", _THINKING), param="thinking")

@@ -108,4 +108,5 @@ class Conversation(TypedDict):
     shape: NotRequired[Shape | None]
     chat_template_kwargs: NotRequired[dict[str, Any]]
     truncate_prompt_tokens: NotRequired[int]  # see `chat.truncation`
+    prediction: NotRequired[str]  # what the reply may repeat; it is no part of the prompt
     reply_tokens: NotRequired[int]  # that the context keeps room for then

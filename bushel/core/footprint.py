@@ -49,6 +49,7 @@ class Footprint:
     per_score: int  # and per token of it and token it looks at; 0 where attention is fused
     per_row: int  # logits and what sampling makes of them
     whole: bool = False  # prompts run in one piece each, however long they are
+    drafts: int = 0  # of a pass that verifies as many as there may be, beside a plain step
 
     def state(self, rows: int, longest: int, tokens: int | None = None) -> int:
         """tokens: that lie in pages, of all rows together; None: none are shared."""
@@ -93,6 +94,7 @@ class Footprint:
             + self.state(rows, longest, tokens)
             + max(self.copy(rows, longest), self.forward(max(chunk, rows), longest))
             + rows * self.per_row
+            + self.drafts
         )
 
     def buffers(self, rows: int) -> int:

@@ -52,6 +52,7 @@ class Prepared:
     constraint: Constraint | None = None  # what the reply is held to
     opened: bool = False  # it ends inside a thinking block
     token_rules: TokenRules = field(default_factory=TokenRules)
+    prediction: tuple[int, ...] = ()  # what the reply may repeat, for those who guess it ahead
 
     @property
     def has_media(self) -> bool:

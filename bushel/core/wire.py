@@ -75,6 +75,7 @@ class Submit(WireMessage, frozen=True):
     result: Result = "text"
     priority: int = 0
     background: bool = False
+    prediction: tuple[int, ...] = ()
 
 
 class Abort(WireMessage, frozen=True):
@@ -301,6 +302,7 @@ class Made(WireMessage, frozen=True):
     constraint: Constraint | None = None
     opened: bool = False
     token_rules: TokenRules = TokenRules()
+    prediction: tuple[int, ...] = ()
 
 
 class DecodedText(WireMessage, frozen=True):

@@ -26,9 +26,10 @@ from bushel.core.options import (
     speculates_by,
 )
 from bushel.core.version import VERSION
-from bushel.engine import device_memory, footprint
+from bushel.engine import device_memory
 from bushel.engine.attention_route import choose_attention
 from bushel.engine.batching_check import require_kv_bits, single_because
+from bushel.engine.drafts.draft_memory import plan_memory
 from bushel.engine.drafts.setup import speculation_of
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
@@ -80,7 +81,7 @@ def build(
     routes = choose_attention(loaded, options.attention) if options.max_batch > 1 else {}
     speculation = speculation_of(loaded, options, progress)
     progress("measuring memory")
-    sizes = footprint.footprint(loaded)
+    speculation, sizes = plan_memory(loaded, speculation, usable)
     memory = Memory(sizes, usable, device_memory.buffer_limit())
     policy = Policy(
         max_batch=options.max_batch,

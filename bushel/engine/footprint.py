@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from bushel.cache import kind_of
+from bushel.cache import drafts, kind_of
 from bushel.core import Prepared
 from bushel.core.footprint import Footprint, alike
 from bushel.engine.row_state import new_row
@@ -23,8 +23,11 @@ _FUSED = (64, 80, 96, 128)
 PER_LOGIT = 16 + 4 * TRIES
 
 
-def footprint(model: Model) -> Footprint:
-    """Runs the model for a moment; leaves nothing behind."""
+def footprint(model: Model, columns: int = 0) -> Footprint:
+    """Runs the model for a moment; leaves nothing behind.
+
+    columns: of passes that verify drafts, at most; 0: rows take none.
+    """
     if model.encodes:
         return _of_encoder(model)
     tokens = max(1, min(_CHUNK, (model.context or 2 * _CHUNK) // 2))
@@ -40,7 +43,10 @@ def footprint(model: Model) -> Footprint:
         for start in (0, tokens):
             above = _above(model, prompt, start, start + tokens, state)
             per_token = max(per_token, above // tokens - per_score * (start + tokens))
-    pieces = [piece for layer in state for piece in kind_of(layer).size(layer, 2 * tokens)]
+    if columns:
+        pieces = drafts.sizes(state, 2 * tokens, columns)
+    else:
+        pieces = [piece for layer in state for piece in kind_of(layer).size(layer, 2 * tokens)]
     return Footprint(
         weights=weights,
         weight_buffers=buffers,

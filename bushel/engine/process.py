@@ -121,7 +121,13 @@ class Process:
     def _submit(self, message: Submit, tail: memoryview) -> None:
         try:
             tensors = unpack(message.tensors, tail)
-            prompt = Prepared(message.ids, tensors, message.media, message.borders)
+            prompt = Prepared(
+                message.ids,
+                tensors,
+                message.media,
+                message.borders,
+                prediction=message.prediction,
+            )
             rows = rows_of(message.decoding, message.choices)
             whose = message.salt, message.owner, message.group
             turn = message.result, message.priority, message.background

@@ -10,17 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands.conftest import KEY
 from tests.commands.terminals import CTRL_C, CTRL_D, TAB, UP, Terminal, person
 from tests.drawings import see
 from tests.server.server_process import FEW, Server, serving, until
 
 FIGURES = r"\d+ tokens.* · first after [\d.]+ s"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving(*FEW) as running:
-        yield running
 
 
 @pytest.fixture
@@ -30,7 +25,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def chat(server: Server, home: Path) -> Iterator[Terminal]:
-    env = person(home, BUSHEL_URL=server.url)
+    env = person(home, BUSHEL_URL=server.url, BUSHEL_API_KEY=KEY)
     with Terminal("chat", "--temperature", "0", env=env, cwd=str(home)) as terminal:
         terminal.wait_for(f"bushel:tiny, at {server.url}")
         terminal.prompt()
@@ -116,7 +111,7 @@ def test_several_lines_are_one_question(chat: Terminal) -> None:
 
 
 def test_what_was_typed_is_there_the_next_day(server: Server, home: Path) -> None:
-    env = person(home, BUSHEL_URL=server.url)
+    env = person(home, BUSHEL_URL=server.url, BUSHEL_API_KEY=KEY)
     with Terminal("chat", env=env) as first:
         first.prompt()
         done(first, "/system Only today", "System")
@@ -140,7 +135,7 @@ def test_what_was_typed_is_there_the_next_day(server: Server, home: Path) -> Non
 
 def test_ctrl_c_stops_the_reply_at_the_server_and_then_leaves(server: Server, home: Path) -> None:
     """What came of it stays in the conversation. B81."""
-    env = person(home, BUSHEL_URL=server.url)
+    env = person(home, BUSHEL_URL=server.url, BUSHEL_API_KEY=KEY)
     endless = ("--temperature", "100", "--max-tokens", "60000", "--seed", "1")
     with Terminal("chat", *endless, env=env) as chat:
         chat.prompt()
@@ -198,7 +193,7 @@ def test_without_a_terminal_it_answers_once(server: Server, home: Path) -> None:
     said = subprocess.run(
         [sys.executable, "-m", "bushel", "chat", "--temperature", "0"],
         input="What is 3 + 4?",
-        env=person(home, BUSHEL_URL=server.url),
+        env=person(home, BUSHEL_URL=server.url, BUSHEL_API_KEY=KEY),
         capture_output=True,
         text=True,
     )

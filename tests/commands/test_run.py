@@ -6,28 +6,22 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.commands.conftest import KEY
 from tests.commands.terminals import CTRL_C, Terminal, person
 from tests.drawings import see
-from tests.server.server_process import FEW, Server, serving, until
+from tests.server.server_process import Server, until
 
 QUESTION = "What is 3 + 4?"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving(*FEW, "--api-key", "right", "--max-body-mb", "1") as running:
-        yield running
 
 
 class Shell:
     def __init__(self, home: Path, server: Server):
         self.home, self.server = home, server
-        self.env = person(home, BUSHEL_URL=server.url, BUSHEL_API_KEY="right")
+        self.env = person(home, BUSHEL_URL=server.url, BUSHEL_API_KEY=KEY)
 
     def __call__(
         self, *arguments: str, piped: str | None = None, **env: str
@@ -132,8 +126,7 @@ def test_ctrl_c_ends_it_and_the_request(shell: Shell, server: Server) -> None:
         terminal.wait_for(r"\w{30}")
         terminal.type(CTRL_C)
         assert terminal.end() == -signal.SIGINT  # which shells call 130
-    headers = {"authorization": "Bearer right"}
-    until(lambda: not server.http.get("/v1/status", headers=headers).json()["requests"], "stopped")
+    until(lambda: not server.status()["requests"], "stopped")
 
 
 def test_a_reader_that_has_seen_enough_is_no_fault(shell: Shell) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,16 +12,11 @@ from bushel.commands.server_client import ServerClient, ServerError, find_server
 from bushel.core import BushelError
 from bushel.core.held_files import VARIABLE
 from bushel.core.running_servers import announced, running_servers
-from tests.server.server_process import FEW, Server, free_port, serving
+from tests.commands.conftest import KEY
+from tests.server.server_process import Server, free_port
 
 NOBODY = "http://127.0.0.1:9"
 QUESTION = {"messages": [{"role": "user", "content": "What is 3 + 4?"}], "max_tokens": 8}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving(*FEW, "--api-key", "right") as running:
-        yield running
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +30,7 @@ def test_a_running_server_is_found_without_its_address(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, str(server.runtime))
-    found = find_server(key="right")
+    found = find_server(key=KEY)
     assert found is not None
     assert found.url == server.url
     [card] = found.models()
@@ -44,11 +39,17 @@ def test_a_running_server_is_found_without_its_address(
     assert record.process == server.process.pid
 
 
-def test_a_server_that_was_killed_is_not_found(tmp_path: Path) -> None:
-    with serving(*FEW, runtime=tmp_path) as running:
-        assert [record.url for record in running_servers()] == [running.url]
-        os.kill(running.process.pid, 9)
-        running.process.wait()
+def test_a_server_that_was_killed_is_not_found() -> None:
+    """It has no time to take back what it announced."""
+    name = f"{announced.__module__} import {announced.__name__}"
+    script = f"from {name}; held = announced('::', 7000); print(flush=True); input()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", script], **pipes) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert [record.url for record in running_servers()] == ["http://[::1]:7000"]
+        process.kill()
+        process.wait()
         assert running_servers() == []
 
 
@@ -75,7 +76,7 @@ def test_what_is_no_address_is_told() -> None:
 
 
 def test_answers_stream_and_errors_are_in_the_servers_words(server: Server) -> None:
-    client = ServerClient(f"127.0.0.1:{server.port}/v1/", "right")
+    client = ServerClient(f"127.0.0.1:{server.port}/v1/", KEY)
     events = list(client.events("/v1/chat/completions", {**QUESTION, "stream": True}))
     said = "".join(
         event["choices"][0]["delta"].get("content") or "" for event in events if event["choices"]

@@ -62,9 +62,9 @@ def loaded(path: str, **settings: Any) -> Model:
 
 
 @lru_cache(maxsize=8)
-def measured(model: Model) -> Footprint:
+def measured(model: Model, columns: int = 0) -> Footprint:
     """A model's sizes, which do not change while it is loaded."""
-    return footprint(model)
+    return footprint(model, columns)
 
 
 class Watch:

@@ -1,106 +1,166 @@
-"""Tokens that are guessed ahead, as clients see them: they are counted, and change nothing."""
+"""What clients and operators see of tokens that were guessed ahead."""
 
 from __future__ import annotations
 
-import json
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import bushel
+from tests.server.compare_with_llm import user
 from tests.server.server_process import FEW, PATIENCE, Server, serving
 from tests.server.test_metrics import samples
 
-COUNTED = "one two three four five six seven eight nine ten"
-QUESTIONS = [
-    f"Say this again: {COUNTED}, {COUNTED}",
-    "Repeat: red green blue, red green blue, red green blue.",
-    "What is the capital of France?",
-]
-NAMES = {
-    "drafted": "vllm:spec_decode_num_draft_tokens_total",
-    "accepted": "vllm:spec_decode_num_accepted_tokens_total",
+CHAT, DRAFTS = "/v1/chat/completions", "vllm:spec_decode_num"
+# Loops, which are easy to guess; each API by its own names.
+TEXT = "one two three four five six seven eight nine ten. " * 3
+LONG = {"max_tokens": 40, "temperature": 0}
+BODIES: dict[str, dict[str, Any]] = {
+    CHAT: {"messages": user(TEXT), "ignore_eos": True, **LONG},
+    "/v1/completions": {"prompt": TEXT, "ignore_eos": True, **LONG},
+    "/v1/responses": {"input": TEXT, "ignore_eos": True, "max_output_tokens": 40, "temperature": 0},
+    "/v1/messages": {"messages": user(TEXT), **LONG},
 }
 
 
-def body(question: str, **more: Any) -> dict[str, Any]:
-    messages = [{"role": "user", "content": question}]
-    return {"messages": messages, "max_tokens": 60, "temperature": 0, **more}
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    here = Path(__file__).parent / "cheap_drafts"
+    path = os.pathsep.join([str(here), str(Path(bushel.__file__).parents[1])])
+    with serving(*FEW, env={"PYTHONPATH": path}) as running:
+        yield running
 
 
-def ask(server: Server, question: str, **more: Any) -> tuple[str, dict[str, Any]]:
-    """What is said, and its usage."""
-    answer = server.http.post("/v1/chat/completions", json=body(question, **more))
-    told = answer.raise_for_status().json()
-    return told["choices"][0]["message"]["content"], told["usage"]
+def used(server: Server, path: str, **fields: Any) -> tuple[int, int]:
+    """Accepted and rejected tokens of one reply."""
+    reply = server.http.post(path, json={**BODIES[path], **fields}).raise_for_status().json()
+    usage = reply["usage"]
+    details = usage.get("completion_tokens_details") or usage.get("output_tokens_details") or usage
+    return details["accepted_prediction_tokens"], details["rejected_prediction_tokens"]
 
 
-def drafts(usage: dict[str, Any]) -> tuple[int, int]:
-    """How many were tried, and how many held."""
-    details = usage["completion_tokens_details"]
-    held = details["accepted_prediction_tokens"]
-    return held + details["rejected_prediction_tokens"], held
+def counted(server: Server) -> tuple[int, int, int]:
+    """Guesses, their tokens, and those that were said, as /metrics has them."""
+    found = samples(server.http.get("/metrics").text)
+    names = ("drafts", "draft_tokens", "accepted_tokens")
+    drafts, drafted, accepted = (int(found[f"{DRAFTS}_{name}_total"]) for name in names)
+    by_place = f"{DRAFTS}_accepted_tokens_per_pos_total"
+    assert sum(value for name, value in found.items() if by_place in name) == accepted
+    return drafts, drafted, accepted
 
 
-def told(server: Server) -> dict[str, Any]:
-    return dict(server.status()["engine"]["speculation"])
+@pytest.mark.parametrize("path", BODIES)
+def test_usage_metrics_and_status_tell_the_same(path: str, server: Server) -> None:
+    """Of guesses and what came of them, whichever API asks. B84."""
+    before, told = counted(server), server.status()["engine"]["speculation"]
+    accepted, rejected = used(server, path)
+    after, then = counted(server), server.status()["engine"]["speculation"]
+    assert accepted > 0 or path == "/v1/messages"  # where the reply ends by itself
+    assert after[1] - before[1] == accepted + rejected
+    assert after[2] - before[2] == accepted
+    assert after[0] - before[0] <= after[1] - before[1]
+    assert then["drafted"] - told["drafted"] == accepted + rejected
+    assert then["accepted"] - told["accepted"] == accepted
+    assert then["acceptance"] == pytest.approx(then["accepted"] / then["drafted"], abs=1e-3)
+    [record, *_] = server.status()["recent"]
+    assert (record["drafted_tokens"], record["accepted_tokens"]) == (accepted + rejected, accepted)
 
 
-def measured(server: Server) -> dict[str, float]:
-    found = samples(server.http.get("/metrics").raise_for_status().text)
-    return {name: found[metric] for name, metric in NAMES.items()} | {
-        "drafts": found["vllm:spec_decode_num_drafts_total"],
-        "first": found["vllm:spec_decode_num_accepted_tokens_per_pos_total{position=0}"],
-    }
+@pytest.mark.parametrize("path", BODIES)
+def test_a_request_may_ask_for_no_guesses(path: str, server: Server) -> None:
+    """Its reply is the same. B84."""
+    assert used(server, path, speculate=False) == (0, 0)
+    bodies = [{**BODIES[path], "speculate": wish} for wish in (True, False)]
+    replies = [server.http.post(path, json=body).raise_for_status().json() for body in bodies]
+    said = [reply.get("choices") or reply.get("content") or _texts(reply) for reply in replies]
+    assert said[0] == said[1]
 
 
-def test_without_any_flag_drafts_hold_and_are_told(tiny: Server) -> None:
-    """In usage, in the status and in the metrics, which agree."""
-    status, metrics = told(tiny), measured(tiny)
-    counts = [drafts(ask(tiny, question)[1]) for question in QUESTIONS]
-    drafted, accepted = map(sum, zip(*counts, strict=True))
-    assert 0 < accepted <= drafted
-    assert told(tiny)["drafted"] - status["drafted"] == drafted
-    assert told(tiny)["accepted"] - status["accepted"] == accepted
-    assert {"lookup", "mtp"} == set(told(tiny)["drafters"])
-    now = measured(tiny)
-    assert now["drafted"] - metrics["drafted"] == drafted
-    assert now["accepted"] - metrics["accepted"] == accepted
-    assert 0 < now["first"] - metrics["first"] <= now["drafts"] - metrics["drafts"]
+def _texts(response: dict[str, Any]) -> list[str]:
+    return [part["text"] for item in response["output"] for part in item.get("content") or ()]
 
 
-def test_a_stream_tells_the_same_at_its_end(tiny: Server) -> None:
-    text, usage = ask(tiny, QUESTIONS[0])
-    asked = body(QUESTIONS[0], stream=True, stream_options={"include_usage": True})
-    lines = tiny.http.post("/v1/chat/completions", json=asked).text.splitlines()
-    chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
-    said = [choice["delta"].get("content") or "" for it in chunks for choice in it["choices"]]
-    assert "".join(said) == text
-    assert drafts(chunks[-1]["usage"]) == drafts(usage)
+@pytest.mark.parametrize("path", BODIES)
+def test_what_is_no_wish_is_refused_by_name(path: str, server: Server) -> None:
+    reply = server.http.post(path, json={**BODIES[path], "speculate": "yes"})
+    assert reply.status_code == 400
+    assert "speculate" in reply.text
+
+
+def test_a_stream_ends_with_the_same_usage(server: Server) -> None:
+    wish = {"stream": True, "stream_options": {"include_usage": True}}
+    text = server.http.post(CHAT, json={**BODIES[CHAT], **wish}).raise_for_status().text
+    accepted, _ = used(server, CHAT)
+    assert f'"accepted_prediction_tokens":{accepted},' in text
+
+
+def test_llama_cpps_timings_tell_guesses(server: Server) -> None:
+    body = {"prompt": TEXT, "n_predict": 40, "temperature": 0, "ignore_eos": True}
+    timings = server.http.post("/completion", json=body).raise_for_status().json()["timings"]
+    assert 0 < timings["draft_n_accepted"] <= timings["draft_n"]
+
+
+def test_a_prediction_is_said_sooner_and_changes_nothing(server: Server) -> None:
+    """The text that a client expects is guessed from. B84."""
+    plain = {"messages": user("What is 3 + 4?"), "temperature": 0}
+    reply = server.http.post(CHAT, json={**plain, "speculate": False}).raise_for_status().json()
+    expected = reply["choices"][0]["message"]["content"]
+    for content in (expected, [{"type": "text", "text": expected}], "Something else entirely."):
+        prediction = {"type": "content", "content": content}
+        answer = server.http.post(CHAT, json={**plain, "prediction": prediction}).json()
+        assert answer["choices"][0]["message"]["content"] == expected
+        details = answer["usage"]["completion_tokens_details"]
+        assert details["accepted_prediction_tokens"] > 0 or content != expected
+        assert answer["usage"]["prompt_tokens"] == reply["usage"]["prompt_tokens"]
+
+
+def test_status_tells_who_guesses_and_what_passes_cost(server: Server) -> None:
+    told = server.status()["engine"]["speculation"]
+    assert "lookup" in told["drafters"]
+    assert [row["rows"] for row in told["profile"]] == [1, 2, 4, 8, 16, 32]
+    assert told["profile"][0]["by_width"] == {"1": 1000, "2": 1200, "4": 1600, "8": 2400}
+    assert server.logged("Drafts: lookup")
+
+
+@pytest.fixture(scope="module")
+def plain_server() -> Iterator[Server]:
+    with serving(*FEW, "--speculate", "off") as running:
+        yield running
+
+
+def test_a_server_without_guesses_says_why(plain_server: Server) -> None:
+    told = plain_server.status()["engine"]["speculation"]
+    assert (told["drafters"], told["why_off"]) == ([], "it is switched off")
+    assert used(plain_server, CHAT) == (0, 0)
+    assert counted(plain_server) == (0, 0, 0)
+    assert plain_server.logged("Drafts: off, because it is switched off")
+
+
+def test_without_any_flag_drafts_hold(tiny: Server) -> None:
+    """By what passes cost on this machine, measured when the model was loaded."""
+    before = tiny.status()["engine"]["speculation"]
+    accepted, rejected = used(tiny, CHAT)
+    after = tiny.status()["engine"]["speculation"]
+    assert accepted > 0
+    assert after["accepted"] - before["accepted"] == accepted
+    assert after["drafted"] - before["drafted"] == accepted + rejected
+    assert set(after["drafters"]) == {"lookup", "mtp"}
 
 
 @pytest.mark.parametrize("more", [{}, {"temperature": 0.8, "seed": 5}], ids=["greedy", "sampled"])
-def test_who_wants_no_drafts_gets_none_and_the_same_reply(
-    tiny: Server, more: dict[str, Any]
+def test_a_server_with_guesses_says_what_one_without_says(
+    more: dict[str, Any], tiny: Server, plain_server: Server
 ) -> None:
-    for question in QUESTIONS:
-        text, usage = ask(tiny, question, **more)
-        plain, without = ask(tiny, question, speculate=False, **more)
-        assert plain == text
-        assert drafts(without) == (0, 0)
-        assert without["completion_tokens"] == usage["completion_tokens"]
-
-
-def test_a_server_without_drafts_says_why_and_the_same(tiny: Server) -> None:
-    with serving("--speculate", "off", *FEW) as server:
-        for question in QUESTIONS:
-            text, usage = ask(server, question)
-            assert text == ask(tiny, question)[0]
-            assert drafts(usage) == (0, 0)
-        status = told(server)
-        assert (status["drafters"], status["why_off"]) == ([], "it is switched off")
-        assert (status["drafted"], status["accepted"]) == (0, 0)
+    for question in ("What is 3 + 4?", f"Say this again: {TEXT}", "What is the capital of France?"):
+        body = {"messages": user(question), **LONG, **more}
+        replies = [one.http.post(CHAT, json=body).json() for one in (tiny, plain_server)]
+        first, second = (reply["choices"][0]["message"]["content"] for reply in replies)
+        assert first == second
 
 
 @pytest.mark.parametrize("word", ["ngram", "on", "5"])

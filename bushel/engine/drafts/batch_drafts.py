@@ -13,7 +13,7 @@ from operator import methodcaller
 from typing import TypeVar
 
 from bushel.engine.drafts.cost_profile import CostProfile
-from bushel.engine.drafts.depth import depths
+from bushel.engine.drafts.depth import depths, may_pay
 from bushel.engine.drafts.drafter import Drafter, KeptRound
 from bushel.engine.drafts.head_context import HeadContext
 from bushel.engine.drafts.mtp import MTPDrafter
@@ -34,9 +34,16 @@ class BatchDrafts:
         makers: Sequence[Callable[[], Drafter]],
         profile: CostProfile,
         drafting: Mapping[str, float] | None = None,
+        most: int = 64,
     ):
-        """drafting: seconds that a drafter takes for each token that it proposes to all rows."""
+        """drafting: seconds that a drafter takes for each token that it proposes to all rows.
+
+        most: drafts of all rows together.
+        """
         self._makers, self._profile, self._drafting = makers, profile, drafting or {}
+        self._most = most
+        self._pays = [may_pay(1 + fewer, profile) for fewer in range(len(profile.seconds))]
+        self._rows = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -52,16 +59,19 @@ class BatchDrafts:
         return any(drafter.wants_hidden for drafter in self._drafters)
 
     def join(self, rows: Collection[PrefilledRow]) -> None:
+        self._rows += len(rows)
         self._ask(lambda drafter: drafter.join(rows))
 
     def leave(self, keep: Sequence[int]) -> None:
+        self._rows = len(keep)
         self._ask(lambda drafter: drafter.leave(keep))
         if not keep and self.why_fewer:
             self._begin()
 
     def may_propose(self, *, ahead: int) -> bool:
         """Whether a round may pay; ahead: tokens of each row that have not been read."""
-        return any(self._depths(self._choose(ahead)))
+        pays = self._rows > 0 and self._pays[self._rows - 1]
+        return pays and any(self._depths(self._choose(ahead)))
 
     def propose(self) -> list[list[int]]:
         """By row, what it may say next; nothing at all where a plain step is worth more."""
@@ -114,7 +124,12 @@ class BatchDrafts:
     def _depths(self, chosen: Sequence[tuple[int, Chances]]) -> list[int]:
         used = {self._drafters[at].name for at, chances in chosen if chances}
         dearest = max((self._drafting.get(name, 0.0) for name in used), default=0.0)
-        return depths([chances for _, chances in chosen], replace(self._profile, drafting=dearest))
+        profile = replace(self._profile, drafting=dearest)
+        wanted = depths([chances for _, chances in chosen], profile)
+        while sum(wanted) > self._most:
+            deepest = max(wanted)
+            wanted = [min(depth, deepest - 1) for depth in wanted]
+        return wanted
 
     def check_integrity(self) -> None:
         for drafter in self._drafters:

@@ -15,7 +15,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from bushel.cache import take_snapshot
+from bushel.cache import BatchState, take_snapshot
 from bushel.engine.row_state import new_row
 from bushel.models import Model
 from bushel.models.mtp import HeadKVCache, MTPHead
@@ -173,3 +173,9 @@ def of_head(head: MTPHead, clock: Callable[[], float] = time.perf_counter) -> fl
         mx.argmax(logits, axis=-1).tolist()
         shortest = min(shortest, clock() - start)
     return shortest
+
+
+def of_draft_model(draft: Model, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Seconds that a draft model takes for one more token of a row's draft."""
+    rows = _filled(draft, BatchState(draft.make_state, drafts=True), 1)
+    return min(_plain_step(draft, rows, 1, clock) for _ in range(_TURNS))

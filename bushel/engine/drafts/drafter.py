@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 import mlx.core as mx
 
 from bushel.engine.prefill import PrefilledRow
+from bushel.engine.sequence import Sequence as Reply
 
 
 class KeptRound(NamedTuple):
@@ -52,3 +53,9 @@ class Drafter(Protocol):
         """After a round or a plain step; what was said is in the sequences."""
 
     def check_integrity(self) -> None: ...
+
+
+def before_end(tokens: list[int], sequence: Reply) -> list[int]:
+    """Up to what would end the reply: that is chosen anyway, and nothing follows it."""
+    ends = sequence.decoding.end_ids
+    return tokens[: next((at for at, token in enumerate(tokens) if token in ends), len(tokens))]

@@ -14,7 +14,7 @@ from operator import mul
 
 from bushel.core import IntegrityError
 from bushel.engine.drafts.acceptance import Acceptance
-from bushel.engine.drafts.drafter import KeptRound
+from bushel.engine.drafts.drafter import KeptRound, before_end
 from bushel.engine.drafts.ngram_index import NGRAMS, NOT_SAID, NgramIndex
 from bushel.engine.prefill import PrefilledRow
 from bushel.engine.sequence import Sequence as Reply
@@ -66,6 +66,8 @@ class _LookupRow:
     def __init__(self, sequence: Reply) -> None:
         self._sequence = sequence
         self._text = NgramIndex(_begin(sequence))
+        if sequence.request.prompt.prediction:
+            self._text.follow(0)
         self._start = len(self._text.tokens)
         self._records = [Acceptance(prior) for prior in _PRIORS]
         self.read()
@@ -89,10 +91,7 @@ class _LookupRow:
         return [*accumulate((self._records[_bucket(length)].chance for length in lengths), mul)]
 
     def draft(self, depth: int) -> list[int]:
-        """Up to what would end the reply: that is chosen anyway, and nothing follows it."""
-        drafted, ends = self._text.draft(depth), self._sequence.decoding.end_ids
-        end = next((at for at, token in enumerate(drafted) if token in ends), depth)
-        return drafted[:end]
+        return before_end(self._text.draft(depth), self._sequence)
 
     def check_integrity(self) -> None:
         self._text.check_integrity()
@@ -102,12 +101,15 @@ class _LookupRow:
 
 
 def _begin(sequence: Reply) -> list[int]:
-    """All that is there before the reply; what stands for images is never said."""
+    """All that is there before the reply; what stands for images is never said.
+
+    What the reply is thought to repeat comes first, and apart from the prompt.
+    """
     prompt = sequence.request.prompt
     tokens = list(prompt.ids)
     for media in prompt.media:
         tokens[media.start : media.end] = [NOT_SAID] * (media.end - media.start)
-    return tokens
+    return [*prompt.prediction, NOT_SAID, *tokens] if prompt.prediction else tokens
 
 
 def _bucket(length: int) -> int:

@@ -22,7 +22,7 @@ import mlx.core as mx
 
 from bushel.core import IntegrityError
 from bushel.engine.drafts.acceptance import Acceptance
-from bushel.engine.drafts.drafter import KeptRound
+from bushel.engine.drafts.drafter import KeptRound, before_end
 from bushel.engine.drafts.head_context import HeadContext
 from bushel.engine.prefill import PrefilledRow
 from bushel.engine.sequence import Sequence as Reply
@@ -135,7 +135,7 @@ class MTPDrafter:
         self._read()
         drafted = self._draft(deepest)
         proposed = [
-            _before_end(tokens[:depth], row.sequence) if row.ready else []
+            before_end(tokens[:depth], row.sequence) if row.ready else []
             for row, depth, tokens in zip(self._rows, depths, drafted, strict=True)
         ]
         for row, tokens in zip(self._rows, proposed, strict=True):
@@ -268,9 +268,3 @@ def _stacked(
     nothing = mx.zeros((1, *there[0].shape[1:]), there[0].dtype)
     first = [nothing] * rows if held is None else [held]
     return mx.concatenate([*first, *(nothing if other is None else other for other in others)])
-
-
-def _before_end(tokens: list[int], sequence: Reply) -> list[int]:
-    """Up to what would end the reply: that is chosen anyway, and nothing follows it."""
-    ends = sequence.decoding.end_ids
-    return tokens[: next((at for at, token in enumerate(tokens) if token in ends), len(tokens))]

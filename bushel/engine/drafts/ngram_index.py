@@ -69,6 +69,10 @@ class NgramIndex:
         if followed is None or followed.length < NGRAMS[0]:
             self._find()
 
+    def follow(self, at: int) -> None:
+        """Take it that the text goes on from there, as if an n-gram had been found."""
+        self.match = Match(at, NGRAMS[0])
+
     def _roll(self, token: int) -> None:
         """On to the keys of the n-grams that end with this token."""
         pair = self._last * _FACTOR + token & _MASK

@@ -26,7 +26,8 @@ Fail = Callable[[Sequence, Exception], None]
 
 def begin(batch: DecodeBatch, masks: MaskThread, fail: Fail) -> Round | None:
     """Start one for a batch all of whose tokens have been read; None if nobody has a draft."""
-    if batch.drafts is None or not len(batch):
+    # A row that has run no token yet has nothing to go back to.
+    if batch.drafts is None or not len(batch) or not all(batch.rows.positions):
         return None
     drafts = batch.drafts.propose()
     constraints = batch.constraints_along if any(drafts) else []

@@ -5,20 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from bushel.cache import BatchState
 from bushel.cache.drafts import no_drafts
 from bushel.core import ModelError
-from bushel.core.options import EngineOptions
+from bushel.core.options import DRAFTERS, EngineOptions
 from bushel.engine.drafts import cost_profile
 from bushel.engine.drafts.depth import may_pay
+from bushel.engine.drafts.draft_model import DraftModel, require_draft_model
 from bushel.engine.drafts.drafter import Drafter
 from bushel.engine.drafts.lookup import PromptLookup
 from bushel.engine.drafts.mtp import MTPDrafter
 from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.row_state import new_row
-from bushel.models import Model
-from bushel.models.mtp import holds_head, load_head
+from bushel.models import Model, load
+from bushel.models.mtp import holds_head, is_head_alone, load_head
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +28,7 @@ log = logging.getLogger(__name__)
 def speculation_of(
     model: Model, options: EngineOptions, progress: Callable[[str], None]
 ) -> Speculation:
-    """Runs the model for a moment. Leaves nothing behind but its prediction head, if one drafts."""
+    """Runs the model for a moment. Leaves nothing behind but who drafts: its head, or a model."""
     word = options.speculate
     if word == "off":
         return Speculation()
@@ -35,8 +37,7 @@ def speculation_of(
         if word != "auto":
             raise ModelError(f"{model.name} cannot be served with speculate={word!r}: {why}.")
         return Speculation(why_off=why)
-    if word in ("auto", "mtp"):
-        _load_head(model, wanted=word == "mtp")
+    draft = _load_drafter(model, options)
     progress("measuring what drafts cost")
     rows = partial(BatchState, model.make_state, model.pages, drafts=True)
     profile = cost_profile.measure(model, rows, 1 if model.single else options.max_batch)
@@ -45,12 +46,15 @@ def speculation_of(
         return Speculation(why_off="a pass of several tokens takes too long on this machine")
     makers: list[Callable[[], Drafter]] = []
     drafting: dict[str, float] = {}
-    if word != "mtp":
+    if word in ("auto", "lookup"):
         makers.append(partial(PromptLookup, profile.deepest))
     if model.mtp is not None:
         makers.append(partial(MTPDrafter, model, profile.deepest))
         drafting[MTPDrafter.name] = cost_profile.of_head(model.mtp)
-    return Speculation(tuple(makers), profile, None, drafting)
+    if draft is not None:
+        makers.append(partial(DraftModel, model, draft, profile.deepest))
+        drafting[DraftModel.name] = cost_profile.of_draft_model(draft)
+    return Speculation(tuple(makers), profile, None, drafting, draft=draft)
 
 
 def _why_not(model: Model) -> str | None:
@@ -59,10 +63,23 @@ def _why_not(model: Model) -> str | None:
     return no_drafts(new_row(model), model.network)
 
 
+def _load_drafter(model: Model, options: EngineOptions) -> Model | None:
+    """Give the model its prediction head, or load the draft model, as was asked for."""
+    word = options.speculate
+    if word in DRAFTERS:
+        if word == "mtp" or (word == "auto" and holds_head(model.host.path)):
+            _load_head(model, wanted=word == "mtp")
+        return None
+    if Path(word).is_dir() and is_head_alone(Path(word)):
+        model.mtp = load_head(model, Path(word))
+        return None
+    draft = load(word, dtype=options.dtype, trust_remote_code=options.trust_remote_code)
+    require_draft_model(model, draft)
+    return draft
+
+
 def _load_head(model: Model, *, wanted: bool) -> None:
     """The head of its own checkpoint. ModelError if it is wanted and cannot be had."""
-    if not wanted and not holds_head(model.host.path):
-        return
     try:
         model.mtp = load_head(model)
     except ModelError as error:

@@ -305,6 +305,7 @@ def _submit(job: GenerationJob, record: Record, made: Made, decoding: Decoding) 
         result=job.result,
         priority=job.priority,
         background=job.background,
+        prediction=made.prediction,
     )
 
 

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,11 @@ import pytest
 
 from bushel.cli import main
 from tests.commands.bench.chat_stand_in import chat_stand_in
+from tests.commands.conftest import KEY
 from tests.server.server_process import FEW, Server, alive, children, serving, until
 
-KEY = "right"
 SMALL = ("--concurrency", "1", "2", "--prompt-tokens", "40", "90", "--output-tokens", "6")
 LONG = ("--concurrency", "2", "--prompt-tokens", "40", "--output-tokens", "64", "--requests", "60")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving(*FEW, "--api-key", KEY) as running:
-        running.http.headers["authorization"] = f"Bearer {KEY}"
-        yield running
 
 
 @pytest.fixture(autouse=True)
@@ -179,6 +171,7 @@ def answered(server: Server) -> set[str]:
     return {one["id"] for one in recent if one["completion_tokens"] == 64}
 
 
+@pytest.mark.long
 def test_a_server_that_is_killed_ends_the_measurement(tmp_path: Path) -> None:
     with serving(*FEW) as server:
         file = tmp_path / "a.json"
@@ -211,6 +204,7 @@ def test_an_interrupt_prints_what_there_is(server: Server, tmp_path: Path) -> No
     assert len(out.splitlines()) == 4
 
 
+@pytest.mark.long
 def test_an_interrupt_ends_a_server_of_its_own() -> None:
     running = bench("bushel:tiny", *LONG, "--", *FEW)
     assert running.stdout is not None

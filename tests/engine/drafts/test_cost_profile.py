@@ -11,7 +11,7 @@ import mlx.core as mx
 import pytest
 
 from bushel.cache import BatchState
-from bushel.engine.drafts.cost_profile import CostProfile, measure, of_head
+from bushel.engine.drafts.cost_profile import CostProfile, measure, of_draft_model, of_head
 from bushel.engine.drafts.depth import may_pay
 from bushel.models import Model, load
 from bushel.models.mtp import load_head
@@ -23,8 +23,8 @@ Cost = Callable[[int, int, int], float]  # of rows, width, and how often there w
 class Passes:
     """A real model on a machine whose only clock is what its passes take."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, cost: Cost):
-        self.model: Model = load(str(checkpoint_dir("llama")))
+    def __init__(self, patch: pytest.MonkeyPatch, cost: Cost, family: str = "llama"):
+        self.model: Model = load(str(checkpoint_dir(family)))
         self.now, self.counts = 0.0, Counter[tuple[int, int]]()
         forward = self.model.forward
 
@@ -46,8 +46,10 @@ def seconds(rows: int, width: int) -> float:
     return 1e-4 * (10 + rows + 2 * rows * (width - 1))
 
 
-def test_what_passes_take_is_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    profile = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width)).measure(8)
+@pytest.mark.parametrize("family", ["llama", "qwen3_5"])
+def test_what_passes_take_is_what_is_measured(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width), family)
+    profile = passes.measure(8)
     assert (len(profile.seconds), profile.deepest, profile.drafting) == (8, 7, 0.0)
     for rows in range(1, 9):  # straight lines between what was measured, as the costs are
         for width in range(1, 9):
@@ -91,6 +93,13 @@ def test_a_slow_model_is_measured_alone_and_large_batches_draft_nothing(
     assert len(profile.seconds) == 16
 
 
+def test_by_the_machines_own_clock_every_pass_costs_something() -> None:
+    model = load(str(checkpoint_dir("llama")))
+    profile = measure(model, partial(BatchState, model.make_state, drafts=True), 6)
+    assert (len(profile.seconds), profile.deepest) == (6, 7)
+    assert all(cost > 0 for row in profile.seconds for cost in row)
+
+
 def test_one_row_at_a_time_is_measured_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width))
     profile = passes.measure(1)
@@ -124,3 +133,8 @@ def test_a_head_costs_what_its_quickest_token_took() -> None:
         return times[-1]
 
     assert of_head(load_head(model), clock) == pytest.approx(0.2)
+
+
+def test_a_draft_model_costs_what_its_steps_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width))
+    assert of_draft_model(passes.model, lambda: passes.now) == pytest.approx(seconds(1, 1))

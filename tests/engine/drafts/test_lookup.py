@@ -24,10 +24,11 @@ def reply_to(
     said: list[int] | None = None,
     params: SamplingParams | None = None,
     media: tuple[Media, ...] = (),
+    prediction: tuple[int, ...] = (),
 ) -> Sequence:
     params = params or SamplingParams(max_tokens=500)
     decoding = resolve(params, GenerationDefaults(), vocab=100, end_ids=frozenset({END}))
-    request = Request("r", Prepared(tuple(prompt), media=media), (decoding,))
+    request = Request("r", Prepared(tuple(prompt), media=media, prediction=prediction), (decoding,))
     sequence = Sequence.start(request, 0, lambda *_: "", None)
     sequence.tokens += said or []
     return sequence
@@ -139,6 +140,19 @@ def test_what_stands_for_an_image_is_not_drafted() -> None:
     image = (Media(2, 5, "0" * 64),)
     assert joined(reply_to(prompt, [1, 2])).propose([3]) == [[50, 50, 50]]
     assert joined(reply_to(prompt, [1, 2], media=image)).chances() == [[]]
+
+
+def test_a_reply_begins_with_what_it_is_thought_to_repeat() -> None:
+    predicted = tuple(FUNCTION)
+    sequence = reply_to([1, 2, 3], prediction=predicted)
+    lookup = joined(sequence)
+    assert lookup.propose([3]) == [[10, 11, 12]]
+    say(lookup, sequence, 10, 11, 50)  # a change
+    assert lookup.chances() == [[]]
+    say(lookup, sequence, 13, 14)  # and back
+    assert lookup.propose([2]) == [[15, 16]]
+    say(lookup, sequence, *FUNCTION[5:29])
+    assert lookup.propose([7]) == [[39]]  # the prompt is another text
 
 
 def test_events_tell_what_was_drafted_and_what_of_it_held() -> None:

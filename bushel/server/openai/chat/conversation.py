@@ -32,6 +32,8 @@ def conversation_of(body: ChatRequest) -> Conversation:
         conversation["thinking"] = thinking
     if shape := body.shape:
         conversation["shape"] = shape
+    if body.prediction is not None:
+        conversation["prediction"] = body.prediction.text
     if body.truncate_prompt_tokens is not None:
         conversation["truncate_prompt_tokens"] = body.truncate_prompt_tokens
         conversation["reply_tokens"] = body.limit or 1

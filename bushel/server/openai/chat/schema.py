@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from bushel.server.api.descriptions import CALL_ID, KIND_OF_OBJECT, about
-from bushel.server.api.fields import Flag, Limit, TopLogprobs, Unsupported
+from bushel.server.api.fields import Flag, Limit, Prose, TopLogprobs, Unsupported
 from bushel.server.api.reply_fields import ROLE, USAGE, Created, Index, ReplyId, ReplyModel
 from bushel.server.api.shared_fields import (
     REPLY_LIMIT,
@@ -55,6 +55,24 @@ class ThinkingSwitch(BaseModel):
         "leave it to the model."
     )
     budget_tokens: ThoughtLimit = None
+
+
+class PredictedPart(BaseModel):
+    type: Literal["text"] = Field(description="What kind of part it is.")
+    text: Prose = Field(description="The text itself.")
+
+
+class Prediction(BaseModel):
+    type: Literal["content"] = Field(description="What kind of prediction it is.")
+    content: Prose | Annotated[list[PredictedPart], Field(max_length=1024, fail_fast=True)] = Field(
+        description="The text, or parts of it."
+    )
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content)
 
 
 _NEEDS_LOGPROBS = {
@@ -116,6 +134,11 @@ class ChatRequest(OpenAIRequest, StructuredOutputFields):
         "(default: true).",
     )
 
+    prediction: Prediction | None = Field(
+        None,
+        description="A text that the reply may repeat much of, such as the file that it changes: "
+        "where it does, its tokens come sooner (see `speculate`).",
+    )
     modalities: Annotated[list[Literal["text"]], Field(fail_fast=True)] | None = Field(
         None, description="What the reply is made of: text alone."
     )
@@ -125,7 +148,6 @@ class ChatRequest(OpenAIRequest, StructuredOutputFields):
     documents: Unsupported = None
     echo: Unsupported = None
     moderation: Unsupported = None
-    prediction: Unsupported = None
     web_search_options: Unsupported = None
 
     @property
