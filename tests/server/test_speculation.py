@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 
 import bushel
 from tests.server.compare_with_llm import user
-from tests.server.server_process import FEW, Server, serving
+from tests.server.server_process import FEW, PATIENCE, Server, serving
 from tests.server.test_metrics import samples
 
 CHAT, DRAFTS = "/v1/chat/completions", "vllm:spec_decode_num"
@@ -125,10 +127,47 @@ def test_status_tells_who_guesses_and_what_passes_cost(server: Server) -> None:
     assert server.logged("Drafts: lookup")
 
 
-def test_a_server_without_guesses_says_why() -> None:
-    with serving(*FEW, "--speculate", "off") as server:
-        told = server.status()["engine"]["speculation"]
-        assert (told["drafters"], told["why_off"]) == ([], "it is switched off")
-        assert used(server, CHAT) == (0, 0)
-        assert counted(server) == (0, 0, 0)
-        assert server.logged("Drafts: off, because it is switched off")
+@pytest.fixture(scope="module")
+def plain_server() -> Iterator[Server]:
+    with serving(*FEW, "--speculate", "off") as running:
+        yield running
+
+
+def test_a_server_without_guesses_says_why(plain_server: Server) -> None:
+    told = plain_server.status()["engine"]["speculation"]
+    assert (told["drafters"], told["why_off"]) == ([], "it is switched off")
+    assert used(plain_server, CHAT) == (0, 0)
+    assert counted(plain_server) == (0, 0, 0)
+    assert plain_server.logged("Drafts: off, because it is switched off")
+
+
+def test_without_any_flag_drafts_hold(tiny: Server) -> None:
+    """By what passes cost on this machine, measured when the model was loaded."""
+    before = tiny.status()["engine"]["speculation"]
+    accepted, rejected = used(tiny, CHAT)
+    after = tiny.status()["engine"]["speculation"]
+    assert accepted > 0
+    assert after["accepted"] - before["accepted"] == accepted
+    assert after["drafted"] - before["drafted"] == accepted + rejected
+    assert set(after["drafters"]) == {"lookup", "mtp"}
+
+
+@pytest.mark.parametrize("more", [{}, {"temperature": 0.8, "seed": 5}], ids=["greedy", "sampled"])
+def test_a_server_with_guesses_says_what_one_without_says(
+    more: dict[str, Any], tiny: Server, plain_server: Server
+) -> None:
+    for question in ("What is 3 + 4?", f"Say this again: {TEXT}", "What is the capital of France?"):
+        body = {"messages": user(question), **LONG, **more}
+        replies = [one.http.post(CHAT, json=body).json() for one in (tiny, plain_server)]
+        first, second = (reply["choices"][0]["message"]["content"] for reply in replies)
+        assert first == second
+
+
+@pytest.mark.parametrize("word", ["ngram", "on", "5"])
+def test_a_word_that_names_nobody_is_one_line_and_exit_code_2(word: str) -> None:
+    command = [sys.executable, "-m", "bushel", "serve", "bushel:tiny", "--speculate", word]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.count("\n") == 1
+    assert "--speculate" in ended.stderr
+    assert word in ended.stderr

@@ -1,39 +1,140 @@
-"""What passes cost is found by running some."""
+"""What passes cost is measured on the model itself, shortest of several, and bounded in time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable
 from functools import partial
-from itertools import count
+from typing import Any
 
+import mlx.core as mx
 import pytest
 
-from bushel import LLM
 from bushel.cache import BatchState
-from bushel.engine.drafts.cost_profile import measure
-from bushel.models import Model
+from bushel.engine.drafts.cost_profile import CostProfile, measure, of_draft_model, of_head
+from bushel.engine.drafts.depth import may_pay
+from bushel.models import Model, load
+from bushel.models.mtp import load_head
 from tests.families import checkpoint_dir
 
-
-@pytest.fixture(scope="module", params=["llama", "qwen3_5"])
-def model(request: pytest.FixtureRequest) -> Iterator[Model]:
-    with LLM(str(checkpoint_dir(request.param)), speculate="off") as llm:
-        assert llm._engine is not None
-        yield llm._engine.model
+Cost = Callable[[int, int, int], float]  # of rows, width, and how often there was such a pass
 
 
-def test_every_pass_has_a_cost_up_to_the_largest_batch(model: Model) -> None:
-    rows = partial(BatchState, model.make_state, model.pages, drafts=True)
-    profile = measure(model, rows, 6)
-    assert len(profile.seconds) == 6
-    assert profile.deepest == 7
+class Passes:
+    """A real model on a machine whose only clock is what its passes take."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, cost: Cost, family: str = "llama"):
+        self.model: Model = load(str(checkpoint_dir(family)))
+        self.now, self.counts = 0.0, Counter[tuple[int, int]]()
+        forward = self.model.forward
+
+        def timed(inputs: mx.array, *args: Any) -> mx.array:
+            rows, width = inputs.shape
+            self.counts[rows, width] += 1
+            self.now += cost(rows, width, self.counts[rows, width])
+            return forward(inputs, *args)
+
+        patch.setattr(self.model, "forward", timed)
+
+    def measure(self, most_rows: int) -> CostProfile:
+        rows = partial(BatchState, self.model.make_state, self.model.pages, drafts=True)
+        return measure(self.model, rows, most_rows, lambda: self.now)
+
+
+def seconds(rows: int, width: int) -> float:
+    """So little that everything is measured."""
+    return 1e-4 * (10 + rows + 2 * rows * (width - 1))
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3_5"])
+def test_what_passes_take_is_what_is_measured(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width), family)
+    profile = passes.measure(8)
+    assert (len(profile.seconds), profile.deepest, profile.drafting) == (8, 7, 0.0)
+    for rows in range(1, 9):  # straight lines between what was measured, as the costs are
+        for width in range(1, 9):
+            assert profile.cost(rows, width) == pytest.approx(seconds(rows, width))
+
+
+def test_passes_that_are_held_up_now_and_then_count_for_the_shortest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first ones compile; later ones wait for others on the machine."""
+
+    def cost(rows: int, width: int, count: int) -> float:
+        return seconds(rows, width) + (0.02 if count <= 3 or count % 4 == 0 else 0.0)
+
+    profile = Passes(monkeypatch, cost).measure(4)
+    for rows in (1, 4):
+        for width in (1, 2, 4, 8):
+            assert profile.cost(rows, width) == pytest.approx(seconds(rows, width))
+
+
+def test_control_what_always_takes_longer_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cost(rows: int, width: int, _: int) -> float:
+        return seconds(rows, width) + 0.02 * (width > 2)
+
+    profile = Passes(monkeypatch, cost).measure(1)
+    assert profile.cost(1, 2) == pytest.approx(seconds(1, 2))
+    assert profile.cost(1, 4) == pytest.approx(seconds(1, 4) + 0.02)
+
+
+def test_a_slow_model_is_measured_alone_and_large_batches_draft_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A load takes some more passes, and not minutes."""
+    passes = Passes(monkeypatch, lambda rows, width, _: 1.0 + 0.01 * width)
+    profile = passes.measure(16)
+    assert set(passes.counts) == {(1, width) for width in (1, 2, 4, 8, 64)}
+    assert passes.counts[1, 8] == 2  # once to compile, and once to be timed
+    assert profile.cost(1, 8) == pytest.approx(1.08)
+    assert may_pay(1, profile)
+    assert not may_pay(16, profile)
+    assert len(profile.seconds) == 16
+
+
+def test_by_the_machines_own_clock_every_pass_costs_something() -> None:
+    model = load(str(checkpoint_dir("llama")))
+    profile = measure(model, partial(BatchState, model.make_state, drafts=True), 6)
+    assert (len(profile.seconds), profile.deepest) == (6, 7)
     assert all(cost > 0 for row in profile.seconds for cost in row)
 
 
-def test_a_slow_machine_measures_one_row_alone_and_drafts_in_no_larger_batch(model: Model) -> None:
-    ticks = count()
-    rows = partial(BatchState, model.make_state, model.pages, drafts=True)
-    profile = measure(model, rows, 4, clock=lambda: float(next(ticks)))
-    assert profile.deepest == 7
-    assert profile.cost(4, 1) == profile.cost(1, 1)
-    assert profile.cost(4, 8) == 4 * profile.cost(1, 8)
+def test_one_row_at_a_time_is_measured_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width))
+    profile = passes.measure(1)
+    assert len(profile.seconds) == 1
+    assert {rows for rows, _ in passes.counts} == {1}
+
+
+def test_a_pass_costs_no_more_than_a_wider_one_or_one_of_more_rows() -> None:
+    held_up = {(1, 1): 1.0, (1, 2): 9.0, (1, 4): 2.0, (4, 1): 1.5, (4, 2): 1.8, (4, 4): 3.0}
+    profile = CostProfile.fitted(held_up, 4)
+    assert profile.cost(1, 2) == pytest.approx(1.8)
+    assert profile.cost(4, 4) == pytest.approx(3.0)
+
+
+def test_drafts_have_a_price_of_their_own() -> None:
+    profile = CostProfile(((1.0, 1.5, 2.0),), drafting=0.25)
+    assert [profile.cost(1, width) for width in (1, 2, 3)] == [1.0, 1.75, 2.5]
+
+
+def test_a_head_costs_what_its_quickest_token_took() -> None:
+    model = load("bushel:tiny")
+    took = iter([0.5, 0.3, 0.2, 0.4] + [0.6] * 20)
+    times: list[float] = []
+
+    def clock() -> float:
+        """Called before a token and after it."""
+        if not times:
+            times.append(0.0)
+        else:
+            times.append(times[-1] + (next(took) if len(times) % 2 else 1.0))
+        return times[-1]
+
+    assert of_head(load_head(model), clock) == pytest.approx(0.2)
+
+
+def test_a_draft_model_costs_what_its_steps_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width))
+    assert of_draft_model(passes.model, lambda: passes.now) == pytest.approx(seconds(1, 1))
