@@ -51,8 +51,10 @@ metal-check: setup ## bushel doctor: what this machine does with Bushel (MODEL, 
 test: lint ## lint, then all tests but the long ones
 	$(PYTEST) -m "not long and not browser"
 
-test-long: dev ## servers that die, hang, are attacked or are overrun; random traffic; controls
+test-long: dev ## servers that die, hang or are overrun; random traffic; controls; every example
 	$(PYTEST) -m long $$(grep -rl 'mark[.]long' --include='test_*.py' tests)
+	BUSHEL_TEST_DEPTH=all $(PYTEST) -m "not long and not browser" \
+		$$(grep -rlE '@(hypothesis[.])?given|tests[.]depth' --include='test_*.py' tests)
 
 lint: dev ## ruff and mypy
 	$(BIN)/ruff check .

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from bushel.core.held_files import VARIABLE
+from tests.depth import some
 
 # MLX on the CPU hands every operation to a thread of its own. Woken, it takes the core from the
 # thread that would have sent more at once: of 91 s of processor time 17 went to such switches.
@@ -23,7 +24,7 @@ _runtime = tempfile.TemporaryDirectory(prefix="bushel-")
 os.environ[VARIABLE] = _runtime.name
 
 # How long an example takes says something of the machine, and of who else is on it.
-settings.register_profile("bushel", deadline=None)
+settings.register_profile("bushel", deadline=None, max_examples=some(100))
 settings.load_profile("bushel")
 
 

@@ -14,6 +14,7 @@ from bushel.cache.kinds import kind_of
 from bushel.cache.prefix.kv_segment import SegmentLayout
 from bushel.cache.prefix.token_key import Key
 from bushel.core import IntegrityError
+from tests.depth import some
 
 KIND = IndexedKV()
 AXES = np.array([0, 100, 200])  # three axes of positions, each another
@@ -60,7 +61,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=some(40))
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=4), CHANGES)
 def test_rows_keep_their_own_index_whoever_comes_and_goes(
     lengths: list[int], changes: list[tuple[str, int]]

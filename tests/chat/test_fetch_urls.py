@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from bushel.chat.media.fetch import Target, in_domains, look_up, parse
 from bushel.chat.media.media_source import UnusableMedia
 from bushel.chat.media.public_address import is_public
+from tests.depth import some
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ private = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=60)
+@settings(max_examples=some(60))
 @given(private)
 def test_a_private_address_is_not_reached_in_any_spelling(address: str) -> None:
     assert {host: found for host in spellings(address) if (found := reached(host))} == {}
@@ -148,7 +149,7 @@ def test_control_a_public_address_is_reached() -> None:
     assert reached("[::ffff:1.1.1.1]") != []
 
 
-@settings(max_examples=300)
+@settings(max_examples=some(300))
 @given(st.text(alphabet="htps:/\\@.#?[]%0x127 aé\t\r\n。", max_size=30))
 def test_any_text_is_understood_or_refused(text: str) -> None:
     try:

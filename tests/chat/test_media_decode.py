@@ -29,6 +29,7 @@ from bushel.core.video import Video
 from bushel.core.wire import MediaRules
 from tests.chat.media_files import FORMATS, SMALL_ROWS, chunk, encoded, moving, png
 from tests.chat.web_site import Site, answer, open_site
+from tests.depth import some
 from tests.families.images import LARGE, MEDIUM, picture
 
 SERVER = MediaRules()
@@ -313,7 +314,7 @@ def test_more_rows_than_a_picture_has_are_not_unpacked() -> None:
     assert taken(url(bomb)).size == (8, 8)
 
 
-@settings(max_examples=250)
+@settings(max_examples=some(250))
 @given(
     st.sampled_from(FORMATS),
     st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=12),

@@ -24,6 +24,7 @@ from bushel.core.options import ChatOptions
 from bushel.text.template_probe import UNKNOWN
 from tests.chat.conversations import TOOLS, common
 from tests.chat.templates import MADE, templated
+from tests.depth import some
 from tests.families.images import SMALL, picture
 
 HOIST = ChatOptions(hoist=True)
@@ -208,7 +209,7 @@ def said_in(turns: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("name", ["alternating", "chatml_thinking", "bracketed", "chatml_json"])
 @given(talk=talks)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=some(60), deadline=None, suppress_health_check=list(HealthCheck))
 def test_merging_and_folding_keep_every_part_in_order(
     name: str, talk: list[tuple[str, Any]]
 ) -> None:

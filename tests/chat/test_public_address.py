@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bushel.chat.media.public_address import is_public
+from tests.depth import some
 
 NOT_PUBLIC_V4 = [
     "0.0.0.0/8",
@@ -68,19 +69,19 @@ def embedded(address: str) -> list[str]:
     ]
 
 
-@settings(max_examples=300)
+@settings(max_examples=some(300))
 @given(inside(NOT_PUBLIC_V4))
 def test_no_special_ipv4_address_is_public(address: str) -> None:
     assert not is_public(address)
 
 
-@settings(max_examples=300)
+@settings(max_examples=some(300))
 @given(inside(NOT_PUBLIC_V6))
 def test_no_special_ipv6_address_is_public(address: str) -> None:
     assert not is_public(address)
 
 
-@settings(max_examples=200)
+@settings(max_examples=some(200))
 @given(inside(NOT_PUBLIC_V4))
 def test_a_special_address_inside_another_is_not_public(address: str) -> None:
     assert not [it for it in embedded(address) if is_public(it)]

@@ -20,6 +20,7 @@ from bushel.text.tokenizer import Tokenizer
 from tests.chat.conversations import QUESTION, SYSTEM, TOOLS, bordered, common, round_of, shown
 from tests.chat.preparers import host as host_of
 from tests.chat.templates import ALL, OWN, templated
+from tests.depth import some
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import CORPUS
 
@@ -170,13 +171,13 @@ def check(name: str, request: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", [*OWN, *CHECKPOINTS])
 @given(request=conversations())
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=some(60), suppress_health_check=list(HealthCheck))
 def test_borders_are_what_tokenizing_everything_tells(name: str, request: dict[str, Any]) -> None:
     check(name, request)
 
 
 @given(name=st.sampled_from(sorted(ALL)), request=conversations())
-@settings(max_examples=400, suppress_health_check=list(HealthCheck))
+@settings(max_examples=some(400), suppress_health_check=list(HealthCheck))
 def test_borders_of_real_templates_too(name: str, request: dict[str, Any]) -> None:
     check(name, request)
 

@@ -38,11 +38,10 @@ BOTH = [(width, DTYPES[(at + n) % 3]) for at, width in enumerate(WIDTHS) for n i
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _on_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _on_this_machine() -> Iterator[None]:
     if ON_CUDA:
         yield
         return
-    folder = tmp_path_factory.mktemp("kernel")
 
     @cache
     def built(dtype: mx.Dtype, vocab: int, uses: cuda.Uses) -> Callable[..., Any]:
@@ -50,7 +49,7 @@ def _on_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         _, low = cuda._TYPES[dtype]
         functions = functions.replace("#define LOW_BITS 0", f"#define LOW_BITS {low}")
         text = (HERE / "choose.cpp").read_text().replace("FUNCTIONS\n", functions)
-        library = compiled(text.replace("      BODY\n", body), folder)
+        library = compiled(text.replace("      BODY\n", body))
         return called(library.choose, uses)
 
     patch = pytest.MonkeyPatch()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from bushel.engine.plan import Costs, PendingPrompt, Plan, Policy, State
 from bushel.engine.scheduler import BACKGROUND_SHARE, schedule
 from bushel.engine.slot_sharing import LIVE_PER_BACKGROUND
+from tests.depth import some
 
 from .scheduler_simulation import OVERHEAD, Arrival, Schedule, Trace, simulate
 from .test_scheduler import complaints, measured, policies
@@ -114,7 +115,7 @@ classes = st.lists(
 )
 
 
-@settings(derandomize=True, max_examples=50, deadline=None)
+@settings(derandomize=True, max_examples=some(50), deadline=None)
 @given(classes, policies, measured)
 def test_with_any_classes_the_bounds_hold_and_everyone_finishes(
     traffic: list[Arrival], policy: Policy, costs: Costs

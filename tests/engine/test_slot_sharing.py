@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from bushel.core.footprint import Footprint, Memory, Piece
 from bushel.engine.plan import Costs, PendingPrompt, Plan, Policy, Row, Served, State
 from bushel.engine.scheduler import DECODE_WORTH, schedule
+from tests.depth import some
 
 from .scheduler_simulation import OVERHEAD, Arrival, Schedule, Trace, simulate
 from .test_scheduler import measured, policies
@@ -271,7 +272,7 @@ arrivals = st.lists(
 )
 
 
-@settings(derandomize=True, max_examples=60)
+@settings(derandomize=True, max_examples=some(60))
 @given(arrivals, policies, measured, st.one_of(st.none(), st.integers(2, 6)))
 def test_everyone_finishes_within_slots_and_memory_and_nobody_yields_often(
     traffic: list[Arrival], policy: Policy, costs: Costs, rows: int | None

@@ -11,6 +11,7 @@ from bushel import LLM
 from bushel.chat.control_tokens import _MARKS
 from bushel.chat.prompt import prepare
 from bushel.models import Preparer
+from tests.depth import some
 from tests.llm.request_builders import chat, image, text
 
 HARMLESS = "a question"
@@ -66,7 +67,7 @@ pieces = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=150)
+@settings(max_examples=some(150))
 @given(st.lists(pieces, max_size=12).map("".join))
 def test_any_text_is_only_text(llama_host: Preparer, said: str) -> None:
     assert controls_in(llama_host, chat("x" + said + "x")) == controls_in(llama_host, chat("x"))

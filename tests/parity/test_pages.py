@@ -7,7 +7,6 @@ who holds which page; what a GPU does is tried with its kernels compiled for the
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -177,11 +176,10 @@ def test_a_pool_that_is_made_smaller_keeps_everyones_pages(
 def test_rows_say_the_same_where_kernels_write_in_place(
     name: str,
     scenario: Callable[..., Any],
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As on a GPU, with its kernels compiled for the CPU. B1, B64."""
-    installed(monkeypatch, tmp_path)
+    installed(monkeypatch)
     for module in ("sdpa", "layer_pages"):
         monkeypatch.setattr(f"bushel.cache.paged.{module}.ON_CPU", False)
     check(name, scenario)

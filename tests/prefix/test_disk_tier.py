@@ -33,6 +33,7 @@ from mlx_lm.models.cache import ArraysCache, KVCache
 from bushel.cache.prefix import DiskFetch, PrefixCache
 from bushel.cache.prefix.disk import Disk, PendingRead
 from bushel.core import IntegrityError
+from tests.depth import some
 from tests.prefix.brute_force_tree import Tokens, key
 from tests.prefix.stale_load_mutation import put_back
 
@@ -234,7 +235,7 @@ def play(machine: type[Machine], seed: int, steps: int) -> None:
 
 
 QUICK = settings(
-    max_examples=40,
+    max_examples=some(40),
     stateful_step_count=30,
     suppress_health_check=list(HealthCheck),
     derandomize=True,

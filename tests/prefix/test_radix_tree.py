@@ -26,6 +26,7 @@ from bushel.cache.prefix.memory_budget import MemoryBudget
 from bushel.cache.prefix.node import Node, Place
 from bushel.cache.prefix.radix_tree import RadixTree, TreeWalk
 from bushel.core import IntegrityError
+from tests.depth import some
 from tests.prefix.brute_force_tree import (
     Run,
     Slow,
@@ -281,7 +282,7 @@ class NeedsSnapshots(Machine):
 
 
 QUICK = settings(
-    max_examples=80,
+    max_examples=some(80),
     stateful_step_count=30,
     suppress_health_check=list(HealthCheck),
     derandomize=True,

@@ -15,6 +15,7 @@ from bushel.server.batches.records import BatchRecord
 from bushel.server.batches.results import BatchResults
 from bushel.server.errors import ApiError
 from bushel.server.http.multipart import form_parts
+from tests.depth import some
 
 
 def opened(folder: Path) -> BatchResults:
@@ -83,7 +84,7 @@ def test_a_record_is_whole_or_not_there(tmp_path: Path) -> None:
     folder.close()
 
 
-@settings(derandomize=True, max_examples=200)
+@settings(derandomize=True, max_examples=some(200))
 @given(
     st.lists(st.binary(max_size=40), min_size=1, max_size=4), st.sampled_from(["x", "--", "a-b"])
 )
@@ -99,7 +100,7 @@ def test_parts_of_a_form_come_out_as_they_went_in(contents: list[bytes], border:
     assert [bytes(read[str(at)].content) for at in range(len(contents))] == contents
 
 
-@settings(derandomize=True, max_examples=300)
+@settings(derandomize=True, max_examples=some(300))
 @given(st.lists(st.sampled_from([b"--x", b"--", b"\r\n", b"\r\n\r\n", b"name=", b"a", b'"'])))
 def test_any_bytes_are_a_form_or_are_refused(pieces: list[bytes]) -> None:
     with contextlib.suppress(ApiError):  # and by nothing else

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from bushel.server.http import connection as connection_module
 from bushel.server.http.connection import Connection, make_server
 from bushel.server.options import Limits
+from tests.depth import some
 
 from .scripted_service import (
     Service,
@@ -92,7 +93,7 @@ def conversations(draw: st.DrawFn) -> list[bytes | float | None]:
 
 @pytest.mark.long
 @given(st.lists(conversations(), min_size=1, max_size=3))
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=some(40), suppress_health_check=list(HealthCheck))
 def test_nobody_holds_a_connection_by_what_it_sends(clients: list[Any]) -> None:
     """Once what was asked for has been answered, all of them end by themselves. B67."""
 

@@ -17,6 +17,7 @@ from bushel.server.errors import ApiError
 from bushel.server.http import json_decode
 from bushel.server.http.json_decode import decode, outline
 from bushel.server.options import Limits
+from tests.depth import some
 
 LIMITS = Limits()
 texts = st.text(st.sampled_from('a"\\[]{},:.eE \n\té\N{GRINNING FACE}'), max_size=30)
@@ -47,7 +48,7 @@ def counts(value: Any) -> tuple[int, int, int]:
     return 0, 0, 0
 
 
-@settings(max_examples=300)
+@settings(max_examples=some(300))
 @given(written)
 def test_slices_add_up_to_the_whole_and_counts_are_right(data: bytes) -> None:
     value = msgspec.json.decode(data)
@@ -58,7 +59,7 @@ def test_slices_add_up_to_the_whole_and_counts_are_right(data: bytes) -> None:
     assert elements <= found.values <= lists + elements
 
 
-@settings(max_examples=300)
+@settings(max_examples=some(300))
 @given(written, st.data())
 def test_what_is_broken_is_refused_in_slices_as_it_is_in_one_piece(
     data: bytes, draw: st.DataObject

@@ -30,6 +30,7 @@ from bushel.engine.sequence import Sequence as Row
 from bushel.llm import Handle
 from bushel.text.detokenizer import Detokenizer, OutputProcessor, StopMatcher
 from bushel.text.tokenizer import Tokenizer
+from tests.depth import some
 from tests.families.checkpoint import IM_END, SPECIAL, VOCAB, write_tokenizer
 
 BROKEN = "\ufffd"
@@ -47,7 +48,7 @@ WORDS = [word for sample in SAMPLES for word in sample.split(" ")]
 text = st.text(max_size=40) | st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
 quick = settings(
     derandomize=True,
-    max_examples=100,
+    max_examples=some(100),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
@@ -242,7 +243,7 @@ def nested(stops: Sequence[str]) -> bool:
     return any(one in other[1:-1] for one in stops for other in stops)
 
 
-@settings(derandomize=True, max_examples=500)
+@settings(derandomize=True, max_examples=some(500))
 @given(pieces, stop_lists)
 def test_text_ends_where_the_first_stop_begins_however_it_was_cut_up(
     parts: list[str], stops: list[str]
@@ -258,7 +259,7 @@ def test_one_stop_inside_another_cuts_at_the_same_place_however_the_text_was_cut
     assert shown_by(StopMatcher(stops), list("abcd")) == shown_by(StopMatcher(stops), ["abcd"])
 
 
-@settings(derandomize=True, max_examples=300)
+@settings(derandomize=True, max_examples=some(300))
 @given(pieces, stop_lists.filter(len))
 def test_exactly_what_might_begin_a_stop_is_held_back(parts: list[str], stops: list[str]) -> None:
     """A client sees everything else at once. B22."""

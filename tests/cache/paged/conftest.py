@@ -12,9 +12,9 @@ from .host_kernels import installed
 
 
 @pytest.fixture(scope="module")
-def kernels_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def kernels_here() -> Iterator[None]:
     """Compiled for the CPU where there is no GPU."""
     with pytest.MonkeyPatch.context() as patch:
         if ON_CPU:
-            installed(patch, tmp_path_factory.mktemp("kernel"))
+            installed(patch)
         yield

@@ -23,14 +23,14 @@ from tests.cpu_blocks import compiled
 _HERE = Path(__file__).parent
 
 
-def installed(patch: pytest.MonkeyPatch, folder: Path) -> None:
+def installed(patch: pytest.MonkeyPatch) -> None:
     """From now on kernels run here."""
 
     @cache
     def attend(shape: AttentionShape, final: bool) -> attention._Kernels:
         header, partition, merge = attention.source(shape, final, "")
         text = _filled("attend.cpp", header, PARTITION_BODY=partition, MERGE_BODY=merge)
-        library = compiled(text, folder)
+        library = compiled(text)
         return attention._Kernels(
             _called(library.partition, table=5), _called(library.merge, table=2)
         )
@@ -38,7 +38,7 @@ def installed(patch: pytest.MonkeyPatch, folder: Path) -> None:
     @cache
     def pages(shape: PageShape) -> PageKernels:
         header, put, gather = page_kernels.source(shape, "")
-        library = compiled(_filled("pages.cpp", header, PUT_BODY=put, GATHER_BODY=gather), folder)
+        library = compiled(_filled("pages.cpp", header, PUT_BODY=put, GATHER_BODY=gather))
         return PageKernels(_called(library.put), _called(library.gather))
 
     patch.setattr(attention, "_kernels", attend)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from bushel.cache.prefix.disk import Disk, HostArray, Kind, file_format
+from tests.depth import some
 from tests.prefix.disk.trees import SPACE, arrays_for, fetch, files, only_folder, plain, tokens
 
 LIMITS = (900, 2500, 5000, 1 << 30)  # an entry has about 600 bytes
@@ -211,7 +212,7 @@ class Machine(RuleBasedStateMachine):
 
 Machine.TestCase.settings = settings(
     derandomize=True,
-    max_examples=60,
+    max_examples=some(60),
     stateful_step_count=40,
     suppress_health_check=list(HealthCheck),
 )

@@ -18,6 +18,7 @@ from bushel.server.api.errors import InvalidField
 from bushel.server.app import create_app
 from bushel.server.service.services import Services
 from tests import corpus
+from tests.depth import some
 from tests.server.anthropic.messages_client import TOOL, post
 from tests.server.scripted_service import Service, run
 
@@ -348,7 +349,7 @@ def json_values() -> st.SearchStrategy[Any]:
 _FIELDS = ("system", "tools", "tool_choice", "thinking", "output_config", "output_format")
 
 
-@settings(max_examples=300)
+@settings(max_examples=some(300))
 @given(
     st.lists(
         st.fixed_dictionaries(

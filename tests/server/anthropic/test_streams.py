@@ -16,6 +16,7 @@ from bushel.core import CallBegin, CallEnd, CallPart, Delta, TextDelta, ThoughtD
 from bushel.server.anthropic.conversation import conversation_of
 from bushel.server.anthropic.writer import MessageWriter
 from bushel.server.api.opaque_thoughts import unseal
+from tests.depth import some
 from tests.server.anthropic.messages_client import named, post, put_together
 from tests.server.scripted_service import NO_DRAFTS, Service, failing, options, playing, said
 
@@ -254,7 +255,7 @@ def writer(hides_thoughts: bool) -> MessageWriter:
     return MessageWriter(answer, "test/model", hides_thoughts=hides_thoughts, silent=False)
 
 
-@settings(max_examples=200)
+@settings(max_examples=some(200))
 @given(replies(), st.integers(1, 4), st.booleans())
 def test_streams_and_whole_replies_are_equal_whatever_is_said(
     deltas: list[Delta], size: int, hidden: bool

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bushel.server.models.residency import LoadPhase, ResidencyPlan, Resident, plan_residency
+from tests.depth import some
 
 NOW, PATIENCE, KEEP = 100.0, 5.0, 30.0
 HAS_MEMORY = ("loading", "ready", "unloading")
@@ -47,7 +48,7 @@ def taken(models: list[Resident]) -> int:
     return sum(model.need for model in models if model.phase in HAS_MEMORY)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=some(500), deadline=None)
 @given(states(), st.sampled_from((None, 0.0, KEEP)))
 def test_nobody_with_work_goes_and_the_budget_is_kept(
     state: tuple[list[Resident], int], keep: float | None
@@ -65,7 +66,7 @@ def test_nobody_with_work_goes_and_the_budget_is_kept(
     assert not any(by_name[name].pinned for name in found.hold)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=some(500), deadline=None)
 @given(states())
 def test_nobody_goes_for_nothing(state: tuple[list[Resident], int]) -> None:
     """Without an end to idling, one is unloaded or held only where that is enough for the first
@@ -169,7 +170,7 @@ class Simulation:
         return replace(one, work=1, used=now, wanted=None)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=some(100), deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=2, max_size=6), st.integers(6, 14))
 def test_everyone_gets_a_turn_again_and_again(needs: list[int], limit: int) -> None:
     """Each is loaded once in a round: as long as all others take, each with its patience."""

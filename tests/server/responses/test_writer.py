@@ -21,6 +21,7 @@ from bushel.server.responses.envelope import Envelope, fields_of
 from bushel.server.responses.schema import ReasoningOptions, ResponsesRequest
 from bushel.server.responses.tools import offers_of
 from bushel.server.responses.writer import ResponseWriter
+from tests.depth import some
 from tests.server.responses.scripted_replies import (
     LOOK,
     PATCH,
@@ -161,7 +162,7 @@ def writer(body: ResponsesRequest) -> ResponseWriter:
     return ResponseWriter(service, answer, envelope, body, offers_of(body.tools, ()))
 
 
-@settings(max_examples=100)
+@settings(max_examples=some(100))
 @given(replies(), st.booleans(), st.booleans(), st.data())
 def test_a_whole_reply_is_what_its_stream_ends_with(
     reply: tuple[list[Delta], str], summarised: bool, encrypted: bool, data: st.DataObject
