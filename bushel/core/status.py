@@ -86,7 +86,7 @@ class PassCosts(msgspec.Struct, frozen=True):
 class SpeculationStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of tokens that are guessed ahead."""
 
-    drafters: list[str] = []  # who guesses: lookup, mtp, or the name of a draft model
+    drafters: list[str] = []  # who guesses: lookup, mtp or draft
     why_off: str | UnsetType = UNSET  # where nobody does
     drafted: int = 0  # tokens, since the engine started
     accepted: int = 0  # of those, how many were said
