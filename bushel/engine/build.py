@@ -29,7 +29,7 @@ from bushel.core.version import VERSION
 from bushel.engine import device_memory, footprint
 from bushel.engine.attention_route import choose_attention
 from bushel.engine.batching_check import require_kv_bits, single_because
-from bushel.engine.drafts.draft_memory import with_drafts
+from bushel.engine.drafts.draft_memory import with_draft_model, with_drafts
 from bushel.engine.drafts.setup import speculation_of
 from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.engine import Engine
@@ -80,7 +80,7 @@ def build(
     if options.max_batch > 1:
         progress("trying how rows share a batch")
     routes = choose_attention(loaded, options.attention) if options.max_batch > 1 else {}
-    speculation = speculation_of(loaded, options, progress)
+    speculation = speculation_of(loaded, options, usable - loaded.weights[0], progress)
     progress("measuring memory")
     sizes = _sizes(loaded, speculation)
     memory = Memory(sizes, usable, device_memory.buffer_limit())
@@ -112,7 +112,8 @@ def _sizes(model: Model, speculation: Speculation) -> Footprint:
     if speculation.profile is None:
         return footprint.footprint(model)
     sizes = footprint.footprint(model, 1 + speculation.profile.deepest)
-    return with_drafts(sizes, model, speculation.profile)
+    drafted = with_drafts(sizes, model, speculation.profile)
+    return drafted if speculation.draft is None else with_draft_model(drafted, speculation.draft)
 
 
 def keep_to(engine: Engine, options: EngineOptions, limit: int) -> None:

@@ -593,4 +593,5 @@ class Engine:
         if self.prefixes is not None:
             self.prefixes.close()
         self.model.close()
+        self.speculation.close()
         self._sharing.close()

@@ -11,8 +11,12 @@ from mlx.utils import tree_flatten
 from bushel.core.footprint import Footprint, Piece
 from bushel.engine.drafts.cost_profile import CostProfile
 from bushel.engine.drafts.depth import depths
+from bushel.engine.drafts.draft_model import WIDEST
+from bushel.engine.footprint import footprint
 from bushel.models import Model
 from bushel.models.mtp import HeadKVCache, MTPHead
+
+_PER_DRAFT_LOGIT = 8  # bytes: a draft is the best of a row's logits, in float32 at most
 
 
 def with_drafts(plain: Footprint, model: Model, profile: CostProfile) -> Footprint:
@@ -27,6 +31,20 @@ def with_drafts(plain: Footprint, model: Model, profile: CostProfile) -> Footpri
         weights=drafted.weights + sum(leaf.nbytes for _, leaf in leaves),
         weight_buffers=drafted.weight_buffers + len(leaves),
         pieces=(*drafted.pieces, _head_piece(head)),
+    )
+
+
+def with_draft_model(plain: Footprint, draft: Model) -> Footprint:
+    """And a second model beside it, which keeps a state of its own for every row."""
+    second = footprint(draft, WIDEST)
+    return replace(
+        plain,
+        weights=plain.weights + second.weights,
+        weight_buffers=plain.weight_buffers + second.weight_buffers,
+        pieces=(*plain.pieces, *second.pieces),
+        per_token=max(plain.per_token, second.per_token),
+        per_score=max(plain.per_score, second.per_score),
+        per_row=plain.per_row + _PER_DRAFT_LOGIT * draft.vocab,
     )
 
 

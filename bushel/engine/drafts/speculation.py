@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from bushel.engine.drafts.batch_drafts import BatchDrafts
 from bushel.engine.drafts.cost_profile import CostProfile
 from bushel.engine.drafts.drafter import Drafter
+from bushel.models import Model
 
 
 @dataclass(frozen=True)
@@ -18,9 +19,15 @@ class Speculation:
     profile: CostProfile | None = None
     why_off: str | None = "it is switched off"
     drafting: Mapping[str, float] = field(default_factory=dict)  # seconds a token, by drafter
+    draft: Model | None = None  # a second model that drafts
 
     def batch_drafts(self) -> BatchDrafts | None:
         """For a new decode batch."""
         if not self.makers or self.profile is None:
             return None
         return BatchDrafts([make() for make in self.makers], self.profile, self.drafting)
+
+    def close(self) -> None:
+        """Drop the weights of a model that drafts."""
+        if self.draft is not None:
+            self.draft.close()

@@ -53,17 +53,18 @@ class HeadTensors:
     from_one: bool  # its norms are stored as their distance from one
 
 
-def has_body(places: Mapping[str, TensorPlace]) -> bool:
-    """Whether there is more than a head: embeddings outside of it."""
-    prefix = _prefix(places) or ""
-    return any(
-        name.endswith("embed_tokens.weight") and not (prefix and name.startswith(prefix))
-        for name in places
-    )
-
-
 def holds_head(path: Path) -> bool:
     return _prefix(tensor_places(path)) is not None
+
+
+def holds_head_alone(path: Path) -> bool:
+    """And no embeddings, but for some of its own."""
+    places = tensor_places(path)
+    prefix = _prefix(places)
+    if prefix is None:
+        return False
+    own = f"{prefix}embed_tokens.weight"
+    return not any(name.endswith("embed_tokens.weight") and name != own for name in places)
 
 
 def read_head(path: Path, attention: Any) -> HeadTensors:

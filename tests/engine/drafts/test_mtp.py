@@ -22,6 +22,7 @@ from bushel.models.mtp import HeadKVCache, load_head
 from tests.drawings import see
 from tests.engine.drafts.known_replies import KnownRow, keep
 from tests.families import checkpoint_dir
+from tests.families.checkpoint import write_arrays
 from tests.models.published_heads import HEADS, WIDTH
 from tools.tiny.chat import render
 from tools.tiny.evaluate import cases
@@ -262,6 +263,15 @@ def test_positions_of_images_are_the_heads_as_well(tiny: Model) -> None:
     assert np.allclose(np.array(ready.context.ahead), np.array(ahead[:, -1:]), atol=1e-4)
     elsewhere = head(hidden, mx.array([ids[1:]]), [0], [0], HeadKVCache(1))
     assert not np.allclose(np.array(ready.context.ahead), np.array(elsewhere[:, -1:]), atol=1e-2)
+
+
+def test_a_folder_with_a_head_alone_drafts(tiny: Model, tmp_path: Path) -> None:
+    """As some publish them, apart from the model."""
+    whole: Any = mx.load(str(TINY / "model.safetensors"))
+    write_arrays(tmp_path, {name: whole[name] for name in whole if name.startswith("mtp.")})
+    with LLM("bushel:tiny", speculate=str(tmp_path)) as llm:
+        assert llm._engine is not None
+        assert llm._engine.status().speculation.drafters == ["mtp"]
 
 
 def test_replies_do_not_change_when_a_head_reads_along() -> None:
