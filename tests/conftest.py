@@ -5,7 +5,6 @@ import gc
 import os
 import tempfile
 from collections.abc import Iterator
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -39,10 +38,7 @@ def drafts_that_pay() -> Iterator[None]:
     """Engines of tests draft as if wide passes were cheap: nothing is measured for each of them,
     and what a test sees does not depend on what else the machine does.
     """
-    from bushel.engine.drafts.cost_profile import CostProfile
+    from tests.engine.drafts.cheap_passes import cheap
 
-    def fixed(model: Any, make_rows: Any, most_rows: int) -> CostProfile:
-        return CostProfile((tuple(1 + 0.2 * more for more in range(8)),) * most_rows)
-
-    with patch("bushel.engine.drafts.cost_profile.measure", fixed):
+    with patch("bushel.engine.drafts.cost_profile.measure", cheap):
         yield

@@ -15,7 +15,7 @@ from bushel.cache.prefix import PrefixCache, cannot_restore
 from bushel.cache.prefix.disk import Disk
 from bushel.core import BushelError, Decoding
 from bushel.core.checkpoint import fingerprint
-from bushel.core.footprint import Footprint, Memory
+from bushel.core.footprint import Memory
 from bushel.core.load_progress import OnLoaded
 from bushel.core.options import (
     DRAFTERS,
@@ -26,12 +26,11 @@ from bushel.core.options import (
     speculates_by,
 )
 from bushel.core.version import VERSION
-from bushel.engine import device_memory, footprint
+from bushel.engine import device_memory
 from bushel.engine.attention_route import choose_attention
 from bushel.engine.batching_check import require_kv_bits, single_because
-from bushel.engine.drafts.draft_memory import with_draft_model, with_drafts
+from bushel.engine.drafts.draft_memory import plan_memory
 from bushel.engine.drafts.setup import speculation_of
-from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
 from bushel.engine.row_state import new_row, ran_a_token
@@ -80,9 +79,9 @@ def build(
     if options.max_batch > 1:
         progress("trying how rows share a batch")
     routes = choose_attention(loaded, options.attention) if options.max_batch > 1 else {}
-    speculation = speculation_of(loaded, options, usable - loaded.weights[0], progress)
+    speculation = speculation_of(loaded, options, progress)
     progress("measuring memory")
-    sizes = _sizes(loaded, speculation)
+    speculation, sizes = plan_memory(loaded, speculation, usable)
     memory = Memory(sizes, usable, device_memory.buffer_limit())
     policy = Policy(
         max_batch=options.max_batch,
@@ -106,14 +105,6 @@ def build(
     )
     engine.admission.claimed = limit
     return engine
-
-
-def _sizes(model: Model, speculation: Speculation) -> Footprint:
-    if speculation.profile is None:
-        return footprint.footprint(model)
-    sizes = footprint.footprint(model, 1 + speculation.profile.deepest)
-    drafted = with_drafts(sizes, model, speculation.profile)
-    return drafted if speculation.draft is None else with_draft_model(drafted, speculation.draft)
 
 
 def keep_to(engine: Engine, options: EngineOptions, limit: int) -> None:

@@ -224,8 +224,8 @@ class Engine:
             self._emit(pending)  # what drafts go on from
             pending = None
             self._retire()
-            fault = self._launch_round()
-        if plan.decode and self._round is None and fault is None:
+            self._launch_round()
+        if plan.decode and self._round is None:
             fault = self._launch(pending, late=LATE and not plan.chunks)
         launched = self._pending is not None or self._round is not None
         passes = self._prompts.run(plan.chunks, self._now, catch_up=not launched)
@@ -342,17 +342,16 @@ class Engine:
         drafts = self._batch.drafts
         return drafts is not None and drafts.may_propose(ahead=0 if before is None else 1)
 
-    def _launch_round(self) -> Exception | None:
-        """Start one if anyone has a draft; returns what went wrong, as `_launch` does."""
+    def _launch_round(self) -> None:
+        """Start one if anyone has a draft."""
         try:
             self._round = rounds.begin(self._batch, self.masks, self._fail)
         except Exception as error:
             raise_device_fault(error)
-            return error
+            self._rebuild(error, drafts=True)
         if self._round is not None:
             self._verified = len(self._batch)
             self._step_started()
-        return None
 
     def _step_started(self) -> None:
         self.max_decode_batch = max(self.max_decode_batch, len(self._batch))
@@ -366,7 +365,9 @@ class Engine:
             rounds.finish(self._batch, round, self._add)
         except Exception as error:  # it failed while it was computed, or taken back
             raise_device_fault(error)
-            self._rebuild(error)
+            self._rebuild(error, drafts=True)
+        else:
+            self._recovery.round_finished()
 
     def _advance(
         self, batch: DecodeBatch, before: Step | None = None, *, late: bool
@@ -443,17 +444,24 @@ class Engine:
         self._tell(sequence.fail(error))
 
     def _rebuild(
-        self, error: Exception, unread: Step | None = None, joining: Iterable[Sequence] = ()
+        self,
+        error: Exception,
+        unread: Step | None = None,
+        joining: Iterable[Sequence] = (),
+        *,
+        drafts: bool = False,
     ) -> None:
         """A batched step failed: every row starts again from its tokens, under suspicion.
 
         So do rows of a step that cannot be read any more, one of which at its limit has left the
-        batch, and those that were joining.
+        batch, and those that were joining. drafts: the step was a round of them.
         """
         log.warning("a decode step of %d rows failed: %s", len(self._batch), error)
         held = (*self._batch.sequences, *(unread.sequences if unread else ()), *joining)
         sequences = [sequence for sequence in dict.fromkeys(held) if not sequence.done]
-        again, given_up = self._recovery.step_failed(sequences)
+        again, given_up = self._recovery.step_failed(sequences, drafts=drafts)
+        if drafts and self._recovery.drafting_fails:
+            self.speculation = Speculation(why_off=f"rounds of drafts fail: {error}")
         if self._recovery.batching_fails:
             self.single_because = f"batched steps fail: {error}"
             self.policy = dataclasses.replace(self.policy, max_batch=1)
@@ -548,9 +556,11 @@ class Engine:
         )
 
     def _speculation_status(self) -> SpeculationStatus:
-        drafts, counts = self._batch.drafts, (self._drafted, self._accepted)
+        drafts, speculation = self._batch.drafts, self.speculation
         names = [] if drafts is None else drafts.names
-        return describe_speculation(names, *counts, self.speculation)
+        if drafts is not None and drafts.why_fewer:
+            speculation = dataclasses.replace(speculation, why_off=drafts.why_fewer)
+        return describe_speculation(names, self._drafted, self._accepted, speculation)
 
     def cache_status(self) -> CacheStatus:
         return describe_cache(self.prefixes, self.computes_whole)

@@ -3,6 +3,9 @@
 Nobody knows whose fault such a step was. Its rows are rebuilt from their tokens, and each runs one
 step alone before it may share a batch again, so that the guilty one is found and the others go on.
 If every row is innocent alone but the batch keeps failing, the model cannot be batched (B49).
+
+A round of drafts that fails says nothing of that: its rows go on in plain steps, and if rounds keep
+failing, there are no more drafts.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from bushel.models import Model
 
 # Batched steps that fail in a row, with every row fine alone, before batching is given up.
 _JOINT_FAULTS = 2
+# Rounds of drafts that fail in a row before nobody drafts any more.
+_ROUND_FAULTS = 2
 # Steps that fail with this sequence in them before it is ended, whoever is to blame.
 _MOST_FAULTS = 8
 # Faults of the device that a sequence outlives: each one has everybody start over.
@@ -27,7 +32,14 @@ class Recovery:
     """Owned by one engine."""
 
     def __init__(self) -> None:
-        self._joint_faults = 0
+        self._joint_faults, self._round_faults = 0, 0
+
+    @property
+    def drafting_fails(self) -> bool:
+        return self._round_faults >= _ROUND_FAULTS
+
+    def round_finished(self) -> None:
+        self._round_faults = 0
 
     @property
     def batching_fails(self) -> bool:
@@ -37,10 +49,17 @@ class Recovery:
         if rows > 1:
             self._joint_faults = 0
 
-    def step_failed(self, sequences: Iterable[Sequence]) -> tuple[list[Sequence], list[Sequence]]:
-        """Of the rows of a failed step, those that start again under suspicion, and the others."""
+    def step_failed(
+        self, sequences: Iterable[Sequence], *, drafts: bool
+    ) -> tuple[list[Sequence], list[Sequence]]:
+        """Of the rows of a failed step, those that start again under suspicion, and the others.
+
+        drafts: it was a round of them.
+        """
         rows = [*sequences]
-        if len(rows) > 1:
+        if drafts:
+            self._round_faults += 1
+        elif len(rows) > 1:
             self._joint_faults += 1
         for sequence in rows:
             sequence.suspect, sequence.faults = True, sequence.faults + 1

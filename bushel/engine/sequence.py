@@ -103,8 +103,12 @@ class Sequence:
 
     @property
     def draft_room(self) -> int:
-        """Most drafts that its next pass may take: the token after them is said as well."""
-        return max(0, self.limit - len(self.tokens) - 1) if self.decoding.speculate else 0
+        """Most drafts that its next pass may take: the token after them is said as well.
+
+        None after a failed step: in plain ones it is found out whose fault that was.
+        """
+        drafts = self.decoding.speculate and not self.faults
+        return max(0, self.limit - len(self.tokens) - 1) if drafts else 0
 
     def accepted_from(self, drafter: str, prior: float) -> Acceptance:
         """Its record of a drafter; it stays when the row is preempted or rebuilt."""

@@ -65,7 +65,8 @@ def describe_speculation(
     """drafted, accepted: tokens so far."""
     profile = speculation.profile
     if not drafters:
-        return SpeculationStatus(why_off=speculation.why_off or "")
+        why_off = speculation.why_off or ""
+        return SpeculationStatus(why_off=why_off, drafted=drafted, accepted=accepted)
     return SpeculationStatus(
         drafters=drafters,
         drafted=drafted,

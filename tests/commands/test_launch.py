@@ -37,12 +37,6 @@ CLIENTS = sorted(AGENT_CLIENTS)
 Launched = Callable[..., tuple[subprocess.CompletedProcess[str], dict[str, Any]]]
 
 
-@pytest.fixture(scope="module")
-def several() -> Iterator[Server]:
-    with serving(*FEW, model=("one=bushel:tiny", "two=bushel:tiny")) as running:
-        yield running
-
-
 @pytest.fixture(autouse=True)
 def own_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path / "runtime"))
@@ -175,25 +169,36 @@ def test_another_name_of_the_model_is_taken_and_a_wrong_one_is_told(
     assert done.stderr == "bushel: The server has no model none. It has: bushel:tiny.\n"
 
 
-def test_one_of_several_models_is_chosen_and_its_context_is_known(
-    several: Server, launched: Launched
-) -> None:
-    done, seen = launched("claude", "--url", several.url)
+def choose_the_second(launched: Launched, url: str) -> dict[str, str]:
+    """The client's environment."""
+    done, seen = launched("claude", "--url", url)
     assert (done.returncode, seen) == (2, {})
     assert "several models: one, two. Choose one with --model." in done.stderr
-    done, seen = launched("claude", "--url", several.url, "--model", "two")
+    done, seen = launched("claude", "--url", url, "--model", "two")
     assert done.returncode == 0, done.stderr
     assert seen["environment"]["ANTHROPIC_MODEL"] == "two"
     assert seen["environment"]["ANTHROPIC_AUTH_TOKEN"] == "any"
-    assert seen["environment"]["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == str(CONTEXT)
+    return dict(seen["environment"])
 
 
-def test_without_a_key_no_variable_of_bushel_reaches_the_client(
-    several: Server, launched: Launched
-) -> None:
-    for client in ("codex", "opencode"):
-        _, seen = launched(client, "--url", several.url, "--model", "one")
-        assert "BUSHEL_API_KEY" not in everything(seen)
+def test_one_of_several_models_is_chosen(launched: Launched) -> None:
+    with models_of(one=CONTEXT, two=CONTEXT) as url:
+        choose_the_second(launched, url)
+
+
+@pytest.mark.long
+def test_of_several_models_one_is_loaded_to_know_its_context(launched: Launched) -> None:
+    with serving(*FEW, model=("one=bushel:tiny", "two=bushel:tiny")) as several:
+        environment = choose_the_second(launched, several.url)
+    assert environment["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == str(CONTEXT)
+
+
+def test_without_a_key_no_variable_of_bushel_reaches_the_client(launched: Launched) -> None:
+    with models_of(one=CONTEXT) as url:
+        for client in ("codex", "opencode"):
+            done, seen = launched(client, "--url", url)
+            assert done.returncode == 0, done.stderr
+            assert "BUSHEL_API_KEY" not in everything(seen)
 
 
 def test_a_wrong_key_is_told_in_a_line(server: Server, launched: Launched) -> None:
@@ -227,17 +232,19 @@ def test_without_a_server_it_says_how_to_start_one(
 
 
 @contextlib.contextmanager
-def a_model_of(context: int) -> Iterator[str]:
-    """The address of a server that says nothing but what its one model is."""
-    card = {"id": "small", "root": "small", "max_model_len": context}
+def models_of(**contexts: int) -> Iterator[str]:
+    """The address of a server that says nothing but what its models are."""
+    cards = [{"id": name, "root": name, "max_model_len": at} for name, at in contexts.items()]
 
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            payload = json.dumps({"data": [card]}).encode()
+            payload = json.dumps({"data": cards}).encode()
             self.send_response(200)
             self.send_header("content-length", str(len(payload)))
             self.end_headers()
             self.wfile.write(payload)
+
+        do_POST = do_GET  # a model is loaded to know its context
 
         def log_message(self, *_: object) -> None:
             pass
@@ -249,7 +256,7 @@ def a_model_of(context: int) -> Iterator[str]:
 
 
 def test_a_context_that_is_too_small_is_told_and_a_larger_one_is_not(launched: Launched) -> None:
-    with a_model_of(16_384) as url:
+    with models_of(small=16_384) as url:
         done, seen = launched("claude", "--url", url)
         assert done.returncode == 0
         assert seen["environment"]["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "16384"

@@ -13,11 +13,12 @@ from typing import Any
 import mlx.core as mx
 from mlx.utils import tree_map
 
+from bushel.cache import BatchState
 from bushel.cache.prefix import disk_tier
 from bushel.cache.prefix.kv_segment import KVSegment, SegmentLayout
 from bushel.cache.slots.slot_caches import SlotCache
 from bushel.engine import prefill_pass
-from bushel.engine.decode_batch import DecodeBatch
+from bushel.engine.decode_batch import DecodeBatch, Verify
 from bushel.engine.prefill_pass import PassRow
 from bushel.models import Model
 
@@ -93,6 +94,17 @@ class LateFaults:
 
     def _in_join(self, model: type[Model]) -> None:
         self._after(DecodeBatch, "join", lambda _, batch, *__: zero(batch.rows.layers))
+
+    def _in_round(self, model: type[Model]) -> None:
+        def spoil(verify: Verify, batch: DecodeBatch, *_: Any) -> Verify:
+            zero(batch.rows.layers)
+            return verify._replace(logits=mx.zeros_like(verify.logits))
+
+        self._after(DecodeBatch, "verify", spoil)
+
+    def _in_commit(self, model: type[Model]) -> None:
+        """Of a round: what rows keep."""
+        self._after(BatchState, "end_draft", lambda _, rows, *__: zero(rows.layers))
 
     def _in_kept(self, model: type[Model]) -> None:
         def spoil(made: KVSegment, layout: SegmentLayout, *_: Any) -> KVSegment:

@@ -352,6 +352,7 @@ IDLE: dict[str, Any] = {
         "promised_bytes": 8_500_000_000,
     },
     "cache": {"on": True, "limit_bytes": 5_750_000_000},
+    "speculation": {"drafters": ["lookup", "mtp"]},
 }
 
 
@@ -367,6 +368,7 @@ def test_the_banner_tells_where_what_and_how_much() -> None:
         "Memory: 20.00 GB may be used: 8.00 GB weights, 0.50 GB to run a prompt, "
         "11.50 GB for requests",
         "Cache: up to 5.75 GB of that for what prompts have in common",
+        "Drafts: lookup and mtp, as many tokens ahead as pay",
         "Listening on http://127.0.0.1:8000 (browsers, Anthropic clients), "
         "http://127.0.0.1:8000/v1 (OpenAI clients)",
     ]
@@ -386,6 +388,12 @@ def test_the_banner_tells_why_rows_run_alone() -> None:
     assert lines[1] == "Lane: single, one reply at a time, because its rows mix"
 
 
+def test_the_banner_tells_why_nothing_is_guessed() -> None:
+    status = {**IDLE, "speculation": {"why_off": "it is switched off"}}
+    lines = banner(options(), ["a"], status)
+    assert "Drafts: off, because it is switched off" in lines
+
+
 def test_the_banner_tells_where_files_are_kept() -> None:
     engine = EngineOptions("m", cache_kv_bits=8, cache_dir="/ssd/cache", cache_disk=20 * 10**9)
     lines = banner(ServerOptions(engine), ["a"], IDLE)
@@ -403,5 +411,5 @@ def test_the_banner_tells_why_nothing_is_reused() -> None:
 def test_the_banner_is_logged_like_the_rest() -> None:
     stream = written()
     logs.announce(banner(options(), ["a"], {"lane": "batch"}))
-    assert len(stream.getvalue().splitlines()) == 5
+    assert len(stream.getvalue().splitlines()) == 6
     assert "Memory: no limit" in stream.getvalue()

@@ -1,18 +1,29 @@
-"""The drafters of one decode batch: which of them guesses for a row, and how far ahead."""
+"""The drafters of one decode batch: which of them guesses for a row, and how far ahead.
+
+Replies do not need them. One that fails is asked no more until the batch is empty, and rows go on
+without its guesses.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from operator import methodcaller
+from typing import TypeVar
 
 from bushel.engine.drafts.cost_profile import CostProfile
-from bushel.engine.drafts.depth import depths
+from bushel.engine.drafts.depth import depths, may_pay
 from bushel.engine.drafts.drafter import Drafter, KeptRound
 from bushel.engine.drafts.head_context import HeadContext
 from bushel.engine.drafts.mtp import MTPDrafter
 from bushel.engine.prefill import PrefilledRow
+from bushel.models.device import raise_device_fault
+
+log = logging.getLogger(__name__)
 
 Chances = Sequence[float]
+Answer = TypeVar("Answer")
 
 
 class BatchDrafts:
@@ -20,66 +31,105 @@ class BatchDrafts:
 
     def __init__(
         self,
-        drafters: Sequence[Drafter],
+        makers: Sequence[Callable[[], Drafter]],
         profile: CostProfile,
         drafting: Mapping[str, float] | None = None,
+        most: int = 64,
     ):
-        """drafting: seconds that a drafter takes for each token that it proposes to all rows."""
-        self._drafters, self._profile = drafters, profile
-        each = [(drafting or {}).get(drafter.name, 0.0) for drafter in drafters]
-        self._profiles = [replace(profile, drafting=seconds) for seconds in each]
-        self.names = [drafter.name for drafter in drafters]
-        self.wants_hidden = any(drafter.wants_hidden for drafter in drafters)
+        """drafting: seconds that a drafter takes for each token that it proposes to all rows.
+
+        most: drafts of all rows together.
+        """
+        self._makers, self._profile, self._drafting = makers, profile, drafting or {}
+        self._most = most
+        self._pays = [may_pay(1 + fewer, profile) for fewer in range(len(profile.seconds))]
+        self._rows = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._drafters = [make() for make in self._makers]
+        self.why_fewer = ""  # what the last one that failed did
+
+    @property
+    def names(self) -> list[str]:
+        return [drafter.name for drafter in self._drafters]
+
+    @property
+    def wants_hidden(self) -> bool:
+        return any(drafter.wants_hidden for drafter in self._drafters)
 
     def join(self, rows: Collection[PrefilledRow]) -> None:
-        for drafter in self._drafters:
-            drafter.join(rows)
+        self._rows += len(rows)
+        self._ask(lambda drafter: drafter.join(rows))
 
     def leave(self, keep: Sequence[int]) -> None:
-        for drafter in self._drafters:
-            drafter.leave(keep)
+        self._rows = len(keep)
+        self._ask(lambda drafter: drafter.leave(keep))
+        if not keep and self.why_fewer:
+            self._begin()
 
     def may_propose(self, *, ahead: int) -> bool:
         """Whether a round may pay; ahead: tokens of each row that have not been read."""
-        return any(self._depths(self._choose(ahead)))
+        pays = self._rows > 0 and self._pays[self._rows - 1]
+        return pays and any(self._depths(self._choose(ahead)))
 
     def propose(self) -> list[list[int]]:
         """By row, what it may say next; nothing at all where a plain step is worth more."""
         chosen = self._choose()
         wanted = self._depths(chosen)
         drafts: list[list[int]] = [[] for _ in chosen]
-        for at, drafter in enumerate(self._drafters):
+        for at, drafter in [*enumerate(self._drafters)]:
             mine = [
                 depth if who == at else 0 for (who, _), depth in zip(chosen, wanted, strict=True)
             ]
             if any(mine):
-                for row, draft in enumerate(drafter.propose(mine)):
-                    drafts[row] = draft or drafts[row]
+                for proposed in self._ask(methodcaller("propose", mine), drafter):
+                    for row, draft in enumerate(proposed):
+                        drafts[row] = draft or drafts[row]
         return drafts
 
     def kept(self, round: KeptRound) -> None:
         """After a round, or a plain step."""
-        for drafter in self._drafters:
-            drafter.kept(round)
+        self._ask(lambda drafter: drafter.kept(round))
 
     def put_aside(self, row: int) -> HeadContext | None:
         """What a prediction head knows of a row, which stays so far."""
-        heads = (drafter for drafter in self._drafters if isinstance(drafter, MTPDrafter))
-        return next((head.put_aside(row) for head in heads), None)
+
+        def context(drafter: Drafter) -> HeadContext | None:
+            return drafter.put_aside(row) if isinstance(drafter, MTPDrafter) else None
+
+        return next((head for head in self._ask(context) if head is not None), None)
+
+    def _ask(self, question: Callable[[Drafter], Answer], *only: Drafter) -> list[Answer]:
+        """What every drafter says, or only some; one that fails says nothing."""
+        answers = []
+        for drafter in only or [*self._drafters]:
+            try:
+                answers.append(question(drafter))
+            except Exception as error:
+                raise_device_fault(error)
+                self.why_fewer = f"{drafter.name} failed: {error}"
+                log.warning("%s; replies go on without its drafts", self.why_fewer)
+                self._drafters.remove(drafter)
+        return answers
 
     def _choose(self, ahead: int = 0) -> list[tuple[int, Chances]]:
         """By row, the drafter that is expected to guess the most, and its chances."""
-        every = [drafter.chances(ahead) for drafter in self._drafters]
+        every = self._ask(lambda drafter: drafter.chances(ahead))
         return [
             max(enumerate(row), key=lambda one: sum(one[1]))  # the first, among equals
             for row in zip(*every, strict=True)
         ]
 
     def _depths(self, chosen: Sequence[tuple[int, Chances]]) -> list[int]:
-        used = {at for at, chances in chosen if chances}
-        profiles = (self._profiles[at] for at in used)
-        dearest = max(profiles, key=lambda one: one.drafting, default=self._profile)
-        return depths([chances for _, chances in chosen], dearest)
+        used = {self._drafters[at].name for at, chances in chosen if chances}
+        dearest = max((self._drafting.get(name, 0.0) for name in used), default=0.0)
+        profile = replace(self._profile, drafting=dearest)
+        wanted = depths([chances for _, chances in chosen], profile)
+        while sum(wanted) > self._most:
+            deepest = max(wanted)
+            wanted = [min(depth, deepest - 1) for depth in wanted]
+        return wanted
 
     def check_integrity(self) -> None:
         for drafter in self._drafters:

@@ -15,7 +15,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from bushel.cache import take_snapshot
+from bushel.cache import BatchState, take_snapshot
 from bushel.engine.row_state import new_row
 from bushel.models import Model
 from bushel.models.mtp import HeadKVCache, MTPHead
@@ -162,21 +162,6 @@ def _round(model: Model, rows: Any, width: int, clock: Callable[[], float]) -> f
     return clock() - start
 
 
-def of_draft_model(
-    draft: Model, make_rows: Callable[[], Any], clock: Callable[[], float] = time.perf_counter
-) -> float:
-    """Seconds that a second model takes for one more token of a row's draft."""
-    rows = _filled(draft, make_rows(), 1)
-    shortest = math.inf
-    for _ in range(_TURNS + 1):
-        start = clock()
-        logits = draft.forward(mx.zeros((1, 1), mx.uint32), rows.positions, rows.layers)
-        rows.advance([1])
-        mx.argmax(logits, axis=-1).tolist()
-        shortest = min(shortest, clock() - start)
-    return shortest
-
-
 def of_head(head: MTPHead, clock: Callable[[], float] = time.perf_counter) -> float:
     """Seconds that a prediction head takes for one more token of a row's draft."""
     cache, width = HeadKVCache(1), head.block.norm.weight.shape[0]
@@ -188,3 +173,9 @@ def of_head(head: MTPHead, clock: Callable[[], float] = time.perf_counter) -> fl
         mx.argmax(logits, axis=-1).tolist()
         shortest = min(shortest, clock() - start)
     return shortest
+
+
+def of_draft_model(draft: Model, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Seconds that a draft model takes for one more token of a row's draft."""
+    rows = _filled(draft, BatchState(draft.make_state, drafts=True), 1)
+    return min(_plain_step(draft, rows, 1, clock) for _ in range(_TURNS))

@@ -8,48 +8,70 @@ from typing import Any
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from bushel.core.footprint import Footprint, Piece
+from bushel.core.footprint import STEP, Footprint, Piece
+from bushel.engine import footprint
 from bushel.engine.drafts.cost_profile import CostProfile
 from bushel.engine.drafts.depth import depths
-from bushel.engine.drafts.draft_model import WIDEST
-from bushel.engine.footprint import footprint
+from bushel.engine.drafts.speculation import Speculation
 from bushel.models import Model
 from bushel.models.mtp import HeadKVCache, MTPHead
 
-_PER_DRAFT_LOGIT = 8  # bytes: a draft is the best of a row's logits, in float32 at most
+# Of what the weights leave, what a pass that verifies drafts may take; and how many drafts of all
+# rows together it ever has.
+_SHARE = 1 / 16
+_MOST = 64
 
 
-def with_drafts(plain: Footprint, model: Model, profile: CostProfile) -> Footprint:
-    """plain: sizes of the same model, rows that take drafts among its pieces already."""
-    drafted = replace(plain, drafts=most_drafts(profile) * (plain.per_row + plain.per_token))
-    head = model.mtp
+def plan_memory(
+    model: Model, speculation: Speculation, usable: int
+) -> tuple[Speculation, Footprint]:
+    """A model's sizes with as many drafts in one pass as there is room for, or with none.
+
+    Nothing that could be served without them is refused because of them.
+    """
+    if speculation.profile is None:
+        return speculation, footprint.footprint(model)
+    columns = 1 + speculation.profile.deepest
+    sizes = _with_head(footprint.footprint(model, columns), model.mtp)
+    if speculation.draft is not None:
+        sizes = _beside(sizes, footprint.footprint(speculation.draft, columns))
+    each = sizes.per_row + sizes.per_token
+    room = int(_SHARE * (usable - sizes.weights)) // each
+    most = min(_MOST, room, _most_drafts(speculation.profile))
+    drafted = replace(sizes, drafts=most * each)
+    if most < 1 or drafted.peak(2, STEP, STEP) > usable:
+        speculation.close()
+        model.mtp = None
+        why = "there is too little memory for drafts"
+        return Speculation(why_off=why), footprint.footprint(model)
+    return replace(speculation, most=most), drafted
+
+
+def _with_head(sizes: Footprint, head: MTPHead | None) -> Footprint:
     if head is None:
-        return drafted
+        return sizes
     leaves: Any = tree_flatten(head.parameters)
     return replace(
-        drafted,
-        weights=drafted.weights + sum(leaf.nbytes for _, leaf in leaves),
-        weight_buffers=drafted.weight_buffers + len(leaves),
-        pieces=(*drafted.pieces, _head_piece(head)),
+        sizes,
+        weights=sizes.weights + sum(leaf.nbytes for _, leaf in leaves),
+        weight_buffers=sizes.weight_buffers + len(leaves),
+        pieces=(*sizes.pieces, _head_piece(head)),
     )
 
 
-def with_draft_model(plain: Footprint, draft: Model) -> Footprint:
-    """And a second model beside it, which keeps a state of its own for every row."""
-    second = footprint(draft, WIDEST)
+def _beside(sizes: Footprint, draft: Footprint) -> Footprint:
+    """A model's, and its draft model's rows beside each of its own."""
     return replace(
-        plain,
-        weights=plain.weights + second.weights,
-        weight_buffers=plain.weight_buffers + second.weight_buffers,
-        pieces=(*plain.pieces, *second.pieces),
-        per_token=max(plain.per_token, second.per_token),
-        per_score=max(plain.per_score, second.per_score),
-        per_row=plain.per_row + _PER_DRAFT_LOGIT * draft.vocab,
+        sizes,
+        weights=sizes.weights + draft.weights,
+        weight_buffers=sizes.weight_buffers + draft.weight_buffers,
+        pieces=(*sizes.pieces, *draft.pieces),
+        per_row=sizes.per_row + draft.per_row,
     )
 
 
-def most_drafts(profile: CostProfile) -> int:
-    """Of all rows together, in one pass: if all hold, as many as pay for any number of rows."""
+def _most_drafts(profile: CostProfile) -> int:
+    """Of all rows together in one pass, if all of them held."""
     counts = range(1, len(profile.seconds) + 1)
     return max(sum(depths([[1.0] * profile.deepest] * rows, profile)) for rows in counts)
 

@@ -19,15 +19,15 @@ class Speculation:
     profile: CostProfile | None = None
     why_off: str | None = "it is switched off"
     drafting: Mapping[str, float] = field(default_factory=dict)  # seconds a token, by drafter
-    draft: Model | None = None  # a second model that drafts
+    draft: Model | None = None  # the draft model, if there is one
+    most: int = 64  # drafts of all rows together in one pass: what the memory plan counts
+
+    def close(self) -> None:
+        if self.draft is not None:
+            self.draft.close()
 
     def batch_drafts(self) -> BatchDrafts | None:
         """For a new decode batch."""
         if not self.makers or self.profile is None:
             return None
-        return BatchDrafts([make() for make in self.makers], self.profile, self.drafting)
-
-    def close(self) -> None:
-        """Drop the weights of a model that drafts."""
-        if self.draft is not None:
-            self.draft.close()
+        return BatchDrafts(self.makers, self.profile, self.drafting, self.most)

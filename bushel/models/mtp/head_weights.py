@@ -57,8 +57,8 @@ def holds_head(path: Path) -> bool:
     return _prefix(tensor_places(path)) is not None
 
 
-def holds_head_alone(path: Path) -> bool:
-    """And no embeddings, but for some of its own."""
+def is_head_alone(path: Path) -> bool:
+    """Whether a folder holds a head and no model: no embeddings but the head's own."""
     places = tensor_places(path)
     prefix = _prefix(places)
     if prefix is None:

@@ -27,7 +27,13 @@ import msgspec
 from msgspec import UNSET
 
 from bushel.core.load_progress import LoadProgress
-from bushel.core.status import CacheStatus, EngineStatus, MemoryStatus, attention_in_words
+from bushel.core.status import (
+    CacheStatus,
+    EngineStatus,
+    MemoryStatus,
+    SpeculationStatus,
+    attention_in_words,
+)
 from bushel.server.observability.log_queue import LogQueue
 from bushel.server.observability.recent_lines import RecentLine
 from bushel.server.observability.request_record import Record
@@ -396,6 +402,12 @@ def _cache_line(options: ServerOptions, cache: CacheStatus) -> str:
     return ", ".join(parts)
 
 
+def _drafts_line(speculation: SpeculationStatus) -> str:
+    if not speculation.drafters:
+        return f"Drafts: off, because {speculation.why_off or 'nothing is known of them'}"
+    return f"Drafts: {' and '.join(speculation.drafters)}, as many tokens ahead as pay"
+
+
 def banner(
     options: ServerOptions,
     names: Sequence[str],
@@ -414,6 +426,7 @@ def banner(
         _lane_line(options, status),
         _memory_line(status.memory),
         _cache_line(options, status.cache),
+        _drafts_line(status.speculation),
         _listening_line(options, port),
     ]
 

@@ -171,6 +171,7 @@ def answered(server: Server) -> set[str]:
     return {one["id"] for one in recent if one["completion_tokens"] == 64}
 
 
+@pytest.mark.long
 def test_a_server_that_is_killed_ends_the_measurement(tmp_path: Path) -> None:
     with serving(*FEW) as server:
         file = tmp_path / "a.json"
@@ -203,6 +204,7 @@ def test_an_interrupt_prints_what_there_is(server: Server, tmp_path: Path) -> No
     assert len(out.splitlines()) == 4
 
 
+@pytest.mark.long
 def test_an_interrupt_ends_a_server_of_its_own() -> None:
     running = bench("bushel:tiny", *LONG, "--", *FEW)
     assert running.stdout is not None

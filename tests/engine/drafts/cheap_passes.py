@@ -1,0 +1,12 @@
+"""A machine on which wide passes are cheap, instead of one that has to be measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bushel.engine.drafts.cost_profile import CostProfile
+
+
+def cheap(model: Any, make_rows: Any, most_rows: int) -> CostProfile:
+    """Instead of `cost_profile.measure`: each token more costs a fifth, in any batch."""
+    return CostProfile((tuple(1 + 0.2 * more for more in range(8)),) * most_rows)

@@ -1,0 +1,83 @@
+"""Who drafts, as `--speculate` says, and what is refused. B59."""
+
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from bushel import LLM, BushelError, Output
+from bushel.core.checkpoint import TINY, read_checkpoint
+from tests.families import checkpoint_dir
+from tests.llm.request_builders import greedy, prompt
+
+ASKED = [
+    [{"role": "user", "content": "What is 3 + 4?"}],
+    [{"role": "user", "content": "Once upon a time"}],
+]
+
+
+def answers(word: str, model: str = "bushel:tiny") -> tuple[list[Output], dict[str, Any]]:
+    with LLM(model, speculate=word) as llm:
+        outs = llm.chat(ASKED, greedy(24))
+        llm.check_integrity()
+        return outs, llm.status()["speculation"]
+
+
+@pytest.fixture(scope="module")
+def plain() -> list[Output]:
+    return answers("off")[0]
+
+
+def own_head(folder: Path) -> str:
+    """A folder with nothing but the head of bushel:tiny."""
+    weights: Any = mx.load(str(read_checkpoint(TINY).path / "model.safetensors"))
+    own = {name: array for name, array in weights.items() if name.startswith("mtp.")}
+    mx.save_safetensors(str(folder / "model.safetensors"), own)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("word", "drafters"),
+    [
+        ("auto", ["lookup", "mtp"]),
+        ("mtp", ["mtp"]),
+        ("a head", ["mtp"]),
+        ("bushel:tiny", ["draft"]),
+        ("lookup", ["lookup"]),
+    ],
+)
+def test_whoever_drafts_the_reply_is_the_same(
+    word: str, drafters: list[str], plain: list[Output], tmp_path: Path
+) -> None:
+    """A head of its own, one that is alone in a folder, a draft model, and the text itself."""
+    outs, told = answers(own_head(tmp_path) if word == "a head" else word)
+    assert [out.token_ids for out in outs] == [out.token_ids for out in plain]
+    assert told["drafters"] == drafters
+    if word != "lookup":  # such short replies repeat nothing
+        assert told["accepted"] > 0
+
+
+def test_a_head_that_is_not_there_is_refused_where_it_is_asked_for() -> None:
+    path = str(checkpoint_dir("llama"))
+    with pytest.raises(BushelError, match="holds no prediction head"):
+        LLM(path, speculate="mtp")
+    with LLM(path) as llm:  # and not missed where nobody asks for it
+        assert llm.status()["speculation"]["drafters"] == ["lookup"]
+
+
+def test_a_draft_model_of_another_vocabulary_is_refused() -> None:
+    with pytest.raises(BushelError, match="different vocabularies"):
+        LLM(str(checkpoint_dir("llama")), speculate="bushel:tiny")
+
+
+def test_a_model_whose_state_cannot_go_back_serves_without_drafts() -> None:
+    """And says why; asked to draft all the same, it is not loaded."""
+    path = str(checkpoint_dir("llama4"))
+    with LLM(path) as llm:
+        (out,) = llm.generate(prompt(5), greedy(8))
+        told = llm.status()["speculation"]
+    assert len(out.token_ids) == 8
+    assert told["why_off"].startswith("no way back from")
+    with pytest.raises(BushelError, match="cannot be served with speculate='lookup'"):
+        LLM(path, speculate="lookup")

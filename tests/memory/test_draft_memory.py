@@ -1,0 +1,73 @@
+"""Drafts are in the memory plan: they fit beside rows, and make way where they do not."""
+
+from dataclasses import replace
+
+import mlx.core as mx
+import pytest
+
+from bushel import LLM, SamplingParams
+from bushel.engine.footprint import footprint
+from bushel.models import Model
+from bushel.models.mtp import MTPHead
+from tests.families import checkpoint_dir
+from tests.llm.request_builders import prompt
+from tests.parity.drafting import oracle
+
+REQUESTS = [(900, 0), (40, 1), (700, 2), (300, 3), (1000, 4), (20, 5), (600, 6), (64, 7)] * 2
+PARAMS = SamplingParams(max_tokens=24, temperature=0, ignore_eos=True)
+FAMILIES = ("llama", "gemma3_text", "qwen3_5")
+
+
+def model_of(llm: LLM) -> Model:
+    assert llm._engine is not None
+    return llm._engine.model
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_flood_with_drafts_stays_under_the_limit(name: str) -> None:
+    """Rows that all draft as deep as they can, with room for a few of them. B50, B59."""
+    path, asked = str(checkpoint_dir(name)), [prompt(*it) for it in REQUESTS]
+    with LLM(path, speculate="off") as llm:
+        replies = [out.token_ids for out in llm.generate(asked, PARAMS)]
+        limit = 4 * footprint(model_of(llm)).peak(3, 1024, 16)
+    with LLM(path, memory_limit=limit, headroom=0) as llm:
+        engine = llm._engine
+        assert engine is not None
+        known = {
+            tuple(one["prompt_token_ids"]): reply for one, reply in zip(asked, replies, strict=True)
+        }
+        engine.speculation = replace(oracle(known, 1000), most=engine.speculation.most)
+        engine._batch = engine._new_batch()
+        weights = footprint(engine.model).weights
+        mx.synchronize()
+        before = mx.get_active_memory()
+        mx.reset_peak_memory()
+        outs = llm.generate(asked, PARAMS)
+        peak = weights + mx.get_peak_memory() - before
+    assert [out.token_ids for out in outs] == replies
+    assert sum(out.usage.accepted_tokens for out in outs) > 100
+    assert peak <= limit
+
+
+def test_where_memory_is_short_replies_come_without_drafts() -> None:
+    """What could be served without them is not refused because of them."""
+    path = str(checkpoint_dir("llama"))
+    with LLM(path, speculate="off") as llm:
+        limit = footprint(model_of(llm)).peak(2, 300, 16)
+    with LLM(path, memory_limit=limit, headroom=0) as llm:
+        (out,) = llm.generate(prompt(40), PARAMS)
+        told = llm.status()["speculation"]
+    assert len(out.token_ids) == PARAMS.max_tokens
+    assert told["why_off"] == "there is too little memory for drafts"
+
+
+def test_a_heads_weights_and_state_are_counted() -> None:
+    with LLM("bushel:tiny", speculate="off") as llm:
+        plain = llm._engine.admission.memory.footprint  # type: ignore[union-attr]
+    with LLM("bushel:tiny") as llm:
+        head = model_of(llm).mtp
+        drafted = llm._engine.admission.memory.footprint  # type: ignore[union-attr]
+    assert isinstance(head, MTPHead)
+    assert drafted.weights - plain.weights == 4 * 689_536  # its parameters, in float32
+    assert drafted.drafts > 0
+    assert drafted.state(1, 1024) > plain.state(1, 1024)

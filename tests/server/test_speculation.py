@@ -1,0 +1,134 @@
+"""What clients and operators see of tokens that were guessed ahead."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bushel
+from tests.server.compare_with_llm import user
+from tests.server.server_process import FEW, Server, serving
+from tests.server.test_metrics import samples
+
+CHAT, DRAFTS = "/v1/chat/completions", "vllm:spec_decode_num"
+# Loops, which are easy to guess; each API by its own names.
+TEXT = "one two three four five six seven eight nine ten. " * 3
+LONG = {"max_tokens": 40, "temperature": 0}
+BODIES: dict[str, dict[str, Any]] = {
+    CHAT: {"messages": user(TEXT), "ignore_eos": True, **LONG},
+    "/v1/completions": {"prompt": TEXT, "ignore_eos": True, **LONG},
+    "/v1/responses": {"input": TEXT, "ignore_eos": True, "max_output_tokens": 40, "temperature": 0},
+    "/v1/messages": {"messages": user(TEXT), **LONG},
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    here = Path(__file__).parent / "cheap_drafts"
+    path = os.pathsep.join([str(here), str(Path(bushel.__file__).parents[1])])
+    with serving(*FEW, env={"PYTHONPATH": path}) as running:
+        yield running
+
+
+def used(server: Server, path: str, **fields: Any) -> tuple[int, int]:
+    """Accepted and rejected tokens of one reply."""
+    reply = server.http.post(path, json={**BODIES[path], **fields}).raise_for_status().json()
+    usage = reply["usage"]
+    details = usage.get("completion_tokens_details") or usage.get("output_tokens_details") or usage
+    return details["accepted_prediction_tokens"], details["rejected_prediction_tokens"]
+
+
+def counted(server: Server) -> tuple[int, int, int]:
+    """Guesses, their tokens, and those that were said, as /metrics has them."""
+    found = samples(server.http.get("/metrics").text)
+    names = ("drafts", "draft_tokens", "accepted_tokens")
+    drafts, drafted, accepted = (int(found[f"{DRAFTS}_{name}_total"]) for name in names)
+    by_place = f"{DRAFTS}_accepted_tokens_per_pos_total"
+    assert sum(value for name, value in found.items() if by_place in name) == accepted
+    return drafts, drafted, accepted
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_usage_metrics_and_status_tell_the_same(path: str, server: Server) -> None:
+    """Of guesses and what came of them, whichever API asks. B84."""
+    before, told = counted(server), server.status()["engine"]["speculation"]
+    accepted, rejected = used(server, path)
+    after, then = counted(server), server.status()["engine"]["speculation"]
+    assert accepted > 0 or path == "/v1/messages"  # where the reply ends by itself
+    assert after[1] - before[1] == accepted + rejected
+    assert after[2] - before[2] == accepted
+    assert after[0] - before[0] <= after[1] - before[1]
+    assert then["drafted"] - told["drafted"] == accepted + rejected
+    assert then["accepted"] - told["accepted"] == accepted
+    assert then["acceptance"] == pytest.approx(then["accepted"] / then["drafted"], abs=1e-3)
+    [record, *_] = server.status()["recent"]
+    assert (record["drafted_tokens"], record["accepted_tokens"]) == (accepted + rejected, accepted)
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_a_request_may_ask_for_no_guesses(path: str, server: Server) -> None:
+    """Its reply is the same. B84."""
+    assert used(server, path, speculate=False) == (0, 0)
+    bodies = [{**BODIES[path], "speculate": wish} for wish in (True, False)]
+    replies = [server.http.post(path, json=body).raise_for_status().json() for body in bodies]
+    said = [reply.get("choices") or reply.get("content") or _texts(reply) for reply in replies]
+    assert said[0] == said[1]
+
+
+def _texts(response: dict[str, Any]) -> list[str]:
+    return [part["text"] for item in response["output"] for part in item.get("content") or ()]
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_what_is_no_wish_is_refused_by_name(path: str, server: Server) -> None:
+    reply = server.http.post(path, json={**BODIES[path], "speculate": "yes"})
+    assert reply.status_code == 400
+    assert "speculate" in reply.text
+
+
+def test_a_stream_ends_with_the_same_usage(server: Server) -> None:
+    wish = {"stream": True, "stream_options": {"include_usage": True}}
+    text = server.http.post(CHAT, json={**BODIES[CHAT], **wish}).raise_for_status().text
+    accepted, _ = used(server, CHAT)
+    assert f'"accepted_prediction_tokens":{accepted},' in text
+
+
+def test_llama_cpps_timings_tell_guesses(server: Server) -> None:
+    body = {"prompt": TEXT, "n_predict": 40, "temperature": 0, "ignore_eos": True}
+    timings = server.http.post("/completion", json=body).raise_for_status().json()["timings"]
+    assert 0 < timings["draft_n_accepted"] <= timings["draft_n"]
+
+
+def test_a_prediction_is_said_sooner_and_changes_nothing(server: Server) -> None:
+    """The text that a client expects is guessed from. B84."""
+    plain = {"messages": user("What is 3 + 4?"), "temperature": 0}
+    reply = server.http.post(CHAT, json={**plain, "speculate": False}).raise_for_status().json()
+    expected = reply["choices"][0]["message"]["content"]
+    for content in (expected, [{"type": "text", "text": expected}], "Something else entirely."):
+        prediction = {"type": "content", "content": content}
+        answer = server.http.post(CHAT, json={**plain, "prediction": prediction}).json()
+        assert answer["choices"][0]["message"]["content"] == expected
+        details = answer["usage"]["completion_tokens_details"]
+        assert details["accepted_prediction_tokens"] > 0 or content != expected
+        assert answer["usage"]["prompt_tokens"] == reply["usage"]["prompt_tokens"]
+
+
+def test_status_tells_who_guesses_and_what_passes_cost(server: Server) -> None:
+    told = server.status()["engine"]["speculation"]
+    assert "lookup" in told["drafters"]
+    assert [row["rows"] for row in told["profile"]] == [1, 2, 4, 8, 16, 32]
+    assert told["profile"][0]["by_width"] == {"1": 1000, "2": 1200, "4": 1600, "8": 2400}
+    assert server.logged("Drafts: lookup")
+
+
+def test_a_server_without_guesses_says_why() -> None:
+    with serving(*FEW, "--speculate", "off") as server:
+        told = server.status()["engine"]["speculation"]
+        assert (told["drafters"], told["why_off"]) == ([], "it is switched off")
+        assert used(server, CHAT) == (0, 0)
+        assert counted(server) == (0, 0, 0)
+        assert server.logged("Drafts: off, because it is switched off")
