@@ -122,7 +122,7 @@ def weight_bytes(model: str, float_bytes: int | None = None) -> int:
     a number of 16 or 32 bits takes there; None: what it takes in the file. Fetches what is not
     here.
     """
-    path = _resolve(model)
+    path = folder_of(model)
     total = 0
     for file in sorted(path.glob("*.safetensors")):
         for name, tensor in _read_header(file).items():
@@ -207,7 +207,8 @@ def _weight_names(path: Path) -> frozenset[str]:
     return frozenset(names - {"__metadata__"})
 
 
-def _resolve(model: str) -> Path:
+def folder_of(model: str) -> Path:
+    """Where a checkpoint lies, of this package, on this machine or in the hub's cache."""
     if model == TINY:
         return Path(__file__).parents[1] / "tiny"
     path = Path(model).expanduser()
@@ -263,7 +264,7 @@ def _refuse_code(path: Path, config: dict[str, Any], tokenizer: dict[str, Any]) 
 
 
 def read_checkpoint(model: str, *, trust_remote_code: bool = False) -> Checkpoint:
-    path = _resolve(model)
+    path = folder_of(model)
     if not (path / "config.json").exists():
         raise ModelError(f"{path} has no config.json, so it is not a checkpoint.")
     config = _read_json(path / "config.json")

@@ -23,7 +23,7 @@ from mlx.utils import tree_flatten
 from bushel.core import GenerationDefaults, ModelError, Prepared
 from bushel.models.hidden_states import body_of, hidden_among, recorded
 from bushel.models.kv_bits import KVBits
-from bushel.models.mtp import MTPHead
+from bushel.models.mtp.mtp_head import MTPHead
 from bushel.models.pooling import Pooling
 from bushel.models.preparer import Preparer
 from bushel.text.tokenizer import Tokenizer

@@ -87,10 +87,12 @@ class Tape:
         return after
 
     def _chosen(self, kept: Sequence[int]) -> mx.array:
+        assert self.state is not None
+        states = [self.state, *self.states]
         if len(set(kept)) == 1:
-            return self.states[kept[0] - 1]
+            return states[kept[0]]
         rows = enumerate(kept)
-        return mx.concatenate([self.states[count - 1][row : row + 1] for row, count in rows])
+        return mx.concatenate([states[count][row : row + 1] for row, count in rows])
 
     def _replayed(self, kept: Sequence[int]) -> mx.array:
         assert self.state is not None

@@ -28,7 +28,7 @@ from bushel.models import Model, State
 
 _PRIOR = 0.7
 _PIECE = 256  # tokens of a prompt that are run at once
-_WIDEST = 32  # tokens of each row in a pass of what was said
+WIDEST = 32  # tokens of each row in a pass of what was said
 
 
 def require_draft_model(model: Model, draft: Model) -> None:
@@ -147,7 +147,7 @@ class DraftModel:
         """
         best = mx.array([[row.first] for row in self._batch])
         while any(behind := self._behind()):
-            counts = [min(count, _WIDEST) for count in behind]
+            counts = [min(count, WIDEST) for count in behind]
             width, starts = max(counts), list(self._states.positions)
             # Rows that have fewer than others repeat something behind their end, and forget it.
             tokens = [

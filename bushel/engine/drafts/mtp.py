@@ -177,7 +177,7 @@ class MTPDrafter:
         ((hidden, columns),) = self._gathered()
         firsts = [row.position - len(own) for row, own in zip(self._rows, columns, strict=True)]
         counts = [
-            min(len(own), row.known - first - 1)
+            max(0, min(len(own), row.known - first - 1))
             for row, own, first in zip(self._rows, columns, firsts, strict=True)
         ]
         rest = [own[count:] for own, count in zip(columns, counts, strict=True)]
@@ -256,7 +256,7 @@ def _columns(hidden: mx.array, columns: Sequence[Sequence[int]], width: int) -> 
     """Of each row its own columns [B, width, D], with others behind them where it has fewer."""
     if width == hidden.shape[1] and all(own == [*range(len(own))] for own in columns):
         return hidden
-    index = [[*own, *[0] * (width - len(own))] for own in columns]
+    index = [[*own[:width], *[0] * (width - len(own))] for own in columns]
     return mx.take_along_axis(hidden, mx.array(index)[:, :, None], axis=1)
 
 

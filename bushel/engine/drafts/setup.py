@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from bushel.cache import BatchState
 from bushel.cache.drafts import no_drafts
 from bushel.core import ModelError
+from bushel.core.checkpoint import folder_of
 from bushel.core.options import DRAFTERS, EngineOptions
 from bushel.engine.drafts import cost_profile
 from bushel.engine.drafts.depth import may_pay
@@ -70,8 +70,9 @@ def _load_drafter(model: Model, options: EngineOptions) -> Model | None:
         if word == "mtp" or (word == "auto" and holds_head(model.host.path)):
             _load_head(model, wanted=word == "mtp")
         return None
-    if Path(word).is_dir() and is_head_alone(Path(word)):
-        model.mtp = load_head(model, Path(word))
+    folder = folder_of(word)
+    if is_head_alone(folder):
+        model.mtp = load_head(model, folder)
         return None
     draft = load(word, dtype=options.dtype, trust_remote_code=options.trust_remote_code)
     require_draft_model(model, draft)

@@ -58,13 +58,13 @@ def holds_head(path: Path) -> bool:
 
 
 def is_head_alone(path: Path) -> bool:
-    """Whether a folder holds a head and no model: no embeddings outside of it."""
+    """Whether a folder holds a head and no model: no embeddings but the head's own."""
     places = tensor_places(path)
     prefix = _prefix(places)
     if prefix is None:
         return False
-    others = (name for name in places if not (prefix and name.startswith(prefix)))
-    return not any(name.endswith("embed_tokens.weight") for name in others)
+    own = f"{prefix}embed_tokens.weight"
+    return not any(name.endswith("embed_tokens.weight") and name != own for name in places)
 
 
 def read_head(path: Path, attention: Any) -> HeadTensors:

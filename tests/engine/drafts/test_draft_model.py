@@ -90,6 +90,33 @@ def test_rows_with_pictures_take_no_drafts() -> None:
     draft.close()
 
 
+def test_a_folder_names_the_model_that_drafts(tmp_path: Path) -> None:
+    """Its weights and its rows' state are in the memory plan."""
+    path = str(checkpoint_dir("llama"))
+    other = copied("llama", tmp_path)
+    with LLM(path, speculate=str(other)) as llm, LLM(path, speculate="lookup") as alone:
+        both, one = llm._engine, alone._engine
+        assert both is not None
+        assert one is not None
+        assert both.speculation.drafting["draft"] > 0
+        [memory, less] = (engine.admission.memory for engine in (both, one))
+        assert memory is not None
+        assert less is not None
+        assert memory.footprint.weights == 2 * less.footprint.weights
+        assert memory.footprint.state(4, 900) > 1.9 * less.footprint.state(4, 900)
+        assert both.status().speculation.drafters == ["draft"]
+        output, expected = (
+            each.generate([prompt(30)], greedy(30, speculate=each is llm))[0]
+            for each in (llm, alone)
+        )
+        assert_same(output, expected)
+
+
+def test_a_folder_that_holds_no_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="is not a checkpoint"):
+        LLM(str(checkpoint_dir("llama")), speculate=str(tmp_path))
+
+
 # -- alone, without an engine -------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ import bushel
 from bushel import LLM, SamplingParams
 from bushel.core import GenerationDefaults, IntegrityError, Request
 from bushel.core.params import resolve
-from bushel.engine.drafts.drafter import Drafter
+from bushel.engine.drafts.drafter import Drafter, KeptRound
 from bushel.engine.drafts.mtp import MTPDrafter
 from bushel.engine.prefill import Prefill
 from bushel.engine.sequence import Sequence
@@ -118,6 +118,31 @@ def test_a_row_that_is_put_aside_goes_on_as_it_was(model: Model) -> None:
     assert drafter.propose([1, 2, 4]) == [
         row.expected(depth) for row, depth in zip(rows, (1, 2, 4), strict=True)
     ]
+
+
+def test_a_row_is_put_aside_while_its_newest_token_is_on_the_device(model: Model) -> None:
+    """The head has not read what leads to that token; all else is there when it comes back."""
+    rng = np.random.default_rng(6)
+    rows = [random_row(model, rng, 12, 60) for _ in range(2)]
+    drafter = MTPDrafter(model, DEEPEST)
+    drafter.join([row.ready(6) for row in rows])
+    keep(drafter, rows, [3, 1])
+    hidden = np.stack([row.hidden[row.position : row.position + 1] for row in rows])
+    drafter.kept(KeptRound([1, 1], mx.array(hidden), [0, 0]))  # a plain step, not read
+    back = rows[0].ready(0)
+    rows[0].known = [*range(5, 14)]
+    back.context = drafter.put_aside(0)
+    for row in rows:
+        row.say(1)
+    back.position = rows[0].position
+    drafter.leave([1])
+    drafter.join([back])
+    drafter.check_integrity()
+    assert drafter.propose([2, 2]) == [rows[1].expected(2), []]
+    rows.reverse()
+    keep(drafter, rows, [1, 1])
+    rows[1].known = [*range(5, 14), 15]
+    assert drafter.propose([2, 2]) == [row.expected(2) for row in rows]
 
 
 def test_a_row_that_wants_none_gets_none(model: Model) -> None:
