@@ -199,6 +199,11 @@ class BatchState:
         """The next pass is a draft of so many tokens of each row; after `reserve` of the most."""
         self._draft = Draft(self.layers, self.positions, counts)
 
+    def draft_ran(self) -> None:
+        """Its pass has been built; others may be before it ends, of which it has no part."""
+        if self._draft is not None:
+            self._draft.ran()
+
     def end_draft(self, kept: Sequence[int]) -> None:
         """Row i has run kept[i] of them, at least one if it had any; nothing is left of others."""
         draft, self._draft = self._draft, None

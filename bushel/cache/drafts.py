@@ -109,8 +109,12 @@ class Draft:
         self._recurrent = list(recurrent_parts(layers)) if records else []
         self._recording = tapes.Recording([part.cache for part in self._recurrent])
 
-    def end(self, kept: Sequence[int]) -> None:
+    def ran(self) -> None:
+        """Its forward pass has been built."""
         self._recording.end()
+
+    def end(self, kept: Sequence[int]) -> None:
+        self.ran()
         pairs = zip(kept, self._counts, strict=True)
         if not all(min(1, count) <= keeps <= count for keeps, count in pairs):
             raise IntegrityError(f"{list(kept)} kept of drafts of {self._counts}")

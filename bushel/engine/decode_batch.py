@@ -271,6 +271,7 @@ class DecodeBatch:
         self.rows.reserve(1 + width)
         self.rows.begin_draft([1 + len(draft) for draft in drafts])
         logits, hidden = self._run(inputs)
+        self.rows.draft_ran()
         return Verify(tuple(self.sequences), drafts, inputs, logits, hidden)
 
     def choose_along(self, verify: Verify, masks: Masks | None = None) -> Round:

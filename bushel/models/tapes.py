@@ -124,7 +124,9 @@ class Recording:
         _open.recording = self
 
     def end(self) -> None:
-        _open.recording = None
+        """What runs from now on is none of the draft. Once it has ended, it may end again."""
+        if _open.recording is self:
+            _open.recording = None
         stateless = iter(self._convolved)
         for tape in self.tapes:
             if tape.state is None:

@@ -12,8 +12,11 @@ from mlx_lm.models import ssm
 from mlx_vlm.models import gated_delta as of_mlx_vlm
 from mlx_vlm.models.qwen3_5 import gated_delta as of_qwen3_5
 
+from bushel import LLM
+from bushel.cache import BatchState
 from bushel.models import tapes
 from bushel.models.tapes import Recording
+from tests.families import checkpoint_dir
 
 ROWS, HEADS, DIM, WIDTH, WINDOW = 3, 4, 32, 6, 3
 KEPT = ([1, 4, 2], [6, 1, 6], [3, 3, 3], [6, 6, 6], [1, 1, 1])
@@ -121,3 +124,25 @@ def test_nothing_is_noted_without_a_draft(update: Any) -> None:
     y, after = library(**given, state=state)
     for made, expected in zip(tapes._noted(library)(**given, state=state), (y, after), strict=True):
         np.testing.assert_array_equal(np.array(made), np.array(expected))
+
+
+def test_what_runs_before_a_draft_ends_is_none_of_it() -> None:
+    """Prompts run beside a round; noting them would hold on to all that they pass through."""
+    llm = LLM(str(checkpoint_dir("qwen3_5")), speculate="off")
+    model = llm._engine.model  # type: ignore[union-attr]
+    rows = BatchState(model.make_state, drafts=True)
+    state = model.make_state()
+    model.forward(mx.array([[3, 4, 5]]), [0], state)
+    rows.join(state, 3)
+    rows.begin_draft([3])
+    model.forward(mx.array([[6, 7, 8]]), rows.positions, rows.layers)
+    rows.draft_ran()
+    assert tapes._open.recording is None
+    model.forward(mx.array([[9] * 16]), [0], model.make_state())
+    rows.end_draft([2])
+    rows.check_integrity()
+    alone = model.make_state()
+    model.forward(mx.array([[3, 4, 5, 6, 7]]), [0], alone)
+    ours = model.forward(mx.array([[2]]), rows.positions, rows.layers)
+    assert mx.abs(ours - model.forward(mx.array([[2]]), [5], alone)).max().item() < 1e-4
+    llm.close()
