@@ -31,7 +31,10 @@ def resolve(python: str, macos: str) -> subprocess.CompletedProcess[str]:
     return made
 
 
-@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13", "3.14"])
+@pytest.mark.parametrize(
+    "python",
+    ["3.11", "3.14", *(pytest.param(each, marks=pytest.mark.long) for each in ("3.12", "3.13"))],
+)
 def test_a_mac_finds_wheels_of_everything(python: str) -> None:
     made = resolve(python, "14.0")
     assert made.returncode == 0, made.stderr

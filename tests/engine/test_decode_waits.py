@@ -13,14 +13,14 @@ from bushel.engine.plan import Costs, Plan
 from bushel.engine.step_costs import Passes, Stopwatch
 from tests.engine.constrained_requests import Pair, alone, shaped, talk, thinking
 
-FREE = SamplingParams(max_tokens=20, temperature=1.0, seed=3)
+FREE = SamplingParams(max_tokens=12, temperature=1.0, seed=3)
 PAIRS: list[Pair] = [
-    (shaped("Who is it?"), replace(FREE, max_tokens=60, seed=1)),
+    (shaped("Who is it?"), replace(FREE, max_tokens=30, seed=1)),
     (talk("Say something."), FREE),
     (thinking("Why?", 6), replace(FREE, seed=7)),
-    (talk("And more: " + "on and on " * 30), replace(FREE, temperature=0)),
-    (shaped("Who else? " + "Tell me " * 40), replace(FREE, max_tokens=60, seed=5)),
-    (talk("Last: " + "over and over " * 30), replace(FREE, seed=9)),
+    (talk("And more: " + "on and on " * 20), replace(FREE, temperature=0)),
+    (shaped("Who else? " + "Tell me " * 25), replace(FREE, max_tokens=30, seed=5)),
+    (talk("Last: " + "over and over " * 20), replace(FREE, seed=9)),
 ]
 
 

@@ -9,6 +9,7 @@ import pytest
 from bushel import LLM
 from bushel.engine.engine import Engine
 from tests.engine.constrained_requests import Pair
+from tests.families import checkpoint_dir
 from tests.llm.request_builders import assert_same, greedy, hot, prompt
 
 MUCH = 400 << 20
@@ -17,7 +18,7 @@ LONG: list[Pair] = [(prompt(40, at), (hot if at % 2 else greedy)(60)) for at in 
 
 @pytest.fixture
 def llm() -> Iterator[LLM]:
-    with LLM("bushel:tiny", memory_limit=MUCH, headroom=0) as llm:
+    with LLM(str(checkpoint_dir("qwen3_5_vl")), memory_limit=MUCH, headroom=0) as llm:
         yield llm
 
 

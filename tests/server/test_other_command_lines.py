@@ -68,7 +68,7 @@ def test_a_prompt_longer_than_the_context_that_was_set_is_refused(vllm: Server) 
 
 
 def test_a_reply_ends_at_the_context_that_was_set(vllm: Server) -> None:
-    body = {"prompt": "Once upon a time", "max_tokens": 5000, "ignore_eos": True}
+    body = {"prompt": "Once upon a time " * 20, "max_tokens": 5000, "ignore_eos": True}
     reply = vllm.http.post("/v1/completions", json=body).raise_for_status().json()
     assert reply["usage"]["total_tokens"] == ROOM
     assert reply["choices"][0]["finish_reason"] == "length"
@@ -182,6 +182,7 @@ def test_hints_are_told_once(llama: Server) -> None:
         assert llama.log.count(f"{flag}: ") == 1
 
 
+@pytest.mark.long
 def test_a_template_that_is_none_ends_the_server(tmp_path: Path) -> None:
     file = tmp_path / "broken.jinja"
     file.write_text("{% if %}")
