@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 
 from bushel.cache.slots.row_lengths import RowLengths
 
@@ -185,11 +186,19 @@ class SlotWindowCache(SlotCache):
             return "causal" if N > 1 else None
 
         def make() -> mx.array:
-            queries = lengths.positions(ran, N)
-            last = queries[:, -1:]
-            # The position of what lies in each slot when this pass is written.
-            held = last - (last - mx.arange(self.slots_of(end))) % self.ring
-            held, seeing = held[:, None, None, :], queries[:, None, :, None]
-            return (held >= 0) & (held <= seeing) & (held > seeing - window)
+            mask = np.zeros((len(lengths.tokens), 1, N, self.slots_of(end)), np.bool_)
+            for row, tokens in enumerate(lengths.tokens):
+                for column in range(N):
+                    self._show(mask[row, 0, column], tokens + ran + column, window)
+            return mx.array(mask)
 
         return lengths.once(("ring mask", self.ring, window, ran, N), make)
+
+    def _show(self, slots: np.ndarray, last: int, window: int) -> None:
+        """The tokens that the one at `last` sees: a range of slots, or two."""
+        first, behind = max(0, last - window + 1) % self.ring, last % self.ring + 1
+        if first < behind:
+            slots[first:behind] = True
+        else:
+            slots[:behind] = True
+            slots[first:] = True
