@@ -25,6 +25,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from bushel.models.device import ON_CPU, ON_CUDA
 from bushel.models.known_families import family_of
 
 Arrays = list[mx.array | None]
@@ -284,7 +285,7 @@ def _unchunked(update: Callable[..., Any], library: Any) -> Callable[..., Any]:
         use_kernel: bool = True,
         **given: mx.array,
     ) -> Any:
-        if use_kernel and mx.default_device() == mx.gpu and mx.metal.is_available():
+        if use_kernel and not ON_CPU and not ON_CUDA:
             gates = {"a": a, "b": b, "A_log": A_log, "dt_bias": dt_bias}
             return update(**given, **gates, state=state, mask=mask)
         g, beta = library._compute_g_beta(A_log, a, b, dt_bias)

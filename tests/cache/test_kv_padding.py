@@ -36,7 +36,7 @@ Seen = tuple[dict[int, int], list[object]]
 def seen() -> Seen:
     """Room by position while a row is alone, and replies: some meet, and one is left alone."""
     handles, found = [], {}
-    with LLM(str(checkpoint_dir("llama")), prefill_chunk=64) as llm:
+    with LLM(str(checkpoint_dir("llama")), prefill_chunk=64, speculate="off") as llm:
         assert llm._engine is not None
         llm._engine._clock = lambda: 0.0  # how prompts are cut follows from what they cost
         waiting = [250, 250, 560, 700]

@@ -92,12 +92,12 @@ def test_prompts_of_chats_in_the_same_pass(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_control_hidden_states_of_padding_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = Prefill.pool
+    pool = Prefill._pool
 
     def of_all(job: Prefill, hidden: mx.array) -> None:
         pool(job, mx.concatenate([hidden, hidden[:1]]))
 
     with opened("llama", "padded", "mean", prefix_cache=False) as llm:
         expected = [llm.embed([text])[0] for text in TEXTS]
-        monkeypatch.setattr(Prefill, "pool", of_all)
+        monkeypatch.setattr(Prefill, "_pool", of_all)
         assert np.abs(np.array(llm.embed(TEXTS)) - expected).max() > BOUND

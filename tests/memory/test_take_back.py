@@ -22,8 +22,7 @@ from tests.drawings import row as drawn
 from tests.families import checkpoint_dir
 from tests.llm.request_builders import chat, image, prompt, text
 
-LONG = 240  # tokens that replies are asked for; prompts are of 20
-LONGER = 320
+LONG = 400  # tokens that replies are asked for; prompts are of 20
 SIXTEEN = [prompt(20, seed) for seed in range(16)]
 
 
@@ -87,7 +86,7 @@ def test_many_who_use_all_of_it_yield_and_say_the_same(name: str, attention: Att
     assert peak <= status["memory"]["limit_bytes"]
 
 
-LIST = {"type": "array", "items": {"type": "integer"}, "minItems": 64}
+LIST = {"type": "array", "items": {"type": "integer"}, "minItems": 80}
 
 
 def mixed(name: str, tokens: int) -> list[tuple[Any, SamplingParams]]:
@@ -112,13 +111,13 @@ def test_rows_with_a_grammar_a_seed_and_an_image_resume_as_they_were(
     name: str, attention: Attention
 ) -> None:
     """What they are held to, draw and look at goes on where it was. B63."""
-    kinds = mixed(name, LONGER)
+    kinds = mixed(name, LONG)
     pairs = kinds * 3
     requests, params = [request for request, _ in pairs], [params for _, params in pairs]
     with LLM(str(checkpoint_dir(name))) as free:
         expected = alone(free, requests[: len(kinds)], params[: len(kinds)]) * 3
     yielded: set[int] = set()
-    with scarce(name, attention, 3, 80 + LONGER) as llm:
+    with scarce(name, attention, 3, 80 + LONG) as llm:
         handles = [llm.submit(*pair) for pair in pairs]
         while not all(handle.done for handle in handles):
             llm.step()
@@ -149,14 +148,14 @@ def test_whoever_yielded_comes_back_before_anyone_new(attention: Attention) -> N
 @ways
 def test_what_is_kept_gives_way_to_a_reply_that_grows(attention: Attention) -> None:
     """Prompts of before had all the memory; a reply that nobody else waits for takes it. B63."""
-    with scarce("llama", attention, 2, 520) as llm:
+    with scarce("llama", attention, 2, 900) as llm:
         engine = llm._engine
         assert engine is not None
         assert engine.prefixes is not None
         for seed in range(12):
             llm.generate(prompt(200, 50 + seed), asked(1))
         kept, limit = engine.prefixes.budget.bytes, llm.status()["memory"]["limit_bytes"]
-        handle = llm.submit(prompt(20), asked(480))
+        handle = llm.submit(prompt(20), asked(860))
         while not handle.done:
             llm.step()
             memory = engine._promised()
