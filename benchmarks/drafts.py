@@ -204,15 +204,19 @@ def of_network(model: Model, rate: float, most: int, tokens: int) -> tuple[Side,
 
 
 def bare(model: Model, width: int, *, turns: int = 20) -> float:
-    """Seconds of a pass of so many tokens of one row, with nothing around it."""
+    """Seconds of a pass of so many tokens of one row, all of which are kept."""
     state = new_row(model)
     mx.eval(model.forward(mx.zeros((1, 64), mx.uint32), [0], state))
-    tokens, at, found = mx.zeros((1, width), mx.uint32), 64, list[float]()
+    rows = BatchState(model.make_state, model.pages, drafts=True)
+    rows.join(state, 64)
+    tokens, found = mx.zeros((1, width), mx.uint32), list[float]()
     for _ in range(turns):
+        rows.reserve(width)
         start = time.perf_counter()
-        mx.eval(mx.argmax(model.forward(tokens, [at], state), axis=-1))
+        rows.begin_draft([width])
+        mx.eval(mx.argmax(model.forward(tokens, rows.positions, rows.layers), axis=-1))
         found.append(time.perf_counter() - start)
-        at += width
+        rows.end_draft([width])
     return statistics.median(found)
 
 
