@@ -13,8 +13,8 @@ BIN := .venv/bin
 # env.sh preloads a fast BLAS, and for tests a fast malloc, where setup found them.
 PY := scripts/env.sh $(BIN)/python
 TESTS := scripts/env.sh --tests $(BIN)/python
-# Two processes: each keeps to one file's tests, which share what they need, until the other has
-# nothing left to do. Three gained nothing on two cores.
+# Each process keeps to files of its own, whose tests share what they need, until it has nothing
+# left to do. One more than there are cores: tests of servers also wait.
 PYTEST := $(TESTS) -m pytest -n 3 --dist worksteal
 # Where it is set, every process that a test starts would compile Bushel again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -72,7 +72,8 @@ parity: dev ## batched output against solo output, and all that is tested of eve
 	$(TESTS) -m tests.parity
 	BUSHEL_TEST_FAMILIES=all $(PYTEST) tests/families tests/models/test_feature_cache.py \
 		tests/parity/test_controls.py tests/llm/test_kv_bits.py tests/cache/test_snapshots.py \
-		tests/prefix/test_reuse.py tests/engine/test_packed_families.py tests/tools/test_families.py
+		tests/prefix/test_reuse.py tests/prefix/test_agent_turns.py \
+		tests/engine/test_packed_families.py tests/tools/test_families.py
 	BUSHEL_TEST_SCRIPTS=500 BUSHEL_TEST_TRACES=600 BUSHEL_TEST_KILLS=2 $(PYTEST) \
 		tests/engine/test_random_scripts.py tests/prefix/test_traces.py tests/prefix/disk \
 		tests/server/test_cache_killed.py

@@ -35,6 +35,7 @@ def gone(pids: list[int]) -> bool:
     return not any(alive(pid) for pid in pids)
 
 
+@pytest.mark.long
 def test_a_chat_brings_its_own_engine_which_is_gone_after_kill_9(tmp_path: Path) -> None:
     """Nobody else finds it, either. B80."""
     with Terminal("chat", "--temperature", "0", env=person(tmp_path)) as chat:

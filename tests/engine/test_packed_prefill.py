@@ -188,6 +188,7 @@ def test_pages_for_a_long_prompt_are_made_at_once(monkeypatch: pytest.MonkeyPatc
     assert len([size for size in sizes if size]) == 1
 
 
+@pytest.mark.long
 def test_all_widths_are_run_before_anyone_waits(widths: list[int]) -> None:
     llm = served()
     widths.clear()

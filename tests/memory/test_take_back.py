@@ -105,8 +105,15 @@ def mixed(name: str, tokens: int) -> list[tuple[Any, SamplingParams]]:
     ]
 
 
-@ways
-@pytest.mark.parametrize("name", ["llama", pytest.param("qwen2_5_vl", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("name", "attention"),
+    [
+        ("llama", "pages"),
+        pytest.param("llama", "padded", marks=pytest.mark.long),
+        pytest.param("qwen2_5_vl", "pages", marks=pytest.mark.long),
+        pytest.param("qwen2_5_vl", "padded", marks=pytest.mark.long),
+    ],
+)
 def test_rows_with_a_grammar_a_seed_and_an_image_resume_as_they_were(
     name: str, attention: Attention
 ) -> None:

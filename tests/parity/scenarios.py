@@ -261,7 +261,9 @@ def selected(name: str) -> list[str]:
         return [title for title in found if title not in covered]
     if name in VISION:
         whole = "again" if "again" in found else "churn"
-        return ["fork" if VISION[name].single else whole, found[-1]]
+        # Others keep nothing of a prompt on the model.
+        placed = ["garbage"] if "garbage" in found else []
+        return ["fork" if VISION[name].single else whole, *placed]
     if OPAQUE & set(TEXT[name].kinds):
         return ["churn", "fork"]
     return ["churn" if TEXT[name].equal_chunks else "again"]

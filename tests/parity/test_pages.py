@@ -171,8 +171,14 @@ def test_a_pool_that_is_made_smaller_keeps_everyones_pages(
     assert sum(times) > 0
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt_oss", "qwen3_5"])
-@pytest.mark.parametrize("scenario", [again, fork])
+@pytest.mark.parametrize(
+    ("name", "scenario"),
+    [
+        *((name, again) for name in ("llama", "gpt_oss", "qwen3_5")),
+        ("llama", fork),
+        *(pytest.param(name, fork, marks=pytest.mark.long) for name in ("gpt_oss", "qwen3_5")),
+    ],
+)
 def test_rows_say_the_same_where_kernels_write_in_place(
     name: str,
     scenario: Callable[..., Any],

@@ -121,6 +121,7 @@ def test_whole_numbers_may_have_a_point(server: Server) -> None:
     assert refused.json()["error"]["param"] == "top_n"
 
 
+@pytest.mark.long
 def test_a_suffix_stands_behind_the_reply_where_the_tokenizer_has_tokens_for_it(
     tmp_path: Path,
 ) -> None:

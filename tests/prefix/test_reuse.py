@@ -56,7 +56,7 @@ def bytes_of(name: str, ids: tuple[int, ...], history: int = 0) -> int:
 
 
 @pytest.mark.parametrize(
-    ("chunk", "busy"), [(8, True), (64, False), *([(512, False), (64, True)] if EVERY else [])]
+    ("chunk", "busy"), [(8, True), *([(64, False), (512, False), (64, True)] if EVERY else [])]
 )
 def test_shared_beginnings_are_computed_once(name: str, chunk: int, busy: bool) -> None:
     """Only what is new is computed; replies are the cold ones. B32, B33, B36, B37, B41, B42."""

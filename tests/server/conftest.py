@@ -18,6 +18,7 @@ from tests.server.server_process import FEW, Server, serving  # noqa: E402
 
 SHORT = 48  # tokens of context
 KEY = "sesame"
+QUEUE = 6  # requests that may wait, where somebody tries it
 
 
 @pytest.fixture(scope="session")
@@ -52,6 +53,14 @@ def tiny(_tiny: Server) -> Iterator[Server]:
 def stalled() -> Iterator[Server]:
     """A server for what may keep its event loop busy: it tells the longest stall of its life."""
     with serving(*FEW) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def several_keys() -> Iterator[Server]:
+    """A server of two users and an operator, which lets few of their requests wait."""
+    keys = ("--api-key", "alice", "--api-key", "bob", "--operator-key", "root")
+    with serving(*FEW, *keys, "--cache-per-key", "--queue-limit", str(QUEUE)) as server:
         yield server
 
 

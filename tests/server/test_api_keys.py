@@ -13,18 +13,16 @@ from typing import Any
 import httpx
 import pytest
 
-from .server_process import FEW, Server, serving, until
+from .server_process import Server, until
 
 LONG = {"messages": [{"role": "user", "content": "Count."}], "max_tokens": 4000, "stream": True,
         "ignore_eos": True}  # fmt: skip
 CHATS = "/v1/chat/completions"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    flags = ("--api-key", "alice", "--api-key", "bob", "--operator-key", "root")
-    with serving(*FEW, *flags, "--cache-per-key") as server:
-        yield server
+@pytest.fixture
+def server(several_keys: Server) -> Server:
+    return several_keys
 
 
 def ask(server: Server, key: str, method: str, path: str, **more: Any) -> httpx.Response:

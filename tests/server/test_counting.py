@@ -19,9 +19,9 @@ import pytest
 from bushel.core.wire import Encode, Made
 from bushel.server.counting import Counting
 
-from .server_process import Server, children, serving, until
+from .conftest import QUEUE
+from .server_process import Server, children, until
 
-QUEUE = 6
 TALK = {"messages": [{"role": "user", "content": "What is 3 + 4?"}], "max_tokens": 4}
 ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "tokenize": ("/tokenize", {"prompt": "What is 3 + 4?"}),
@@ -30,12 +30,10 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    keys = ("--api-key", "alice", "--api-key", "bob", "--operator-key", "root")
-    with serving("--workers", "1", "--queue-limit", str(QUEUE), *keys) as server:
-        server.http.headers["authorization"] = "Bearer root"
-        yield server
+@pytest.fixture
+def server(several_keys: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    monkeypatch.setitem(several_keys.http.headers, "authorization", "Bearer root")
+    return several_keys
 
 
 def worker_of(server: Server) -> int:
