@@ -8,8 +8,8 @@ Each measurement is a pair of two engines that serve the same requests, the orde
 figure is the median of the pairs' ratios of tokens a second, with the quartiles. All tokens of both
 are compared. Beside it the limit of a row alone, from what was measured in the same run: a bare
 step for each token, against one bare pass as wide as the rounds were and the drafter's own time for
-as many tokens as they said. A model of random weights drafts what it is known to say, and as much
-of that is wrong as `--rate` leaves; its prompts are run before anything is measured.
+as many tokens as they said. Models of real shapes have a prediction head of which as many drafts
+are wrong as `--rate` leaves (`foretold`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +25,8 @@ from functools import partial
 import mlx.core as mx
 import numpy as np
 
-from benchmarks.networks import CONFIGS, make
+from benchmarks.foretold import SpoiledHead, foretell
+from benchmarks.networks import BYTES, CONFIGS, make
 from benchmarks.rounds import about_mlx
 from bushel import LLM
 from bushel.cache import BatchState
@@ -34,13 +35,11 @@ from bushel.core.params import resolve
 from bushel.engine.attention_route import choose_attention
 from bushel.engine.decode_batch import DecodeBatch, Verify
 from bushel.engine.drafts import cost_profile
-from bushel.engine.drafts.drafter import KeptRound
+from bushel.engine.drafts.cost_profile import CostProfile
 from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
-from bushel.engine.prefill import PrefilledRow
 from bushel.engine.row_state import new_row
-from bushel.engine.sequence import Sequence as Reply
 from bushel.models import Model
 
 WORDS = (
@@ -90,44 +89,6 @@ class Rounds:
             DecodeBatch.verify = verify  # type: ignore[method-assign]
 
 
-class Rehearsed:
-    """A `Drafter` for replies that are known; at a set rate its guesses hold."""
-
-    name, wants_hidden = "rehearsed", False
-
-    def __init__(self, replies: dict[tuple[int, ...], list[int]], rate: float, deepest: int):
-        self._replies, self._rate, self.deepest = replies, rate, deepest
-        self._rows: list[Reply] = []
-
-    def join(self, rows: Collection[PrefilledRow]) -> None:
-        self._rows += [ready.sequence for ready in rows]
-
-    def leave(self, keep: Sequence[int]) -> None:
-        self._rows = [self._rows[row] for row in keep]
-
-    def chances(self, ahead: int = 0) -> list[Sequence[float]]:
-        return [
-            [self._rate**depth for depth in range(1, 1 + min(self.deepest, row.draft_room))]
-            for row in self._rows
-        ]
-
-    def propose(self, depths: Sequence[int]) -> list[list[int]]:
-        return [self._draft(row, depth) for row, depth in zip(self._rows, depths, strict=True)]
-
-    def _draft(self, row: Reply, depth: int) -> list[int]:
-        ids, said = tuple(row.request.prompt.ids), len(row.tokens)
-        reply = self._replies[ids][said : said + depth]
-        # A wrong guess at fixed places of each reply, as often as the rate leaves.
-        wrong = np.random.default_rng(hash(ids) % 2**32).random(said + depth)[said:] > self._rate
-        return [token ^ int(miss) for token, miss in zip(reply, wrong, strict=False)]
-
-    def kept(self, round: KeptRound) -> None:
-        pass
-
-    def check_integrity(self) -> None:
-        pass
-
-
 class Side:
     """An engine that serves the same requests again and again."""
 
@@ -160,7 +121,7 @@ class Side:
         return sum(map(len, self.replies)) / seconds
 
 
-def _request(model: Model, ids: Sequence[int], tokens: int, ends: bool, name: str) -> Request:
+def request(model: Model, ids: Sequence[int], tokens: int, ends: bool, name: str) -> Request:
     params = SamplingParams(max_tokens=tokens, temperature=0, ignore_eos=not ends)
     stops = model.tokenizer.end_ids if ends else frozenset[int]()
     decoding = resolve(params, model.defaults, vocab=model.vocab, end_ids=stops)
@@ -181,34 +142,69 @@ def of_tiny(task: str, word: str, most: int) -> tuple[Side, Side]:
                 said, add_generation_prompt=True, tokenize=False
             )
             ids = host.encode(text)
-            requests.append(partial(_request, engine.model, ids, 128, True))
+            requests.append(partial(request, engine.model, ids, 128, True))
         sides.append(Side(engine, requests, llm))
     return sides[0], sides[1]
 
 
-def of_network(model: Model, rate: float, most: int, tokens: int) -> tuple[Side, Side]:
-    """The same of a model of random weights, whose replies are made to hold."""
+def of_network(model: Model, rate: float, most: int, tokens: int, prompt: int) -> tuple[Side, Side]:
+    """The same of a model whose head holds at a set rate."""
+    foretell(model)
+    assert model.mtp is not None
     chance = np.random.default_rng(0)
-    prompts = [chance.integers(1, model.vocab - 1, 128).tolist() for _ in range(most)]
-    requests = [partial(_request, model, ids, tokens, False) for ids in prompts]
+    prompts = [
+        chance.integers(BYTES, model.vocab - 2 * tokens, prompt).tolist() for _ in range(most)
+    ]
+    requests = [partial(request, model, ids, tokens, False) for ids in prompts]
     policy = Policy(max_batch=most)
-    plain = Side(Engine(model, policy), requests)
-    plain.serve(most)
-    replies = {tuple(ids): reply for ids, reply in zip(prompts, plain.replies, strict=True)}
     rows = partial(BatchState, model.make_state, model.pages, drafts=True)
     profile = cost_profile.measure(model, rows, most)
-    drafters = (partial(Rehearsed, replies, rate, profile.deepest),)
-    return plain, Side(
-        Engine(model, policy, speculation=Speculation(drafters, profile, None)), requests
+    drafting = {SpoiledHead.name: cost_profile.of_head(model.mtp)}
+    makers = (partial(SpoiledHead, model, rate, profile.deepest),)
+    speculation = Speculation(makers, profile, None, drafting)
+    _show(profile, drafting[SpoiledHead.name])
+    return (
+        Side(Engine(model, policy), requests),
+        Side(Engine(model, policy, speculation=speculation), requests),
     )
 
 
-def bare(model: Model, width: int, *, turns: int = 20) -> float:
-    """Seconds of a pass of so many tokens of one row, all of which are kept."""
+def _show(profile: CostProfile, drafting: float) -> None:
+    print(f"a draft of the head: {drafting * 1e3:.2f} ms; passes of 1, 2, ... tokens a row, in ms:")
+    for rows, seconds in enumerate(profile.seconds, 1):
+        if rows in (1, 4, 8, 16, 32):
+            print(f"{rows:5} rows  " + "  ".join(f"{each * 1e3:6.2f}" for each in seconds))
+
+
+def _alone(model: Model, drafts: bool) -> BatchState:
     state = new_row(model)
     mx.eval(model.forward(mx.zeros((1, 64), mx.uint32), [0], state))
-    rows = BatchState(model.make_state, model.pages, drafts=True)
+    rows = BatchState(model.make_state, model.pages, drafts=drafts)
     rows.join(state, 64)
+    return rows
+
+
+def bare_step(model: Model, *, steps: int = 60) -> float:
+    """Seconds of a token of one row, each begun before the one before it has been read."""
+    rows = _alone(model, drafts=False)
+    token = mx.zeros((1, 1), mx.uint32)
+    found, start = list[float](), time.perf_counter()
+    for _ in range(steps):
+        rows.reserve(1)
+        logits = model.forward(token, rows.positions, rows.layers)
+        rows.advance([1])
+        before, token = token, mx.argmax(logits, axis=-1)
+        mx.async_eval(token)
+        before.tolist()
+        end = time.perf_counter()
+        found.append(end - start)
+        start = end
+    return statistics.median(found)
+
+
+def bare_pass(model: Model, width: int, *, turns: int = 20) -> float:
+    """Seconds of a pass of so many tokens of one row, all of which are kept."""
+    rows = _alone(model, drafts=True)
     tokens, found = mx.zeros((1, width), mx.uint32), list[float]()
     for _ in range(turns):
         rows.reserve(width)
@@ -226,16 +222,16 @@ def limit(side: Side, tokens: int, rounds: Rounds) -> float:
     width = statistics.mean(rounds.widths)
     low, high = int(width), int(width) + 1
     share = width - low
-    wide = (1 - share) * bare(model, low) + share * bare(model, high)
+    wide = (1 - share) * bare_pass(model, low) + share * bare_pass(model, high)
     drafting = max(speculation.drafting.values(), default=0.0) * (width - 1)
-    passes = len(rounds.widths) + (tokens - len(rounds.widths) - side.accepted)
-    plain = (passes - len(rounds.widths)) * bare(model, 1)
-    return tokens * bare(model, 1) / (len(rounds.widths) * (wide + drafting) + plain)
+    step, passes = bare_step(model), len(rounds.widths)
+    plain = tokens - passes - side.accepted  # tokens of steps in which nobody drafted
+    return tokens * step / (passes * (wide + drafting) + plain * step)
 
 
 def compare(plain: Side, drafts: Side, batch: int, pairs: int) -> None:
     ratios, speeds = [], []
-    for side in (plain, drafts):
+    for side in (plain, drafts) * 2:  # what is compiled, is
         side.serve(batch)
     for at in range(pairs):
         found: dict[Side, float] = {}
@@ -268,8 +264,9 @@ def main() -> None:
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 4, 8, 32])
     parser.add_argument("--speculate", nargs="+", default=["auto"])
     parser.add_argument("--task", default="talk", choices=("talk", "edit"))
-    parser.add_argument("--rate", type=float, default=0.8, help="of drafts of a random model")
-    parser.add_argument("--tokens", type=int, default=128, help="that a random model says")
+    parser.add_argument("--rate", type=float, default=0.8, help="of its drafts that hold")
+    parser.add_argument("--tokens", type=int, default=128, help="that a model of a real shape says")
+    parser.add_argument("--prompt", type=int, default=16, help="tokens that it reads")
     parser.add_argument("--pairs", type=int, default=60)
     options = parser.parse_args()
     print(f"{about_mlx()}, {options.model}, {options.dtype}")
@@ -281,7 +278,7 @@ def main() -> None:
         else:
             model = make(options.model, getattr(mx, options.dtype))
             told = f"{choose_attention(model, 'auto')}, {options.rate:.0%} hold"
-            plain, drafts = of_network(model, options.rate, most, options.tokens)
+            plain, drafts = of_network(model, options.rate, most, options.tokens, options.prompt)
         print(f"{told}: with drafts / without (quartiles)")
         print("batch  ratio               tok/s without  drafted  equal       width  limit alone")
         for batch in options.batch:

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from unittest.mock import patch
@@ -18,6 +19,10 @@ from tests.depth import some
 if hasattr(os, "SCHED_BATCH"):
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+# A shell that starts tests in the background has them ignore Ctrl-C, and all that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Models of tests share no memory with each other's processes, nor with whatever else runs here.
 _runtime = tempfile.TemporaryDirectory(prefix="bushel-")

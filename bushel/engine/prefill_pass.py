@@ -7,9 +7,9 @@
 A short prompt costs little more than a pass through the weights, which many can share. And MLX's
 CUDA build plans attention anew for each length that it has not seen, which takes as long as to run
 2,000 tokens of an 8B model: prompts are padded there, and those that go on from somewhere run some
-tokens again, so that they begin at a multiple, too (EVEN). Only where all layers keep plain keys
-and values, in pages if lengths are to be few, and where it is known to work
-(`Model.shares_passes`).
+tokens again, so that they begin at a multiple, too (EVEN); what comes of that is run at load. Only
+where all layers keep plain keys and values, in pages if lengths are to be few, and where it is
+known to work (`Model.shares_passes`).
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from bushel.models.device import ON_CUDA
 EVEN = ON_CUDA  # whether prompts are padded to a length that others have, too
 _STEP = 128  # tokens of which longer ones are a multiple; shorter ones are a power of two
 _LEAST = 16
+_BEGIN = 256  # tokens of which the place is a multiple where a prompt goes on
 # Tokens that a prompt may have run before: without pages they are put together for the pass.
 _REACH = 256
 Result = TypeVar("Result")
-_PLANNED = 2048  # tokens of prompts whose widths are run at load
+_PLANNED = 2048  # tokens of prompts whose pieces are run at load
 
 
 class PassRow(NamedTuple):
@@ -47,7 +48,7 @@ class PassRow(NamedTuple):
 
 def pass_row(model: Model, ids: Sequence[int], start: int, end: int, state: State) -> PassRow:
     """Tokens [start, end) of these, of which those before have run."""
-    again = start % _STEP if _is_even(model) else 0
+    again = start % _BEGIN if _is_even(model) else 0
     return PassRow(ids[start - again : end], start, state, again)
 
 
@@ -71,8 +72,12 @@ def _run(
     rows: Sequence[PassRow],
     forward: Callable[[mx.array, Sequence[int], State], Result],
 ) -> Result:
-    longest = max(len(row.ids) for row in rows)
-    tokens = np.zeros((len(rows), padded_width(longest) if _is_even(model) else longest), np.int32)
+    width = max(len(row.ids) for row in rows)
+    if _is_even(model):
+        # Where a piece begins and how wide it is are planned together: few of both.
+        going_on = any(row.position > row.again for row in rows)
+        width = padded_width(max(width, _STEP) if going_on else width)
+    tokens = np.zeros((len(rows), width), np.int32)
     for at, row in enumerate(rows):
         tokens[at, : len(row.ids)] = row.ids
     if model.pages is not None:
@@ -114,18 +119,33 @@ def _run_over_pages(
     return result
 
 
-def plan_widths(model: Model, memory: Memory | None, progress: Callable[[str], None]) -> None:
-    """Run a prompt of every width that one may have, before anyone waits for it."""
+def plan_pieces(model: Model, memory: Memory | None, progress: Callable[[str], None]) -> None:
+    """Run every piece that a prompt may have, before anyone waits for one."""
     if not _is_even(model) or not model.shares_passes:
         return
-    progress("running prompts of all lengths once")
+    progress("running pieces of prompts of all lengths once")
     most = min(_PLANNED, model.context or _PLANNED)
     if memory is not None:
         most = memory.chunk(most, _LEAST, most)
-    for width in sorted({padded_width(tokens) for tokens in range(1, most + 1)}):
-        state = new_row(model)
-        run_pass(model, [PassRow([0] * width, 0, state)])
+    state = new_row(model)
+    for begin, width in pieces(most):
+        run_pass(model, [PassRow([0] * width, begin, state)])
         mx.eval([layer.state for layer in state])
+
+
+def pieces(most: int) -> list[tuple[int, int]]:
+    """Where they begin and how wide they are, in prompts of at most so many tokens: first those
+    from the beginning of a prompt, and then in the order of where they begin.
+    """
+    first = [
+        (0, width) for width in sorted({padded_width(tokens) for tokens in range(1, most + 1)})
+    ]
+    return first + [
+        (begin, width)
+        for begin in range(_BEGIN, most, _BEGIN)
+        # In a pass with others it may be as wide as the longest of them.
+        for width in range(_STEP, most - begin + _BEGIN + 1, _STEP)
+    ]
 
 
 def padded_width(tokens: int) -> int:

@@ -52,7 +52,7 @@ from bushel.core.wire import (
 from bushel.engine import device_memory
 from bushel.engine.build import build, keep_to, rows_of
 from bushel.engine.engine import Engine
-from bushel.engine.prefill_pass import plan_widths
+from bushel.engine.prefill_pass import plan_pieces
 from bushel.engine.sampling.first_use import compile_samplers
 from bushel.models.device import ON_CPU
 
@@ -215,7 +215,7 @@ def main(descriptor: int) -> int:
             progress("trying every sampler once")
             drafts = engine.speculation.why_off is None
             compile_samplers(engine.model, progress, drafts=drafts)
-            plan_widths(engine.model, engine.admission.memory, progress)
+            plan_pieces(engine.model, engine.admission.memory, progress)
     except BushelError as error:
         link.send(Failed(str(error)))
         return 2

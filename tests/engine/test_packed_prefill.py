@@ -16,7 +16,7 @@ from bushel.cache.paged.page_table import PageTable
 from bushel.core.options import Attention
 from bushel.engine import prefill_pass
 from bushel.engine.plan import Costs, PendingPrompt, Policy, Row, State
-from bushel.engine.prefill_pass import PassRow, plan_widths
+from bushel.engine.prefill_pass import PassRow, pieces, plan_pieces
 from bushel.engine.scheduler import schedule
 from bushel.models import Model
 from tests.engine.mixed_requests import ids
@@ -135,16 +135,15 @@ def test_control_what_is_beyond_a_prompts_end_would_be_noticed(
 
 
 @pytest.fixture
-def widths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Of passes, where each length is padded as it is for CUDA."""
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Where pieces began and how wide they were, padded as they are for CUDA."""
     monkeypatch.setattr(prefill_pass, "EVEN", True)
-    found: list[int] = []
+    found: list[tuple[int, int]] = []
     reserve = PageTable.reserve_prompts
 
     def noted(table: PageTable, starts: Any, counts: Any, width: int, again: Any) -> None:
-        found.append(width)
         reserve(table, starts, counts, width, again)
-        assert not any(start % 128 for start in table.starts or ())
+        found.extend((start, width) for start in table.starts or ())
 
     monkeypatch.setattr(PageTable, "reserve_prompts", noted)
     return found
@@ -152,23 +151,25 @@ def widths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("arrive", [alone, together])
 def test_prompts_of_any_length_are_run_in_one_of_few(
-    arrive: Callable[..., list[list[tuple[int, float]]]], widths: list[int]
+    arrive: Callable[..., list[list[tuple[int, float]]]], ran: list[tuple[int, int]]
 ) -> None:
     """And say what they say as they are; also in pieces, and after what was kept. B1."""
-    prompts = [*PROMPTS, ids(300, 7), ids(301, 7), ids(302, 7)]
+    prompts = [*PROMPTS, ids(300, 7), ids(301, 7), ids(302, 7), ids(480, 8)]
     with pytest.MonkeyPatch.context() as plain:
         plain.setattr(prefill_pass, "EVEN", False)
         expected, more = (
             alone(served(prefix_cache=False), some) for some in (prompts, longer(prompts))
         )
     llm = served(prefill_chunk=160)
-    widths.clear()
+    ran.clear()
     assert worst(arrive(llm, prompts), expected) < BOUND
-    assert {16, 64, 128} <= set(widths) <= {16, 32, 64, 128, 256}
+    assert {0, 256} == {begin for begin, _ in ran}
+    assert {16, 64, 128} <= {width for _, width in ran}
     reused = llm.status()["cache"]["reused_tokens"]
     assert worst(arrive(llm, longer(prompts)), more) < BOUND
     assert llm.status()["cache"]["reused_tokens"] > reused + 600
     assert worst(arrive(llm, prompts), expected) < BOUND  # nothing was written over
+    assert set(ran) <= set(pieces(512))
 
 
 def test_pages_for_a_long_prompt_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,11 +190,13 @@ def test_pages_for_a_long_prompt_are_made_at_once(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.long
-def test_all_widths_are_run_before_anyone_waits(widths: list[int]) -> None:
+def test_all_pieces_are_run_before_anyone_waits(ran: list[tuple[int, int]]) -> None:
     llm = served()
-    widths.clear()
-    plan_widths(llm._engine.model, None, lambda _: None)  # type: ignore[union-attr]
-    assert widths == [16, 32, 64, *range(128, 2049, 128)]
+    ran.clear()
+    plan_pieces(llm._engine.model, None, lambda _: None)  # type: ignore[union-attr]
+    assert ran == pieces(2048)
+    assert [width for begin, width in ran if not begin] == [16, 32, 64, *range(128, 2049, 128)]
+    assert [width for begin, width in ran if begin == 1792] == [128, 256, 384, 512]
 
 
 @pytest.mark.parametrize("attention", ["pages", "padded"])

@@ -49,9 +49,12 @@ def test_a_check_that_loads_ends(tmp_path: Path) -> None:
         start_new_session=True,
         env=environment(told),
     )
-    until(told.exists, "it loads")
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=PATIENCE)
+    try:
+        until(told.exists, "it loads")
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
     assert process.returncode == -signal.SIGINT  # which a shell calls 130
     assert not out
     assert not err

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import bushel
 from tests.server.compare_with_llm import user
 from tests.server.server_process import FEW, PATIENCE, Server, serving
 from tests.server.test_metrics import samples
@@ -30,9 +27,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    here = Path(__file__).parent / "cheap_drafts"
-    path = os.pathsep.join([str(here), str(Path(bushel.__file__).parents[1])])
-    with serving(*FEW, env={"PYTHONPATH": path}) as running:
+    with serving(*FEW) as running:
         yield running
 
 
@@ -125,6 +120,17 @@ def test_status_tells_who_guesses_and_what_passes_cost(server: Server) -> None:
     assert [row["rows"] for row in told["profile"]] == [1, 2, 4, 8, 16, 32]
     assert told["profile"][0]["by_width"] == {"1": 1000, "2": 1200, "4": 1600, "8": 2400}
     assert server.logged("Drafts: lookup")
+
+
+def test_a_server_measures_what_passes_cost_on_this_machine() -> None:
+    with serving(*FEW, "--max-batch", "4", env={"PYTHONPATH": ""}) as measured:
+        told = measured.status()["engine"]["speculation"]
+        assert [row["rows"] for row in told["profile"]] == [1, 2, 4]
+        for row in told["profile"]:
+            costs = [*row["by_width"].values()]
+            assert 0 < costs[0] <= costs[-1]
+        assert len({str(row["by_width"]) for row in told["profile"]}) > 1
+        used(measured, CHAT)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from operator import methodcaller
 from typing import TypeVar
 
-from bushel.engine.drafts.cost_profile import CostProfile
+from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile
 from bushel.engine.drafts.depth import depths, may_pay
 from bushel.engine.drafts.drafter import Drafter, KeptRound
 from bushel.engine.drafts.head_context import HeadContext
@@ -34,7 +34,7 @@ class BatchDrafts:
         makers: Sequence[Callable[[], Drafter]],
         profile: CostProfile,
         drafting: Mapping[str, float] | None = None,
-        most: int = 64,
+        most: int = MOST_DRAFTS,
     ):
         """drafting: seconds that a drafter takes for each token that it proposes to all rows.
 

@@ -11,21 +11,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
 
 import mlx.core as mx
 
 from bushel.cache import BatchState, take_snapshot
+from bushel.cache.paged.attention import PARTITION
 from bushel.engine.row_state import new_row
 from bushel.models import Model
+from bushel.models.device import ON_CPU
 from bushel.models.mtp import HeadKVCache, MTPHead
 
+MOST_DRAFTS = 64  # of all rows together in one pass
 _ROWS = (1, 4, 8, 16, 32)
 _WIDTHS = (1, 2, 4, 8)  # Metal's attention for few queries ends at 8
 _CONTEXT = 64  # tokens before those that are measured
+_STEPS = 2  # of a turn that are plain
 _TURNS = 8  # at most, of each number of rows
-_SECONDS_EACH = 0.5  # from which there are no more turns
-_MOST_SECONDS = 1.5  # until no more is measured; larger batches then draft nothing
+_SECONDS_EACH = 0.2  # after which a number of rows has no more turns
+_MOST_SECONDS = 3.0  # after which no more rows are measured: larger batches then draft nothing
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class CostProfile:
 
     @classmethod
     def fitted(cls, measured: Mapping[tuple[int, int], float], most_rows: int) -> CostProfile:
-        """From seconds by (rows, width), with one row at least; straight lines in between.
+        """From seconds by (rows, width), with one row at least; straight lines in between, and on
+        to widths that were measured of fewer rows.
 
         Of more rows than were measured, plain steps are taken to cost no more, and other passes as
         many times more as there are more rows: nothing is drafted where nobody knows that it pays.
@@ -62,38 +66,38 @@ class CostProfile:
             )
             for rows, width in measured
         }
-        widths = sorted(width for rows, width in measured if rows == 1)
-        counts = sorted({rows for rows, _ in measured})
+        widest = max(width for _, width in measured)
         known = {
-            rows: _line(widths, [measured[rows, width] for width in widths])
-            for rows in counts
-            if all((rows, width) in measured for width in widths)
+            rows: _line(
+                {width: measured[at, width] for at, width in measured if at == rows}, widest
+            )
+            for rows in sorted({rows for rows, width in measured if width > 1})
         }
         last = max(known)
         columns = []
-        for width in range(1, widths[-1] + 1):
-            each = [known[rows][width - 1] for rows in known]
+        for width in range(1, widest + 1):
+            each = {rows: line[width - 1] for rows, line in known.items()}
             beyond = [
-                each[-1] * (rows / last if width > 1 else 1)
+                each[last] * (rows / last if width > 1 else 1)
                 for rows in range(last + 1, most_rows + 1)
             ]
-            columns.append([*accumulate([*_line([*known], each), *beyond], max)])
+            columns.append([*accumulate([*_line(each, last), *beyond], max)])
         table = (accumulate(row, max) for row in zip(*columns, strict=True))
         return cls(tuple(map(tuple, table))[:most_rows])
 
 
-def _line(at: Sequence[int], values: Sequence[float]) -> list[float]:
-    """Values at each of at[0], at[0] + 1, ..., at[-1]."""
-    points = [values[0]]
-    for (low, left), (high, right) in pairwise(zip(at, values, strict=True)):
-        steps = range(1, high - low + 1)
-        points += [left + (right - left) * step / (high - low) for step in steps]
-    return points
+def _line(values: Mapping[int, float], end: int) -> list[float]:
+    """Values at 1, 2, ... end, from some of them in order: straight in between, and beyond."""
+    points, slope = [values[1]], 0.0
+    for low, high in pairwise(values):
+        slope = (values[high] - values[low]) / (high - low)
+        points += [values[low] + slope * step for step in range(1, high - low + 1)]
+    return points + [points[-1] + slope * more for more in range(1, end - len(points) + 1)]
 
 
 def measure(
     model: Model,
-    make_rows: Callable[[], Any],
+    make_rows: Callable[[], BatchState],
     most_rows: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> CostProfile:
@@ -103,53 +107,75 @@ def measure(
     never shorter.
     """
     measured: dict[tuple[int, int], float] = {}
-    start = clock()
+    if not ON_CPU:
+        _compile(model, make_rows)
+    spent = 0.0
     for count in [rows for rows in _ROWS if rows <= most_rows]:
-        began = clock()
-        if began - start > _MOST_SECONDS:
+        if spent > _MOST_SECONDS:
             break
         rows = _filled(model, make_rows(), count)
-        for turn in range(1 + _TURNS):
-            if turn > 1 and clock() - began > _SECONDS_EACH:
+        widths = [width for width in _WIDTHS if count * (width - 1) <= MOST_DRAFTS]
+        if count == 1 or not ON_CPU:
+            _turn(model, rows, widths, clock)  # may wait for what is compiled
+        began = clock()
+        for turn in range(_TURNS):
+            if turn and clock() - began > _SECONDS_EACH:
                 break
-            for width in _WIDTHS:
-                seconds = (_plain_step if width == 1 else _round)(model, rows, width, clock)
-                if turn:  # the first one may have waited for what was compiled
-                    place = count, width
-                    measured[place] = min(seconds, measured.get(place, seconds))
+            for width, seconds in _turn(model, rows, widths, clock).items():
+                place = count, width
+                measured[place] = min(seconds, measured.get(place, seconds))
+        spent += clock() - began
     return CostProfile.fitted(measured, most_rows)
 
 
-def _filled(model: Model, rows: Any, count: int) -> Any:
+def _turn(
+    model: Model, rows: BatchState, widths: Sequence[int], clock: Callable[[], float]
+) -> dict[int, float]:
+    """Seconds of a pass of each of these widths."""
+    return {
+        width: _round(model, rows, width, clock) if width > 1 else _plain_step(model, rows, clock)
+        for width in widths
+    }
+
+
+def _compile(model: Model, make_rows: Callable[[], BatchState]) -> None:
+    """Run every width once, in a short row and in one of several partitions: an accelerator
+    compiles kernels for each, and no reply is to wait for that.
+    """
+    for context in (_CONTEXT, _CONTEXT + PARTITION):
+        rows = _filled(model, make_rows(), 1, context)
+        for width in range(1, _WIDTHS[-1] + 1):
+            _round(model, rows, width, time.perf_counter)
+
+
+def _filled(model: Model, rows: BatchState, count: int, context: int = _CONTEXT) -> BatchState:
     """With so many rows of some tokens each."""
     state = new_row(model)
-    mx.eval(model.forward(mx.zeros((1, _CONTEXT), mx.uint32), [0], state))
-    snapshot = take_snapshot(state, _CONTEXT)
-    rows.join_all([(snapshot.restore(new_row(model)), _CONTEXT) for _ in range(count)])
+    mx.eval(model.forward(mx.zeros((1, context), mx.uint32), [0], state))
+    snapshot = take_snapshot(state, context)
+    rows.join_all([(snapshot.restore(new_row(model)), context) for _ in range(count)])
     return rows
 
 
-def _plain_step(model: Model, rows: Any, width: int, clock: Callable[[], float]) -> float:
-    """Started before the one before it has been read, as the engine does."""
-    tokens = mx.zeros((len(rows), width), mx.uint32)
-    pending: list[mx.array] = []
-    start = 0.0
-    for _ in range(3):
-        start = clock()
-        rows.reserve(width)
-        logits = model.forward(tokens, rows.positions, rows.layers)
-        rows.advance([width] * len(rows))
-        tokens = mx.argmax(logits, axis=-1)
-        mx.async_eval(tokens)
-        pending.append(tokens)
-        if len(pending) > 1:
-            pending.pop(0).tolist()
-    seconds = clock() - start
-    mx.eval(tokens)
+def _plain_step(model: Model, rows: BatchState, clock: Callable[[], float]) -> float:
+    """Each is started before the one before it has been read, as the engine does."""
+    token = mx.zeros((len(rows), 1), mx.uint32)
+    start, before = 0.0, token
+    for step in range(2 + _STEPS):
+        if step == 2:
+            start = clock()
+        rows.reserve(1)
+        logits = model.forward(token, rows.positions, rows.layers)
+        rows.advance([1] * len(rows))
+        before, token = token, mx.argmax(logits, axis=-1)
+        mx.async_eval(token)
+        before.tolist()
+    seconds = (clock() - start) / _STEPS
+    mx.eval(token)
     return seconds
 
 
-def _round(model: Model, rows: Any, width: int, clock: Callable[[], float]) -> float:
+def _round(model: Model, rows: BatchState, width: int, clock: Callable[[], float]) -> float:
     """Half of the drafts hold: what goes back is part of the cost."""
     inputs = mx.zeros((len(rows), width), mx.uint32)
     start = clock()
@@ -164,8 +190,8 @@ def _round(model: Model, rows: Any, width: int, clock: Callable[[], float]) -> f
 
 def of_head(head: MTPHead, clock: Callable[[], float] = time.perf_counter) -> float:
     """Seconds that a prediction head takes for one more token of a row's draft."""
-    cache, width = HeadKVCache(1), head.block.norm.weight.shape[0]
-    hidden, token = mx.zeros((1, 1, width)), mx.zeros((1, 1), mx.uint32)
+    cache, norm = HeadKVCache(1), head.block.norm.weight
+    hidden, token = mx.zeros((1, 1, norm.size), norm.dtype), mx.zeros((1, 1), mx.uint32)
     shortest = math.inf
     for _ in range(_TURNS + 1):
         start = clock()
@@ -178,4 +204,4 @@ def of_head(head: MTPHead, clock: Callable[[], float] = time.perf_counter) -> fl
 def of_draft_model(draft: Model, clock: Callable[[], float] = time.perf_counter) -> float:
     """Seconds that a draft model takes for one more token of a row's draft."""
     rows = _filled(draft, BatchState(draft.make_state, drafts=True), 1)
-    return min(_plain_step(draft, rows, 1, clock) for _ in range(_TURNS))
+    return min(_plain_step(draft, rows, clock) for _ in range(_TURNS))

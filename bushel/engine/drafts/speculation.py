@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bushel.engine.drafts.batch_drafts import BatchDrafts
-from bushel.engine.drafts.cost_profile import CostProfile
+from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile
 from bushel.engine.drafts.drafter import Drafter
 from bushel.models import Model
 
@@ -20,7 +20,7 @@ class Speculation:
     why_off: str | None = "it is switched off"
     drafting: Mapping[str, float] = field(default_factory=dict)  # seconds a token, by drafter
     draft: Model | None = None  # the draft model, if there is one
-    most: int = 64  # drafts of all rows together in one pass: what the memory plan counts
+    most: int = MOST_DRAFTS  # in one pass, of all rows together: what the memory plan counts
 
     def close(self) -> None:
         if self.draft is not None:

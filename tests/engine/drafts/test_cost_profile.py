@@ -62,7 +62,7 @@ def test_passes_that_are_held_up_now_and_then_count_for_the_shortest(
     """The first ones compile; later ones wait for others on the machine."""
 
     def cost(rows: int, width: int, count: int) -> float:
-        return seconds(rows, width) + (0.02 if count <= 3 or count % 4 == 0 else 0.0)
+        return seconds(rows, width) + (0.02 if count == 1 or count % 7 == 0 else 0.0)
 
     profile = Passes(monkeypatch, cost).measure(4)
     for rows in (1, 4):
