@@ -14,8 +14,8 @@ BIN := .venv/bin
 PY := scripts/env.sh $(BIN)/python
 TESTS := scripts/env.sh --tests $(BIN)/python
 # Each process keeps to files of its own, whose tests share what they need, until it has nothing
-# left to do. One more than there are cores: tests of servers also wait.
-PYTEST := $(TESTS) -m pytest -n 3 --dist worksteal
+# left to do. More than there are cores: tests of servers also wait.
+PYTEST := $(TESTS) -m pytest -n 4 --dist worksteal
 # Where it is set, every process that a test starts would compile Bushel again.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -5,6 +5,10 @@ A part of them, in a run that somebody waits for; with BUSHEL_TEST_DEPTH=all eve
 """
 
 import os
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import pytest
 
 ALL = os.environ.get("BUSHEL_TEST_DEPTH") == "all"
 
@@ -12,3 +16,16 @@ ALL = os.environ.get("BUSHEL_TEST_DEPTH") == "all"
 def some(count: int) -> int:
     """Of so many random examples, how many are tried."""
     return count if ALL else -(-count // 4)
+
+
+Case = TypeVar("Case")
+
+
+def rarely(cases: Iterable[Case], which: Callable[[Case], bool]) -> list[Any]:
+    """Cases for `parametrize`, of which these are long: others stand for them."""
+    return [
+        pytest.param(*case if isinstance(case, tuple) else (case,), marks=pytest.mark.long)
+        if which(case)
+        else case
+        for case in cases
+    ]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from bushel.engine.plan import Costs
 
 _WEIGHT = 0.3  # of the newest decode step
+_LONGEST = 2.0  # times what it was thought to take: what stands still for a while tells no costs
 _MEMORY = 0.9  # of a step of prompts, with every later one
 _SURE = 8  # steps of prompts after which costs are known
 _UNKNOWN = 1e9  # seconds that a step may be late before then
@@ -85,18 +86,21 @@ class Stopwatch:
         if passes.tokens:
             if rows:
                 decode_step = self._decode_step(rows)
-                if size in self._decode:
-                    # A step shorter than a decode was thought to be corrects that thought.
-                    decode_step = self._decode[size] = min(decode_step, seconds)
-                seconds -= min(decode_step, seconds)
+                if decode_step > seconds:
+                    # Shorter than a decode alone was thought to be, perhaps of other rows.
+                    decode_step = self._decode[size] = seconds
+                seconds -= decode_step
             foreseen = passes.seconds(self.costs(rows))
-            # Twice as long at the most: what stands still for a while says nothing about costs.
-            self._late = max(_FORGIVEN * self._late, min(seconds - foreseen, foreseen))
+            self._late = max(_FORGIVEN * self._late, min(seconds, _LONGEST * foreseen) - foreseen)
+            if self._prompts.steps >= _SURE:
+                seconds = min(seconds, _LONGEST * foreseen)
             self._prompts.add(passes, seconds, _PASS * self._decode_step(1))
         elif rows:
             before = self._decode.get(size)
-            blended = seconds if before is None else (1 - _WEIGHT) * before + _WEIGHT * seconds
-            self._decode[size] = blended
+            if before is None:
+                self._decode[size] = seconds
+            else:
+                self._decode[size] += _WEIGHT * (min(seconds, _LONGEST * before) - before)
 
 
 def _size(rows: int) -> int:

@@ -61,6 +61,33 @@ def test_one_slow_decode_step_is_forgotten_while_prompts_keep_coming() -> None:
     assert chunk.tokens > Policy().least_chunk
 
 
+def test_a_step_that_stood_still_says_little_of_what_such_steps_cost() -> None:
+    """As the first one of its shape does, for which something is compiled."""
+    watch = Stopwatch()
+    for _ in range(10):
+        watch.step(0.01, rows=8)
+    watch.step(2.5, rows=8)
+    assert watch.costs(8).decode_step <= 0.014
+    for _ in range(10):
+        watch.step(0.11, rows=8, passes=PASS)
+    usual = watch.costs(8).prompt(100)
+    watch.step(2.5, rows=8, passes=PASS)
+    assert watch.costs(8).prompt(100) <= 1.5 * usual
+
+
+def test_a_decode_step_that_was_too_slow_once_is_not_expected_of_other_rows() -> None:
+    """Beside prompts no step shows what it takes alone, but it takes no longer than all of it."""
+    watch = Stopwatch()
+    watch.step(0.0, rows=8)
+    watch.step(2.5, rows=4, passes=PASS)  # charged to the eight
+    assert watch.costs(4).decode_step == 2.5
+    watch.step(0.03, rows=4, passes=PASS)
+    assert watch.costs(4).decode_step <= 0.03
+    prompt = PendingPrompt(0, 5000, 0.0, 0)
+    chunk = schedule(State(0.0, RUNNING, (), (prompt,), (), watch.costs(4)), Policy()).chunks[0]
+    assert chunk.tokens > Policy().least_chunk
+
+
 def test_planning_survives_any_cost() -> None:
     prompt = PendingPrompt(0, 5000, 0.0, 0)
     for seconds in (1e-300, 1e-308, 5e-324):

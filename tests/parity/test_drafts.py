@@ -33,7 +33,7 @@ def check(name: str, attention: Attention, scenario: Callable[..., Any]) -> None
 
 
 @pytest.mark.parametrize(("name", "attention"), PLACES)
-@pytest.mark.parametrize("scenario", [again, leaves])
+@pytest.mark.parametrize("scenario", [again, pytest.param(leaves, marks=pytest.mark.long)])
 def test_drafts_change_no_token_and_no_logprob(
     name: str, attention: Attention, scenario: Callable[..., Any]
 ) -> None:

@@ -62,8 +62,10 @@ def test_a_chat_says_what_openais_api_says(ollamas: ollama.Client, client: opena
 
 
 def test_a_stream_of_lines_adds_up_to_the_whole(ollamas: ollama.Client) -> None:
-    whole = ollamas.chat(model=MODEL, messages=SUM, options=SURE)
-    pieces = list(ollamas.chat(model=MODEL, messages=SUM, options=SURE, stream=True))
+    words = "apple river stone cloud window garden silver morning paper bridge yellow forest"
+    long = [{"role": "user", "content": f"Repeat exactly: {words}"}]
+    whole = ollamas.chat(model=MODEL, messages=long, options=SURE)
+    pieces = list(ollamas.chat(model=MODEL, messages=long, options=SURE, stream=True))
     assert len(pieces) > 2
     assert "".join(piece.message.content or "" for piece in pieces) == whole.message.content
     assert [piece.done for piece in pieces] == [False] * (len(pieces) - 1) + [True]

@@ -31,7 +31,7 @@ _SOURCE = Path(__file__).with_name("attention.kernel")
 
 
 class AttentionShape(NamedTuple):
-    """All that a kernel is compiled for."""
+    """All that a kernel is compiled for; of the width, whether it is more than one."""
 
     dtype: mx.Dtype
     query_heads: int
@@ -60,21 +60,20 @@ class AttentionShape(NamedTuple):
 
 def source(shape: AttentionShape, final: bool, prelude: str) -> tuple[str, str, str]:
     """What stands before both bodies, and the bodies of partition and merge."""
-    piece = 16 // shape.dtype.size
-    queries = shape.query_heads // shape.heads * shape.width
+    piece, group = 16 // shape.dtype.size, shape.query_heads // shape.heads
     constants = {
         "PAGE": PAGE,
         "PARTITION": PARTITION,
         "THREADS": _THREADS,
         "LANES": _LANES,
-        "TILE": min(queries, _TILE),
+        "TILE": min(group, _TILE) if shape.width == 1 else _TILE,
         "GROUPS": min(_THREADS // (shape.value_dim // piece), 16),
         "QUERY_HEADS": shape.query_heads,
         "HEADS": shape.heads,
         "KEY_DIM": shape.key_dim,
         "VALUE_DIM": shape.value_dim,
-        "WIDTH": shape.width,
-        "QUERIES": queries,
+        "WIDE": int(shape.width > 1),
+        "GROUP": group,
         "SCALE": f"{shape.scale!r}f",
         "WINDOW": shape.window,
         "SOFTCAP": int(shape.softcap > 0),
@@ -127,7 +126,8 @@ class _Launch(NamedTuple):
 @lru_cache(maxsize=4096)
 def _launch(shape: AttentionShape, rows: int, parts: int) -> _Launch:
     final = parts == 1 and not shape.sinks
-    kernels, threads = _kernels(shape, final), (_THREADS, 1, 1)
+    kernels = _kernels(shape._replace(width=min(shape.width, 2)), final)
+    threads = (_THREADS, 1, 1)
     result = (rows, shape.query_heads, shape.width, shape.value_dim)
     measured = [(*result[:3], parts, shape.value_dim), (*result[:3], parts, 2)]
     partition = partial(

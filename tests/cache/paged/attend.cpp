@@ -4,7 +4,8 @@
 
 HEADER
 
-extern "C" void partition(int blocks, const int* table_shape, const ELEMENT* queries,
+extern "C" void partition(int blocks, const int* queries_shape, const int* table_shape,
+                          const ELEMENT* queries,
                           const ELEMENT* fresh_keys, const ELEMENT* fresh_values,
                           const ELEMENT* keys, const ELEMENT* values, const int32_t* table,
                           const int32_t* lengths, const void* after,
@@ -21,8 +22,8 @@ extern "C" void partition(int blocks, const int* table_shape, const ELEMENT* que
   }
 }
 
-extern "C" void merge(int blocks, const int* table_shape, const float* accumulated,
-                      const float* measures, const int32_t* table, const int32_t* lengths,
+extern "C" void merge(int blocks, const int* accumulated_shape, const int* table_shape,
+                      const float* accumulated, const float* measures, const int32_t* table, const int32_t* lengths,
 #if SINKS
                       const ELEMENT* sinks,
 #endif

@@ -32,7 +32,7 @@ def installed(patch: pytest.MonkeyPatch) -> None:
         text = _filled("attend.cpp", header, PARTITION_BODY=partition, MERGE_BODY=merge)
         library = compiled(text)
         return attention._Kernels(
-            _called(library.partition, table=5), _called(library.merge, table=2)
+            _called(library.partition, shapes=(0, 5)), _called(library.merge, shapes=(0, 2))
         )
 
     @cache
@@ -55,8 +55,8 @@ def _filled(frame: str, header: str, **bodies: str) -> str:
     return text
 
 
-def _called(function: Any, table: int | None = None) -> Callable[..., list[mx.array]]:
-    """table: which input's shape the kernel asks for."""
+def _called(function: Any, shapes: tuple[int, ...] = ()) -> Callable[..., list[mx.array]]:
+    """shapes: of which inputs the kernel asks for the shape."""
 
     def run(
         *,
@@ -66,12 +66,12 @@ def _called(function: Any, table: int | None = None) -> Callable[..., list[mx.ar
         output_shapes: list[Any],
         output_dtypes: list[mx.Dtype],
     ) -> list[mx.array]:
-        shape = [] if table is None else [np.array([*inputs[table].shape], np.int32)]
+        asked = [np.array([*inputs[at].shape], np.int32) for at in shapes]
         outputs = [
             mx.zeros(size, dtype) for size, dtype in zip(output_shapes, output_dtypes, strict=True)
         ]
         mx.eval(outputs)
-        given = [*shape, *map(memory, inputs), *map(memory, outputs)]
+        given = [*asked, *map(memory, inputs), *map(memory, outputs)]
         pointers = [ctypes.c_void_p(array.ctypes.data) for array in given]
         function(grid[0] // threadgroup[0], *pointers)
         return outputs

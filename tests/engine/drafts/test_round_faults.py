@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
@@ -20,6 +21,7 @@ from bushel.engine.sampling.sampler import Sampled, SampledDraft, Sampler
 from bushel.engine.sequence import Sequence
 from bushel.models.text_model import TextModel
 from bushel.models.vision.vision_model import VisionModel
+from tests.depth import rarely
 from tests.engine.late_faults import WORDS, LateFaults
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import VOCAB
@@ -152,15 +154,20 @@ def test_nothing_planted_and_drafts_hold(family: str) -> None:
     assert all(accepted([output]) for output in outputs)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
-@pytest.mark.parametrize("place", PLACES)
+CASES = itertools.product(FAMILIES, PLACES, ("early", "late"))
+
+
+@pytest.mark.parametrize(
+    ("family", "place", "when"),
+    # Whoever has to go back has something of its own to go back to.
+    rarely(CASES, lambda case: case[0] != "llama" and case[1:] != ("go back", "early")),
+)
 def test_a_round_that_fails_costs_nobody_a_token(
-    family: str, place: str, late: bool, monkeypatch: pytest.MonkeyPatch
+    family: str, place: str, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not before and not after the work is done; drafts go on with those who come later. B49."""
     with guessing(family) as llm:
-        planted = in_round(monkeypatch, place, 2, late=late)
+        planted = in_round(monkeypatch, place, 2, late=when == "late")
         outputs = run(llm, ASKED)
         assert planted.raised == 1
         alike(outputs, plain(family))
@@ -294,7 +301,11 @@ def test_where_one_of_two_drafters_fails_the_other_goes_on(
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(VisionModel, "forward_with_hidden"), *PLACES.values()]
+    ("owner", "name"),
+    rarely(
+        [(VisionModel, "forward_with_hidden"), *PLACES.values()],
+        lambda case: case[1] not in ("forward_with_hidden", "end_draft"),
+    ),
 )
 def test_a_failed_round_of_a_prediction_head_costs_nobody_a_token(
     owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
