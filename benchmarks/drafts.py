@@ -2,6 +2,7 @@
 
     python -m benchmarks.drafts                                   bushel:tiny, batch 1, 4, 8, 32
     python -m benchmarks.drafts --task edit --speculate lookup    replies that repeat their prompts
+    python -m benchmarks.drafts --task schema                     replies of a given form; or tools
     python -m benchmarks.drafts --model 8b --dtype bfloat16 --rate 0.8
 
 Each measurement is a pair of two engines that serve the same requests, the order alternating; a
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -40,6 +42,7 @@ from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
 from bushel.engine.row_state import new_row
+from bushel.llm import Handle
 from bushel.models import Model
 
 WORDS = (
@@ -121,6 +124,58 @@ class Side:
         return sum(map(len, self.replies)) / seconds
 
 
+_PERSON: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 24},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "kind": {"enum": ["reader", "writer", "listener"]},
+        "tags": {"type": "array", "items": {"type": "string", "maxLength": 12}, "maxItems": 3},
+        "active": {"type": "boolean"},
+    },
+    "required": ["name", "age", "kind", "tags", "active"],
+    "additionalProperties": False,
+}
+_TOOL = {
+    "type": "function",
+    "function": {"name": "add_person", "parameters": _PERSON, "strict": True},
+}
+
+
+class Guided(Side):
+    """Replies that are held to a schema, or calls of a tool, each with a seed of its own."""
+
+    def __init__(self, llm: LLM, task: str):
+        engine = llm._engine
+        assert engine is not None
+        super().__init__(engine, (), llm)
+        self._llm, self._task = llm, task
+
+    def _submit(self, row: int) -> Handle:
+        asked = {"messages": [{"role": "user", "content": f"Tell me of person {row}."}]}
+        held = (
+            {"shape": {"json_schema": _PERSON}}
+            if self._task == "schema"
+            else {"tools": [_TOOL], "tool_choice": "required"}
+        )
+        params = SamplingParams(max_tokens=400, temperature=0.8, seed=row)
+        return self._llm.submit({**asked, **held}, params)
+
+    def serve(self, count: int) -> float:
+        start = time.perf_counter()
+        handles = [self._submit(row) for row in range(count)]
+        while not all(handle.done for handle in handles):
+            self._llm.step()
+        seconds = time.perf_counter() - start
+        outputs = [handle.output for handle in handles]
+        for output in outputs:
+            if output.error or output.finish_reason not in ("stop", "tool_calls"):
+                raise SystemExit(output.error or f"ended by {output.finish_reason}")
+        self.replies = [list(output.token_ids) for output in outputs]
+        self.accepted = sum(output.usage.accepted_tokens for output in outputs)
+        return sum(map(len, self.replies)) / seconds
+
+
 def request(model: Model, ids: Sequence[int], tokens: int, ends: bool, name: str) -> Request:
     params = SamplingParams(max_tokens=tokens, temperature=0, ignore_eos=not ends)
     stops = model.tokenizer.end_ids if ends else frozenset[int]()
@@ -130,9 +185,12 @@ def request(model: Model, ids: Sequence[int], tokens: int, ends: bool, name: str
 
 def of_tiny(task: str, word: str, most: int) -> tuple[Side, Side]:
     """Token by token, and with drafts."""
-    sides = []
+    sides = list[Side]()
     for speculate in ("off", word):
         llm = LLM("bushel:tiny", speculate=speculate, prefix_cache=False, max_batch=most)
+        if task in ("schema", "tools"):
+            sides.append(Guided(llm, task))
+            continue
         engine = llm._engine
         assert engine is not None
         host, requests = engine.model.host, []
@@ -159,10 +217,10 @@ def of_network(model: Model, rate: float, most: int, tokens: int, prompt: int) -
     policy = Policy(max_batch=most)
     rows = partial(BatchState, model.make_state, model.pages, drafts=True)
     profile = cost_profile.measure(model, rows, most)
-    drafting = {SpoiledHead.name: cost_profile.of_head(model.mtp)}
+    drafting = {SpoiledHead.name: cost_profile.of_head(model.mtp, most)}
     makers = (partial(SpoiledHead, model, rate, profile.deepest),)
     speculation = Speculation(makers, profile, None, drafting)
-    _show(profile, drafting[SpoiledHead.name])
+    _show(profile, drafting[SpoiledHead.name][0])
     return (
         Side(Engine(model, policy), requests),
         Side(Engine(model, policy, speculation=speculation), requests),
@@ -223,7 +281,7 @@ def limit(side: Side, tokens: int, rounds: Rounds) -> float:
     low, high = int(width), int(width) + 1
     share = width - low
     wide = (1 - share) * bare_pass(model, low) + share * bare_pass(model, high)
-    drafting = max(speculation.drafting.values(), default=0.0) * (width - 1)
+    drafting = max((each[0] for each in speculation.drafting.values()), default=0.0) * (width - 1)
     step, passes = bare_step(model), len(rounds.widths)
     plain = tokens - passes - side.accepted  # tokens of steps in which nobody drafted
     return tokens * step / (passes * (wide + drafting) + plain * step)
@@ -263,7 +321,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 4, 8, 32])
     parser.add_argument("--speculate", nargs="+", default=["auto"])
-    parser.add_argument("--task", default="talk", choices=("talk", "edit"))
+    parser.add_argument("--task", default="talk", choices=("talk", "edit", "schema", "tools"))
     parser.add_argument("--rate", type=float, default=0.8, help="of its drafts that hold")
     parser.add_argument("--tokens", type=int, default=128, help="that a model of a real shape says")
     parser.add_argument("--prompt", type=int, default=16, help="tokens that it reads")

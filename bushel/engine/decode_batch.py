@@ -225,7 +225,7 @@ class DecodeBatch:
         counts = [inputs.shape[1]] * len(self.sequences)
         self.rows.advance(counts)
         if self.drafts is not None:
-            self.drafts.kept(KeptRound(counts, hidden, [0] * len(counts)))
+            self.drafts.kept(KeptRound(counts, hidden))
         before, self._late = self._late, []
         return Run(inputs, counts, logits, before, self.rows.early() if before else [])
 
@@ -293,8 +293,7 @@ class DecodeBatch:
         for sequence, count in zip(self.sequences, kept, strict=True):
             sequence.launched += count
         if self.drafts is not None:
-            drafted = [len(draft) for draft in verify.drafts]
-            self.drafts.kept(KeptRound(kept, verify.hidden, drafted))
+            self.drafts.kept(KeptRound(kept, verify.hidden))
 
     def check_integrity(self) -> None:
         self.rows.check_integrity()

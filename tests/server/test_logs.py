@@ -368,7 +368,7 @@ def test_the_banner_tells_where_what_and_how_much() -> None:
         "Memory: 20.00 GB may be used: 8.00 GB weights, 0.50 GB to run a prompt, "
         "11.50 GB for requests",
         "Cache: up to 5.75 GB of that for what prompts have in common",
-        "Drafts: lookup and mtp, as many tokens ahead as pay",
+        "Drafts: lookup, mtp, as many tokens ahead as pay",
         "Listening on http://127.0.0.1:8000 (browsers, Anthropic clients), "
         "http://127.0.0.1:8000/v1 (OpenAI clients)",
     ]

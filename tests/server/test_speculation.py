@@ -119,7 +119,7 @@ def test_status_tells_who_guesses_and_what_passes_cost(server: Server) -> None:
     assert "lookup" in told["drafters"]
     assert [row["rows"] for row in told["profile"]] == [1, 2, 4, 8, 16, 32]
     assert told["profile"][0]["by_width"] == {"1": 1000, "2": 1200, "4": 1600, "8": 2400}
-    assert server.logged("Drafts: lookup")
+    assert server.logged("Drafts: grammar, lookup")
 
 
 def test_a_server_measures_what_passes_cost_on_this_machine() -> None:
@@ -155,7 +155,7 @@ def test_without_any_flag_drafts_hold(tiny: Server) -> None:
     assert accepted > 0
     assert after["accepted"] - before["accepted"] == accepted
     assert after["drafted"] - before["drafted"] == accepted + rejected
-    assert set(after["drafters"]) == {"lookup", "mtp"}
+    assert set(after["drafters"]) == {"grammar", "lookup", "mtp"}
 
 
 @pytest.mark.parametrize("more", [{}, {"temperature": 0.8, "seed": 5}], ids=["greedy", "sampled"])

@@ -12,7 +12,7 @@ from dataclasses import replace
 from operator import methodcaller
 from typing import TypeVar
 
-from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile
+from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile, Drafting
 from bushel.engine.drafts.depth import depths, may_pay
 from bushel.engine.drafts.drafter import Drafter, KeptRound
 from bushel.engine.drafts.head_context import HeadContext
@@ -33,10 +33,10 @@ class BatchDrafts:
         self,
         makers: Sequence[Callable[[], Drafter]],
         profile: CostProfile,
-        drafting: Mapping[str, float] | None = None,
+        drafting: Mapping[str, Drafting] | None = None,
         most: int = MOST_DRAFTS,
     ):
-        """drafting: seconds that a drafter takes for each token that it proposes to all rows.
+        """drafting: what a drafter takes for each token that it proposes to all rows.
 
         most: drafts of all rows together.
         """
@@ -123,7 +123,8 @@ class BatchDrafts:
 
     def _depths(self, chosen: Sequence[tuple[int, Chances]]) -> list[int]:
         used = {self._drafters[at].name for at, chances in chosen if chances}
-        dearest = max((self._drafting.get(name, 0.0) for name in used), default=0.0)
+        costs = (self._drafting[name] for name in used if name in self._drafting)
+        dearest = max((seconds[len(chosen) - 1] for seconds in costs), default=0.0)
         profile = replace(self._profile, drafting=dearest)
         wanted = depths([chances for _, chances in chosen], profile)
         while sum(wanted) > self._most:

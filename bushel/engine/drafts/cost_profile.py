@@ -24,11 +24,15 @@ from bushel.models.mtp import HeadKVCache, MTPHead
 MOST_DRAFTS = 64  # of all rows together in one pass
 _ROWS = (1, 4, 8, 16, 32)
 _WIDTHS = (1, 2, 4, 8)  # Metal's attention for few queries ends at 8
+_SEVERAL = 8  # rows for which drafters are measured, beside one
 _CONTEXT = 64  # tokens before those that are measured
 _STEPS = 2  # of a turn that are plain
 _TURNS = 8  # at most, of each number of rows
 _SECONDS_EACH = 0.2  # after which a number of rows has no more turns
 _MOST_SECONDS = 3.0  # after which no more rows are measured: larger batches then draft nothing
+
+
+Drafting = tuple[float, ...]  # seconds of a drafter for a token of every row, by rows - 1
 
 
 @dataclass(frozen=True)
@@ -188,20 +192,39 @@ def _round(model: Model, rows: BatchState, width: int, clock: Callable[[], float
     return clock() - start
 
 
-def of_head(head: MTPHead, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Seconds that a prediction head takes for one more token of a row's draft."""
-    cache, norm = HeadKVCache(1), head.block.norm.weight
-    hidden, token = mx.zeros((1, 1, norm.size), norm.dtype), mx.zeros((1, 1), mx.uint32)
-    shortest = math.inf
-    for _ in range(_TURNS + 1):
-        start = clock()
-        logits = head.logits(head(hidden, token, [_CONTEXT], [0], cache))
-        mx.argmax(logits, axis=-1).tolist()
-        shortest = min(shortest, clock() - start)
-    return shortest
+def of_head(
+    head: MTPHead, most_rows: int, clock: Callable[[], float] = time.perf_counter
+) -> Drafting:
+    """Seconds that a prediction head takes for one more token of every row's draft."""
+    norm = head.block.norm.weight
+
+    def one(count: int) -> float:
+        cache, shortest = HeadKVCache(count), math.inf
+        hidden = mx.zeros((count, 1, norm.size), norm.dtype)
+        tokens = mx.zeros((count, 1), mx.uint32)
+        for _ in range(_TURNS + 1):
+            start = clock()
+            logits = head.logits(head(hidden, tokens, [_CONTEXT] * count, [0] * count, cache))
+            mx.argmax(logits, axis=-1).tolist()
+            shortest = min(shortest, clock() - start)
+        return shortest
+
+    return _by_rows(one, most_rows)
 
 
-def of_draft_model(draft: Model, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Seconds that a draft model takes for one more token of a row's draft."""
-    rows = _filled(draft, BatchState(draft.make_state, drafts=True), 1)
-    return min(_plain_step(draft, rows, clock) for _ in range(_TURNS))
+def of_draft_model(
+    draft: Model, most_rows: int, clock: Callable[[], float] = time.perf_counter
+) -> Drafting:
+    """Seconds that a draft model takes for one more token of every row's draft."""
+
+    def one(count: int) -> float:
+        rows = _filled(draft, BatchState(draft.make_state, drafts=True), count)
+        return min(_plain_step(draft, rows, clock) for _ in range(_TURNS))
+
+    return _by_rows(one, most_rows)
+
+
+def _by_rows(one: Callable[[int], float], most_rows: int) -> Drafting:
+    """Of one row and of several; straight in between, and beyond."""
+    several = {rows: one(rows) for rows in sorted({1, min(_SEVERAL, most_rows)})}
+    return tuple(accumulate(_line(several, most_rows), max))

@@ -173,12 +173,11 @@ class DraftModel:
         return mx.argmax(logits[..., : self._vocab], axis=-1)
 
     def kept(self, round: KeptRound) -> None:
-        drafted = round.drafted or [0] * len(self._rows)
-        for row, kept, verified in zip(self._rows, round.kept, drafted, strict=True):
-            if counted := min(row.drafted, verified):
-                held = min(kept - 1, counted)
+        for row, kept in zip(self._rows, round.kept, strict=True):
+            if row.drafted:  # what a grammar refused did not hold, either
+                held = min(kept - 1, row.drafted)
                 record = row.sequence.accepted_from(self.name, _PRIOR)
-                record.count(held, held < counted, len(row.sequence.tokens))
+                record.count(held, held < row.drafted, len(row.sequence.tokens))
             row.drafted = 0
         for row in self._reading[:1]:
             self._read_piece(row)

@@ -25,7 +25,6 @@ class KeptRound(NamedTuple):
 
     kept: Sequence[int]  # inputs of each row that stay: its newest token, and the drafts that held
     hidden: mx.array | None = None  # [B, W, D] of all inputs, where the drafter reads them
-    drafted: Sequence[int] = ()  # drafts of each row that were verified; of a plain step none
 
 
 class Drafter(Protocol):

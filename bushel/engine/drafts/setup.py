@@ -12,9 +12,11 @@ from bushel.core import ModelError
 from bushel.core.checkpoint import folder_of
 from bushel.core.options import DRAFTERS, EngineOptions
 from bushel.engine.drafts import cost_profile
+from bushel.engine.drafts.cost_profile import Drafting
 from bushel.engine.drafts.depth import may_pay
 from bushel.engine.drafts.draft_model import DraftModel, require_draft_model
 from bushel.engine.drafts.drafter import Drafter
+from bushel.engine.drafts.forced import ForcedTokens
 from bushel.engine.drafts.lookup import PromptLookup
 from bushel.engine.drafts.mtp import MTPDrafter
 from bushel.engine.drafts.speculation import Speculation
@@ -40,20 +42,21 @@ def speculation_of(
     draft = _load_drafter(model, options)
     progress("measuring what drafts cost")
     rows = partial(BatchState, model.make_state, model.pages, drafts=True)
-    profile = cost_profile.measure(model, rows, 1 if model.single else options.max_batch)
+    most = 1 if model.single else options.max_batch
+    profile = cost_profile.measure(model, rows, most)
     if not may_pay(1, profile):
         model.mtp = None
         return Speculation(why_off="a pass of several tokens takes too long on this machine")
-    makers: list[Callable[[], Drafter]] = []
-    drafting: dict[str, float] = {}
+    makers: list[Callable[[], Drafter]] = [partial(ForcedTokens, profile.deepest)]
+    drafting: dict[str, Drafting] = {}
     if word in ("auto", "lookup"):
         makers.append(partial(PromptLookup, profile.deepest))
     if model.mtp is not None:
         makers.append(partial(MTPDrafter, model, profile.deepest))
-        drafting[MTPDrafter.name] = cost_profile.of_head(model.mtp)
+        drafting[MTPDrafter.name] = cost_profile.of_head(model.mtp, most)
     if draft is not None:
         makers.append(partial(DraftModel, model, draft, profile.deepest))
-        drafting[DraftModel.name] = cost_profile.of_draft_model(draft)
+        drafting[DraftModel.name] = cost_profile.of_draft_model(draft, most)
     return Speculation(tuple(makers), profile, None, drafting, draft=draft)
 
 

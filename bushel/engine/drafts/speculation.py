@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bushel.engine.drafts.batch_drafts import BatchDrafts
-from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile
+from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile, Drafting
 from bushel.engine.drafts.drafter import Drafter
 from bushel.models import Model
 
@@ -18,7 +18,7 @@ class Speculation:
     makers: tuple[Callable[[], Drafter], ...] = ()
     profile: CostProfile | None = None
     why_off: str | None = "it is switched off"
-    drafting: Mapping[str, float] = field(default_factory=dict)  # seconds a token, by drafter
+    drafting: Mapping[str, Drafting] = field(default_factory=dict)  # by drafter
     draft: Model | None = None  # the draft model, if there is one
     most: int = MOST_DRAFTS  # in one pass, of all rows together: what the memory plan counts
 

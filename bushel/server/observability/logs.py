@@ -405,7 +405,7 @@ def _cache_line(options: ServerOptions, cache: CacheStatus) -> str:
 def _drafts_line(speculation: SpeculationStatus) -> str:
     if not speculation.drafters:
         return f"Drafts: off, because {speculation.why_off or 'nothing is known of them'}"
-    return f"Drafts: {' and '.join(speculation.drafters)}, as many tokens ahead as pay"
+    return f"Drafts: {', '.join(speculation.drafters)}, as many tokens ahead as pay"
 
 
 def banner(

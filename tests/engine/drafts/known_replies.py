@@ -100,10 +100,10 @@ def keep(
     drafter: MTPDrafter, rows: Sequence[KnownRow], kept: Sequence[int], *, hidden: bool = True
 ) -> None:
     """A pass that keeps so many inputs of each row; what it gave for others is noise."""
-    width, drafted = max(kept), [drafter.deepest] * len(rows)
+    width = max(kept)
     states = np.random.default_rng(9).standard_normal((len(rows), width, rows[0].hidden.shape[1]))
     for at, (row, count) in enumerate(zip(rows, kept, strict=True)):
         states[at, :count] = row.hidden[row.position : row.position + count]
         row.say(count, read=hidden)
     given = mx.array(states.astype(np.float32)) if hidden else None
-    drafter.kept(KeptRound(kept, given, drafted))
+    drafter.kept(KeptRound(kept, given))

@@ -132,9 +132,10 @@ def test_a_head_costs_what_its_quickest_token_took() -> None:
             times.append(times[-1] + (next(took) if len(times) % 2 else 1.0))
         return times[-1]
 
-    assert of_head(load_head(model), clock) == pytest.approx(0.2)
+    assert of_head(load_head(model), 1, clock) == pytest.approx((0.2,))
 
 
 def test_a_draft_model_costs_what_its_steps_take(monkeypatch: pytest.MonkeyPatch) -> None:
     passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width))
-    assert of_draft_model(passes.model, lambda: passes.now) == pytest.approx(seconds(1, 1))
+    found = of_draft_model(passes.model, 12, lambda: passes.now)
+    assert found == pytest.approx(tuple(seconds(rows, 1) for rows in range(1, 13)))

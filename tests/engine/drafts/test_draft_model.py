@@ -98,13 +98,13 @@ def test_a_folder_names_the_model_that_drafts(tmp_path: Path) -> None:
         both, one = llm._engine, alone._engine
         assert both is not None
         assert one is not None
-        assert both.speculation.drafting["draft"] > 0
+        assert both.speculation.drafting["draft"][0] > 0
         [memory, less] = (engine.admission.memory for engine in (both, one))
         assert memory is not None
         assert less is not None
         assert memory.footprint.weights == 2 * less.footprint.weights
         assert memory.footprint.state(4, 900) > 1.9 * less.footprint.state(4, 900)
-        assert both.status().speculation.drafters == ["draft"]
+        assert both.status().speculation.drafters == ["grammar", "draft"]
         output, expected = (
             each.generate([prompt(30)], greedy(30, speculate=each is llm))[0]
             for each in (llm, alone)
@@ -166,7 +166,7 @@ def test_drafts_are_what_the_draft_model_says_alone(model: Model) -> None:
         counts = [int(count) for count in rng.integers(1, DEEPEST + 2, len(rows))]
         for row, count in zip(rows, counts, strict=True):
             row.say(count)
-        drafter.kept(KeptRound(counts, None, depths))
+        drafter.kept(KeptRound(counts))
         drafter.check_integrity()
         staying = [at for at, row in enumerate(rows) if row.left > 8 and rng.random() < 0.9]
         drafter.leave(staying)
@@ -192,7 +192,7 @@ def test_rows_that_lag_behind_catch_up(model: Model) -> None:
     drafter.join([row.ready(0) for row in rows])
     for row, count in zip(rows, (70, 12, 32), strict=True):
         row.say(count)
-    drafter.kept(KeptRound([70, 12, 32], None, [0, 0, 0]))
+    drafter.kept(KeptRound([70, 12, 32]))
     assert drafter.propose([3, 3, 3]) == [
         says(model, row.ids[: row.position + 1], 3) for row in rows
     ]
@@ -206,7 +206,7 @@ def test_a_long_prompt_is_read_while_the_row_goes_on(model: Model) -> None:
     steps = 0
     while not drafter.chances()[0]:
         row.say(1)
-        drafter.kept(KeptRound([1], None, [0]))
+        drafter.kept(KeptRound([1]))
         steps += 1
     assert 1 < steps < 6
     assert drafter.propose([3]) == [says(model, row.ids[: row.position + 1], 3)]

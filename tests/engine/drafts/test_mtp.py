@@ -128,7 +128,7 @@ def test_a_row_is_put_aside_while_its_newest_token_is_on_the_device(model: Model
     drafter.join([row.ready(6) for row in rows])
     keep(drafter, rows, [3, 1])
     hidden = np.stack([row.hidden[row.position : row.position + 1] for row in rows])
-    drafter.kept(KeptRound([1, 1], mx.array(hidden), [0, 0]))  # a plain step, not read
+    drafter.kept(KeptRound([1, 1], mx.array(hidden)))  # a plain step, not read
     back = rows[0].ready(0)
     rows[0].known = [*range(5, 14)]
     back.context = drafter.put_aside(0)

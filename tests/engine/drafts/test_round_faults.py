@@ -290,8 +290,7 @@ def test_where_one_of_two_drafters_fails_the_other_goes_on(
         handles = [llm.submit(*pair) for pair in TEXTS]
         while not planted.raised:
             llm.step()
-        [other] = {"lookup", "mtp"} - {drafter.name}
-        assert drafts(llm)["drafters"] == [other]
+        assert {*drafts(llm)["drafters"]} == {"grammar", "lookup", "mtp"} - {drafter.name}
         before = drafts(llm)["accepted"]
         while not all(handle.done for handle in handles):
             llm.step()

@@ -120,7 +120,7 @@ def test_replies_are_the_same_with_drafts_and_without(count: int, llm: LLM, with
     status = llm.status()
     assert status["max_decode_batch"] > 2
     assert status["lane"] == "batch"
-    assert set(status["speculation"]["drafters"]) == {"lookup", "mtp"}
+    assert set(status["speculation"]["drafters"]) == {"grammar", "lookup", "mtp"}
 
 
 # -- controls -----------------------------------------------------------------------------

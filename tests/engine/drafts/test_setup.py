@@ -40,11 +40,11 @@ def own_head(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("word", "drafters"),
     [
-        ("auto", ["lookup", "mtp"]),
-        ("mtp", ["mtp"]),
-        ("a head", ["mtp"]),
-        ("bushel:tiny", ["draft"]),
-        ("lookup", ["lookup"]),
+        ("auto", ["grammar", "lookup", "mtp"]),
+        ("mtp", ["grammar", "mtp"]),
+        ("a head", ["grammar", "mtp"]),
+        ("bushel:tiny", ["grammar", "draft"]),
+        ("lookup", ["grammar", "lookup"]),
     ],
 )
 def test_whoever_drafts_the_reply_is_the_same(
@@ -63,7 +63,7 @@ def test_a_head_that_is_not_there_is_refused_where_it_is_asked_for() -> None:
     with pytest.raises(BushelError, match="holds no prediction head"):
         LLM(path, speculate="mtp")
     with LLM(path) as llm:  # and not missed where nobody asks for it
-        assert llm.status()["speculation"]["drafters"] == ["lookup"]
+        assert llm.status()["speculation"]["drafters"] == ["grammar", "lookup"]
 
 
 def test_a_draft_model_of_another_vocabulary_is_refused() -> None:
