@@ -103,6 +103,7 @@ class Side:
         self._served = 0
         self.replies: list[list[int]] = []
         self.accepted = 0
+        self.after_first = 0.0  # seconds, of the last time
 
     def serve(self, count: int) -> float:
         """Tokens a second of so many of them together."""
@@ -110,7 +111,7 @@ class Side:
         names = [f"{self._served} {row}" for row in range(count)]
         replies: dict[str, list[int]] = {name: [] for name in names}
         self.accepted = 0
-        start = time.perf_counter()
+        start, first = time.perf_counter(), 0.0
         for name, request in zip(names, self._requests, strict=False):
             self.engine.submit(request(name))
         while not self.engine.idle:
@@ -119,7 +120,9 @@ class Side:
                     raise SystemExit(event.error)
                 replies[event.request_id] += event.token_ids
                 self.accepted += event.accepted
-        seconds = time.perf_counter() - start
+            first = first or (time.perf_counter() if any(replies.values()) else 0.0)
+        end = time.perf_counter()
+        seconds, self.after_first = end - start, end - first
         self.replies = [replies[name] for name in names]
         return sum(map(len, self.replies)) / seconds
 
@@ -166,7 +169,7 @@ class Guided(Side):
         handles = [self._submit(row) for row in range(count)]
         while not all(handle.done for handle in handles):
             self._llm.step()
-        seconds = time.perf_counter() - start
+        seconds = self.after_first = time.perf_counter() - start
         outputs = [handle.output for handle in handles]
         for output in outputs:
             if output.error or output.finish_reason not in ("stop", "tool_calls"):
@@ -288,13 +291,14 @@ def limit(side: Side, tokens: int, rounds: Rounds) -> float:
 
 
 def compare(plain: Side, drafts: Side, batch: int, pairs: int) -> None:
-    ratios, speeds = [], []
+    ratios, decoding, speeds = [], [], []
     for side in (plain, drafts) * 2:  # what is compiled, is
         side.serve(batch)
     for at in range(pairs):
         found: dict[Side, float] = {}
         for side in (drafts, plain) if at % 2 else (plain, drafts):
             found[side] = side.serve(batch)
+        decoding.append(plain.after_first / drafts.after_first if batch == 1 else 0.0)
         ratios.append(found[drafts] / found[plain])
         speeds.append(found[plain])
     equal = sum(one == two for one, two in zip(plain.replies, drafts.replies, strict=True))
@@ -311,7 +315,8 @@ def compare(plain: Side, drafts: Side, batch: int, pairs: int) -> None:
         line += f"  {statistics.mean(rounds.widths):5.1f}"
     if batch == 1 and rounds.widths:
         bound = limit(drafts, tokens, rounds)
-        line += f"  {bound:.2f}, of it {middle / bound:.2f}"
+        after = statistics.median(decoding)
+        line += f"  {bound:.2f}; {after:.2f} after the first token, of it {after / bound:.2f}"
     print(line, flush=True)
 
 

@@ -15,6 +15,7 @@ from bushel.engine import engine, prompt_runner
 from bushel.models import device
 from bushel.models.text_model import TextModel
 from bushel.models.vision.vision_model import VisionModel
+from tests.depth import rarely
 from tests.engine.late_faults import WORDS, LateFaults
 from tests.families import checkpoint_dir
 from tests.llm.request_builders import assert_same, greedy, hot, prompt
@@ -44,7 +45,7 @@ def opened(family: str, folder: Path | None = None) -> LLM:
     return LLM(str(checkpoint_dir(family)), max_batch=4, prefill_chunk=16, cache_dir=path)
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=rarely(FAMILIES, lambda family: family != "llama"))
 def clean(request: pytest.FixtureRequest) -> tuple[str, list[Output]]:
     with opened(request.param) as llm:
         return request.param, served(llm)

@@ -18,6 +18,7 @@ from bushel import LLM, SamplingParams
 from bushel.core.options import Attention
 from bushel.engine.footprint import footprint
 from bushel.engine.plan import Plan
+from tests.depth import rarely
 from tests.drawings import row as drawn
 from tests.families import checkpoint_dir
 from tests.llm.request_builders import chat, image, prompt, text
@@ -46,7 +47,7 @@ def alone(llm: LLM, requests: list[Any], params: list[SamplingParams]) -> list[l
     return [llm.generate(*pair)[0].token_ids for pair in pairs]
 
 
-ways = pytest.mark.parametrize("attention", ["padded", "pages"])
+ways = pytest.mark.parametrize("attention", rarely(["padded", "pages"], "pages".__eq__))
 
 
 @ways

@@ -164,6 +164,7 @@ def check_crowd(server: Server, alone: dict[tuple[str, str], str], seconds: floa
     assert all(of(server, name)["engine"]["restarts"] == 0 for name in FAMILIES)
 
 
+@pytest.mark.long
 def test_three_models_in_the_memory_of_two_serve_everyone(
     server: Server, alone: dict[tuple[str, str], str]
 ) -> None:
