@@ -84,7 +84,7 @@ def source(shape: AttentionShape, final: bool, prelude: str) -> tuple[str, str, 
     }
     _, partition, merge = _SOURCE.read_text().split("// ---- ")
     bodies = [body.split("\nconst int parts", 1)[1] for body in (partition, merge)]
-    partition, merge = ("const int parts" + body for body in bodies)
+    partition, merge = (preludes.bare("const int parts" + body) for body in bodies)
     return preludes.header(shape.dtype, constants, prelude), partition, merge
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from bushel.cache.paged import page_kernels
 from bushel.cache.paged.attention import AttentionShape, attend
 from bushel.cache.paged.page_kernels import PAGE, PageShape
+from bushel.cache.paged.preludes import AFTER
 from bushel.models.device import ON_CPU
 
 
@@ -66,7 +67,7 @@ class LayerPages:
 
         self.keys = resized(self.keys, dims[0])
         self.values = resized(self.values, dims[1])
-        self.last = mx.zeros(1, mx.int32)
+        self.last = mx.zeros(AFTER, self._dtype)
         self.capacity = capacity
 
     @property

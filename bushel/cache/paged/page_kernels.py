@@ -55,7 +55,8 @@ def source(shape: PageShape, prelude: str) -> tuple[str, str, str]:
     }
     parts = _SOURCE.read_text().split("// ---- ")
     where, put, gather = ("// " + part for part in parts[1:])
-    return preludes.header(shape.dtype, constants, prelude), where + put, where + gather
+    header = preludes.header(shape.dtype, constants, prelude)
+    return header, preludes.bare(where + put), preludes.bare(where + gather)
 
 
 @cache
@@ -82,8 +83,8 @@ def put(
     tokens = fresh[0].shape[2]
     written: list[mx.array] = _kernels(shape).put(
         inputs=[*pool, pages, mx.array([place, tokens], dtype=mx.int32), after, *fresh],
-        output_shapes=[(1,)],
-        output_dtypes=[mx.int32],
+        output_shapes=[preludes.AFTER],
+        output_dtypes=[shape.dtype],
         **_launch(shape, tokens),
     )
     return written[0]

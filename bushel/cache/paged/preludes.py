@@ -16,6 +16,10 @@ import mlx.core as mx
 
 from bushel.models.device import ON_CUDA
 
+# The shape of what stands for a write where no attention was made. Of the pool's own kind, as
+# attention is, and not so small that Metal has it elsewhere: MLX compiles a kernel anew for each
+# type of its inputs, which takes CUDA three seconds.
+AFTER = (8,)
 NAMES = {mx.float32: "float", mx.float16: "half", mx.bfloat16: "bfloat"}
 
 _CUDA = """
@@ -62,6 +66,12 @@ def header(dtype: mx.Dtype, constants: Mapping[str, Any], prelude: str) -> str:
     own = {"ELEMENT": NAMES[dtype], "PIECE": 16 // dtype.size, **constants}
     defined = "".join(f"#define {key} {value}\n" for key, value in own.items())
     return defined + prelude + "struct alignas(16) Piece { ELEMENT at[PIECE]; };\n"
+
+
+def bare(text: str) -> str:
+    """A body without what no compiler reads: MLX copies and hashes all of it at each call."""
+    lines = (line.strip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//")) + "\n"
 
 
 def made(name: str, header: str, body: str, inputs: Sequence[str], outputs: Sequence[str]) -> Any:

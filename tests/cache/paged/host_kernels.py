@@ -57,6 +57,7 @@ def _filled(frame: str, header: str, **bodies: str) -> str:
 
 def _called(function: Any, shapes: tuple[int, ...] = ()) -> Callable[..., list[mx.array]]:
     """shapes: of which inputs the kernel asks for the shape."""
+    types: list[mx.Dtype] = []
 
     def run(
         *,
@@ -66,6 +67,10 @@ def _called(function: Any, shapes: tuple[int, ...] = ()) -> Callable[..., list[m
         output_shapes: list[Any],
         output_dtypes: list[mx.Dtype],
     ) -> list[mx.array]:
+        given_types = [array.dtype for array in inputs]
+        types.extend(given_types if not types else ())
+        # MLX puts them into the text: for others it would be compiled once more, in seconds.
+        assert types == given_types, f"a kernel for {types} is given {given_types}"
         asked = [np.array([*inputs[at].shape], np.int32) for at in shapes]
         outputs = [
             mx.zeros(size, dtype) for size, dtype in zip(output_shapes, output_dtypes, strict=True)

@@ -6,7 +6,7 @@ HEADER
 
 extern "C" void put(int blocks, const ELEMENT* keys, const ELEMENT* values, const int32_t* table,
                     const int32_t* span, const void* after, const ELEMENT* fresh_keys,
-                    const ELEMENT* fresh_values, int32_t* written) {
+                    const ELEMENT* fresh_values, ELEMENT* written) {
   for (int at = 0; at < blocks; ++at) {
     block::run(at, THREADS, [&] {
       PUT_BODY

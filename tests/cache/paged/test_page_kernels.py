@@ -41,7 +41,7 @@ def test_what_was_put_is_there_and_nothing_else_has_changed(
             page, slot = pages[(place + token) // PAGE], (place + token) % PAGE
             array[page, :, slot] = np.array(new.astype(mx.float32))[0, :, token]
     table = mx.array(pages.astype(np.int32))
-    written = put(shape, pool, table, place, fresh, mx.zeros(1, mx.int32))  # type: ignore[arg-type]
+    written = put(shape, pool, table, place, fresh, mx.zeros(8, shape.dtype))  # type: ignore[arg-type]
     read = gather(shape, pool, table, place, tokens, written)  # type: ignore[arg-type]
     mx.eval(read)
     for array, right in zip(pool, expected, strict=True):
