@@ -90,6 +90,12 @@ def choose(logits: mx.array, rows: list[Mapping[str, Any]], *, held: bool = Fals
         sampled = sampler.sample(logits, inputs, [step] * count, [step + 1] * count, masks)
         inputs = sampled.tokens
         mx.eval(sampled.arrays())
+    if count > 1 and not held:  # those who stay, when one has left
+        stay = [*range(1, count)]
+        sampler.leave(stay)
+        steps = [_STEPS] * len(stay), [_STEPS + 1] * len(stay)
+        sampled = sampler.sample(logits[1:], inputs[mx.array(stay)], *steps, None)
+        mx.eval(sampled.arrays())
 
 
 def choose_along(logits: mx.array, rows: list[Mapping[str, Any]], *, held: bool = False) -> None:
