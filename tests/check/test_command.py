@@ -91,6 +91,7 @@ def test_images_that_cannot_be_shown_are_not_said_to_be_equal(
     assert lines[-1] == "Equal to solo in all that was run; lane: batch."
 
 
+@pytest.mark.long
 def test_a_family_of_the_single_lane_is_checked_in_it(capsys: Capture, monkeypatch: Patch) -> None:
     monkeypatch.setitem(_FAMILIES, "llama", "its rows look at each other")
     code, lines = check(capsys, str(checkpoint_dir("llama")))
@@ -114,6 +115,7 @@ def test_a_family_that_is_wrong_in_batches_fails(tmp_path: Path, capsys: Capture
     assert same(lines, told)
 
 
+@pytest.mark.long
 def test_control_the_same_family_without_its_mistake_passes(
     tmp_path: Path, capsys: Capture
 ) -> None:
@@ -126,6 +128,7 @@ def test_control_the_same_family_without_its_mistake_passes(
     assert same(lines, told)
 
 
+@pytest.mark.long
 def test_a_mistake_beyond_what_sparse_attention_looks_at_is_found(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

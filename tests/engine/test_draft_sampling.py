@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from bushel.engine.sampling.chooser import Chooser, Masks, SamplingStep
 from bushel.engine.sampling.sampler import Sampler
 from bushel.engine.sampling.split import SplitChooser
 from bushel.engine.sampling.vectorised import VectorisedChooser
+from tests.depth import rarely
 from tests.engine.numpy_sampling import decoding
 from tests.engine.test_cuda_sampling import _on_this_machine  # noqa: F401
 
@@ -400,8 +402,10 @@ CONTROLS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Sequence[int]]] 
 }
 
 
-@pytest.mark.parametrize("chooser", CHOOSERS)
-@pytest.mark.parametrize("control", CONTROLS)
+@pytest.mark.parametrize(
+    ("chooser", "control"),
+    rarely(itertools.product(CHOOSERS, CONTROLS), lambda case: case[0] != [*CHOOSERS][0]),
+)
 def test_control_a_choice_that_belongs_to_another_place_is_noticed(
     control: str, chooser: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -207,6 +207,7 @@ def beside_rare_requests(
     return trace, [ends.get(it, math.inf) <= at * each for at, it in enumerate(long, 1)]
 
 
+@pytest.mark.long
 @settings(derandomize=True, max_examples=25)
 @given(st.integers(2, 4), st.integers(4_000, 20_000), st.floats(1.2, 15.0))
 def test_rare_requests_do_not_keep_long_ones_of_another_owner_from_ending_where_memory_lacks(

@@ -109,7 +109,7 @@ def mixed(name: str, tokens: int) -> list[tuple[Any, SamplingParams]]:
 @pytest.mark.parametrize(
     ("name", "attention"),
     [
-        ("llama", "pages"),
+        pytest.param("llama", "pages", marks=pytest.mark.long),
         pytest.param("llama", "padded", marks=pytest.mark.long),
         pytest.param("qwen2_5_vl", "pages", marks=pytest.mark.long),
         pytest.param("qwen2_5_vl", "padded", marks=pytest.mark.long),

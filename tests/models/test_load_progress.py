@@ -181,6 +181,7 @@ def test_a_check_shows_the_load_and_then_its_steps(terminals: Any) -> None:
     assert shown[-1].startswith("Equal to solo")
 
 
+@pytest.mark.long
 def test_a_script_shows_one_load_and_one_bar(terminals: Any) -> None:
     program = (
         "import bushel; llm = bushel.LLM('bushel:tiny');"

@@ -129,6 +129,7 @@ def test_replies_that_come_back_otherwise_cost_their_own_tokens(hybrid: LLM) -> 
     assert besides_grid(hybrid) <= STATES
 
 
+@pytest.mark.long
 def test_control_conversations_that_share_nothing_are_stored_apart(hybrid: LLM) -> None:
     tokens = run(hybrid, salt="one")
     assert run(hybrid, salt="two") == tokens

@@ -9,6 +9,7 @@ import pytest
 
 from bushel.server.app import create_app
 from bushel.server.service.services import Services
+from tests.depth import rarely
 
 from .scripted_service import Service, ask, options, run, served
 
@@ -358,8 +359,11 @@ def called(host: str, at: str | None, **headers: str) -> int:
     return run(work())
 
 
+ADDRESSES = ["127.0.0.1", "::1", "192.168.1.5", "172.17.0.1", "fe80::1%en0"]
+
+
 @pytest.mark.parametrize("host", NEAR)
-@pytest.mark.parametrize("at", ["127.0.0.1", "::1", "192.168.1.5", "172.17.0.1", "fe80::1%en0"])
+@pytest.mark.parametrize("at", rarely(ADDRESSES, {"172.17.0.1", "fe80::1%en0"}.__contains__))
 def test_containers_and_neighbours_may_use_their_names_of_this_machine(host: str, at: str) -> None:
     assert called(host, at, **CURL) == 200
 

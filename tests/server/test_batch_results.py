@@ -26,6 +26,7 @@ def ids_in(path: Path) -> list[str]:
     return [json.loads(line)["custom_id"] for line in path.read_bytes().splitlines()]
 
 
+@pytest.mark.long
 def test_a_file_cut_at_any_byte_is_gone_on_with(tmp_path: Path) -> None:
     """Every line that was written is kept, and the one that was not is done again. B83."""
     results = opened(tmp_path)

@@ -44,6 +44,7 @@ async def most_frozen(child: Child[FromWorker], enough: float = LONG) -> float:
     return most
 
 
+@pytest.mark.long
 def test_a_busy_child_is_not_frozen_and_a_stopped_one_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

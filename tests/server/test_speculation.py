@@ -122,6 +122,7 @@ def test_status_tells_who_guesses_and_what_passes_cost(server: Server) -> None:
     assert server.logged("Drafts: grammar, lookup")
 
 
+@pytest.mark.long
 def test_a_server_measures_what_passes_cost_on_this_machine() -> None:
     with serving(*FEW, "--max-batch", "4", env={"PYTHONPATH": ""}) as measured:
         told = measured.status()["engine"]["speculation"]

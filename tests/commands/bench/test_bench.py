@@ -91,6 +91,7 @@ def test_prompts_share_nothing_unless_they_should(
     assert cached() > 2 * 300  # control: the same prompts again
 
 
+@pytest.mark.long
 def test_a_model_gets_a_server_of_its_own_which_ends(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     running = bench("bushel:tiny", *SMALL, "--requests", "1", "--json", str(file), "--", *FEW)

@@ -62,6 +62,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_model_that_is_loaded_or_on_its_way_stays(operator: HubOperator) -> None:
     """Each is a 409 that says which. B78."""
     operator.pulling()

@@ -72,6 +72,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.long
 def test_one_that_fails_to_load_gives_each_who_waits_one_error_and_others_do_not_notice(
     server: Server,
 ) -> None:

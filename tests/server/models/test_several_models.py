@@ -274,6 +274,7 @@ def test_a_prefix_is_of_one_model_alone_and_waits_on_disk_while_it_is_unloaded(
     assert not cache["disk"]["off"]
 
 
+@pytest.mark.long
 def test_operators_load_unload_and_pin(server: Server) -> None:
     """Whoever is pinned stays, and whoever does not fit beside them is told so."""
     for name in ("tiny", "plain"):
