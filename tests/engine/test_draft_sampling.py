@@ -404,7 +404,7 @@ CONTROLS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Sequence[int]]] 
 
 @pytest.mark.parametrize(
     ("chooser", "control"),
-    rarely(itertools.product(CHOOSERS, CONTROLS), lambda case: case[0] != [*CHOOSERS][0]),
+    rarely(itertools.product(CHOOSERS, CONTROLS), lambda case: case[0] != next(iter(CHOOSERS))),
 )
 def test_control_a_choice_that_belongs_to_another_place_is_noticed(
     control: str, chooser: str, monkeypatch: pytest.MonkeyPatch
