@@ -10,6 +10,7 @@ from bushel.engine.plan import Costs
 
 _WEIGHT = 0.3  # of the newest decode step
 _LONGEST = 2.0  # times what it was thought to take: what stands still for a while tells no costs
+_SHORT = 0.05  # seconds that are taken for what they are, whatever was foreseen
 _MEMORY = 0.9  # of a step of prompts, with every later one
 _SURE = 8  # steps of prompts after which costs are known
 _UNKNOWN = 1e9  # seconds that a step may be late before then
@@ -93,7 +94,7 @@ class Stopwatch:
             foreseen = passes.seconds(self.costs(rows))
             self._late = max(_FORGIVEN * self._late, min(seconds, _LONGEST * foreseen) - foreseen)
             if self._prompts.steps >= _SURE:
-                seconds = min(seconds, _LONGEST * foreseen)
+                seconds = min(seconds, max(_LONGEST * foreseen, _SHORT))
             self._prompts.add(passes, seconds, _PASS * self._decode_step(1))
         elif rows:
             before = self._decode.get(size)

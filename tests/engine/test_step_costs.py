@@ -88,6 +88,16 @@ def test_a_decode_step_that_was_too_slow_once_is_not_expected_of_other_rows() ->
     assert chunk.tokens > Policy().least_chunk
 
 
+def test_prompts_that_seemed_to_cost_nothing_are_found_to_cost_something() -> None:
+    watch = Stopwatch(behind=False)
+    for _ in range(20):
+        watch.step(0.0, rows=0, passes=PASS)
+    assert watch.costs(1).prompt(100) == 0.0
+    for _ in range(60):
+        watch.step(2.0, rows=0, passes=PASS)
+    assert watch.costs(1).prompt(100) == pytest.approx(2.0, rel=0.1)
+
+
 def test_planning_survives_any_cost() -> None:
     prompt = PendingPrompt(0, 5000, 0.0, 0)
     for seconds in (1e-300, 1e-308, 5e-324):
