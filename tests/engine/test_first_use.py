@@ -56,6 +56,21 @@ def test_every_way_of_choosing_is_tried_at_load(calls: Counter[str]) -> None:
     assert {*get_args(draw.Route), "hold", "logprobs", "penalties"} <= {*calls}
 
 
+def test_what_is_left_when_a_row_goes_is_tried_at_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int] = []
+    leave = Sampler.leave
+
+    def noted(self: Sampler, keep: Any) -> None:
+        leave(self, keep)
+        left.append(len(self.rows))
+
+    monkeypatch.setattr(Sampler, "leave", noted)
+    with LLM(str(checkpoint_dir("llama"))) as llm:
+        engine: Any = llm._engine
+        compile_samplers(engine.model, print)
+    assert left == [1] * len(SAMPLERS) + [len(SAMPLERS) - 1]
+
+
 def test_every_way_of_choosing_is_tried_along_drafts_where_there_are_any(
     calls: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,7 @@ _SEVERAL = 8  # rows for which drafters are measured, beside one
 _CONTEXT = 64  # tokens before those that are measured
 _STEPS = 2  # of a turn that are plain
 _TURNS = 8  # at most, of each number of rows
-_SECONDS_EACH = 0.2  # after which a number of rows has no more turns
+_SECONDS_EACH = 0.25  # after which a number of rows has no more turns
 _MOST_SECONDS = 3.0  # after which no more rows are measured: larger batches then draft nothing
 
 

@@ -11,6 +11,8 @@ import mlx.core as mx
 import pytest
 
 from bushel.cache import BatchState
+from bushel.cache.paged.attention import PARTITION
+from bushel.engine.drafts import cost_profile
 from bushel.engine.drafts.cost_profile import CostProfile, measure, of_draft_model, of_head
 from bushel.engine.drafts.depth import may_pay
 from bushel.models import Model, load
@@ -62,7 +64,7 @@ def test_passes_that_are_held_up_now_and_then_count_for_the_shortest(
     """The first ones compile; later ones wait for others on the machine."""
 
     def cost(rows: int, width: int, count: int) -> float:
-        return seconds(rows, width) + (0.02 if count == 1 or count % 7 == 0 else 0.0)
+        return seconds(rows, width) + (0.02 if count <= 2 or count % 5 == 0 else 0.0)
 
     profile = Passes(monkeypatch, cost).measure(4)
     for rows in (1, 4):
@@ -98,6 +100,19 @@ def test_by_the_machines_own_clock_every_pass_costs_something() -> None:
     profile = measure(model, partial(BatchState, model.make_state, drafts=True), 6)
     assert (len(profile.seconds), profile.deepest) == (6, 7)
     assert all(cost > 0 for row in profile.seconds for cost in row)
+
+
+def test_on_an_accelerator_every_width_runs_before_a_reply_needs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a row of one partition, and in one of two."""
+    passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width))
+    passes.measure(1)
+    assert {width for _, width in passes.counts} == {1, 2, 4, 8, 64}
+    monkeypatch.setattr(cost_profile, "ON_CPU", False)
+    passes.measure(1)
+    assert {width for _, width in passes.counts} == {*range(1, 9), 64, 64 + PARTITION}
+    assert all(passes.counts[1, width] == 2 for width in (3, 5, 6, 7))
 
 
 def test_one_row_at_a_time_is_measured_as_such(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,6 +113,7 @@ def test_what_is_on_the_device_is_the_first_of_what_is_forced(
 
     monkeypatch.setattr(ForcedTokens, "chances", noted)
     together(llm, asked())
+    assert seen
     assert all(chances <= max(0, left) for chances, left in seen)
 
 

@@ -13,6 +13,7 @@ import bushel
 from bushel import LLM, SamplingParams
 from bushel.core import GenerationDefaults, IntegrityError, Request
 from bushel.core.params import resolve
+from bushel.engine.constraints.constraint import ConstrainedRow
 from bushel.engine.drafts.drafter import Drafter, KeptRound
 from bushel.engine.drafts.mtp import MTPDrafter
 from bushel.engine.prefill import Prefill
@@ -164,6 +165,30 @@ def test_what_holds_is_drafted_more_surely_at_its_depth(model: Model) -> None:
     surer, unsure = drafter.chances()
     assert surer[0] > 0.9 > 0.3 > unsure[0]
     assert surer[1] < 0.3
+
+
+def test_drafts_that_a_grammar_refuses_have_not_held(model: Model) -> None:
+    """Then nothing of them is verified, and a plain step follows."""
+    rows = [random_row(model, np.random.default_rng(4), 12, 200) for _ in range(2)]
+    drafter = MTPDrafter(model, DEEPEST)
+    drafter.join([row.ready(6) for row in rows])
+    before = [chances[0] for chances in drafter.chances()]
+    for _ in range(10):
+        drafter.propose([1, 0])
+        keep(drafter, rows, [1, 1])
+    refused, idle = (chances[0] for chances in drafter.chances())
+    assert refused < before[0] / 2
+    assert idle == before[1]
+
+
+def test_a_row_that_is_held_to_a_grammar_begins_with_less_trust(model: Model) -> None:
+    free, held = (random_row(model, np.random.default_rng(4), 12, 60) for _ in range(2))
+    decode = model.tokenizer.decode
+    held.sequence.constrained = ConstrainedRow(held.sequence.decoding, decode, None)
+    drafter = MTPDrafter(model, DEEPEST)
+    drafter.join([row.ready(6) for row in (free, held)])
+    one, other = drafter.chances()
+    assert other[0] < one[0]
 
 
 def test_a_drafter_that_lost_a_row_is_found_out(model: Model) -> None:
