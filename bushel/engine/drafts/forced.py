@@ -33,8 +33,7 @@ class ForcedTokens:
     def join(self, rows: Collection[PrefilledRow]) -> None:
         for ready in rows:
             reply = ready.sequence
-            held = reply.constrained is not None and reply.decoding.speculate
-            self._rows.append(_ForcedRow(reply) if held else None)
+            self._rows.append(None if reply.constrained is None else _ForcedRow(reply))
 
     def leave(self, keep: Sequence[int]) -> None:
         self._rows = [self._rows[row] for row in keep]

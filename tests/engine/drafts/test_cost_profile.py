@@ -115,6 +115,17 @@ def test_on_an_accelerator_every_width_runs_before_a_reply_needs_it(
     assert all(passes.counts[1, width] == 2 for width in (3, 5, 6, 7))
 
 
+def test_no_pass_is_measured_that_has_more_drafts_than_one_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it would cost goes on from narrower ones."""
+    passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width))
+    profile = passes.measure(32)
+    assert {width for rows, width in passes.counts if rows == 32} == {1, 2}
+    assert {width for rows, width in passes.counts if rows == 16} == {1, 2, 4}
+    assert profile.cost(32, 3) == pytest.approx(seconds(32, 3))
+
+
 def test_one_row_at_a_time_is_measured_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width))
     profile = passes.measure(1)
