@@ -41,7 +41,7 @@ from bushel.engine.status import (
     describe_requests,
     describe_speculation,
 )
-from bushel.engine.step_costs import Passes, Stopwatch
+from bushel.engine.step_costs import Passes, Stopwatch, total
 from bushel.models import Model, device
 from bushel.models.device import ON_CPU, device_fault, raise_device_fault
 
@@ -143,12 +143,12 @@ class Engine:
         self.take_in(arrivals)
         plan = self.decide()
         passes = self.execute(plan)
-        self.prefilled = passes.tokens
+        together = total(passes)
+        self.prefilled = together.tokens
         rows = 0 if self._pending is None else len(self._pending.sequences)
-        took = self._clock() - arrivals.now
-        read = self._verified > 0
-        self._stopwatch.step(took, rows=self._verified or rows, passes=passes, read=read)
-        seconds = passes.seconds(self._stopwatch.costs(rows))
+        times, read = (arrivals.now, self._clock()), self._verified > 0
+        self._stopwatch.step(*times, rows=self._verified or rows, passes=passes, read=read)
+        seconds = together.seconds(self._stopwatch.costs(rows))
         if plan.decode:
             self._decoded, self._prompts_since = arrivals.now, 0.0
         self._prompts_since += seconds
@@ -211,8 +211,8 @@ class Engine:
 
     # -- run -------------------------------------------------------------------------------
 
-    def execute(self, plan: Plan) -> Passes:
-        """Carry out a plan; returns what was run of prompts."""
+    def execute(self, plan: Plan) -> list[Passes]:
+        """Carry out a plan; returns each pass that was run of prompts."""
         self._preempt(plan)
         self._admit(plan)
         self._join(plan)
@@ -484,6 +484,7 @@ class Engine:
         self._sharing.new_pages()
         self._batch = self._new_batch()
         self._prompts.forget()
+        self._stopwatch.rest()
         self.model.distrust()
         if self.prefixes is not None:
             self.prefixes.distrust()
@@ -533,6 +534,7 @@ class Engine:
         self._queue.forget_served(self._batch.sequences)
         if self.idle:
             self._prompts.forget()
+            self._stopwatch.rest()
 
     # -- looking at it ---------------------------------------------------------------------
 

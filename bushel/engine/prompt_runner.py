@@ -33,22 +33,22 @@ class PromptRunner:
         self._background = BackgroundChunks()
         self.started: list[Started] = []  # that nobody has been told of
 
-    def run(self, chunks: tuple[Chunk, ...], now: float, *, catch_up: bool) -> Passes:
+    def run(self, chunks: tuple[Chunk, ...], now: float, *, catch_up: bool) -> list[Passes]:
         """Those that are packed share the pass of the one before them. catch_up: nothing else keeps
-        the host from running off.
+        the host from running off. Returns each pass that was run.
         """
-        passes = Passes()
+        passes: list[Passes] = []
         for at, chunk in enumerate(chunks):
             if not chunk.packed:
                 rest = itertools.takewhile(lambda other: other.packed, chunks[at + 1 :])
-                passes = self._run_pass([chunk, *rest], passes, now, catch_up)
+                passes += self._run_pass([chunk, *rest], now, catch_up)
         return passes
 
     def forget(self) -> None:
         """What is on its way is not waited for."""
         self._background = BackgroundChunks()
 
-    def _run_pass(self, chunks: list[Chunk], passes: Passes, now: float, catch_up: bool) -> Passes:
+    def _run_pass(self, chunks: list[Chunk], now: float, catch_up: bool) -> list[Passes]:
         work = [(chunk, job) for chunk in chunks if (job := self._begun(chunk.job)) is not None]
         before = [job.done for _, job in work]
         try:
@@ -58,9 +58,9 @@ class PromptRunner:
             raise_device_fault(error)
             if len(work) == 1:
                 self._drop(work[0][0].job, error)
-            for chunk, _ in work if len(work) > 1 else ():
-                passes = self._run_pass([chunk], passes, now, catch_up)
-            return passes
+                return []
+            return [run for chunk, _ in work for run in self._run_pass([chunk], now, catch_up)]
+        passes = Passes()
         width = max(
             (job.done - done for (_, job), done in zip(work, before, strict=True)), default=0
         )
@@ -69,7 +69,7 @@ class PromptRunner:
             passes = passes.with_chunk(width, done, packed=at > 0)  # each is padded to the longest
             if job.remaining <= 0:
                 self._finish(chunk.job, job, now)
-        return passes
+        return [passes] if work else []
 
     def _begun(self, id: int) -> Prefill | None:
         """A prompt that can run; None if it has just failed."""

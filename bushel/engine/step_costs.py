@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from operator import mul
+from statistics import median_low
 from typing import NamedTuple
 
 from bushel.engine.plan import Costs
 
-_WEIGHT = 0.3  # of the newest decode step
+_STEPS = 5  # newest decode steps of about as many rows: what most of them took counts
+_BESIDE = 16  # steps beside prompts after which one is to be seen without them
 _LONGEST = 2.0  # times what it was thought to take: what stands still for a while tells no costs
 _SHORT = 0.05  # seconds that are taken for what they are, whatever was foreseen
 _MEMORY = 0.9  # of a step of prompts, with every later one
@@ -40,56 +43,96 @@ class Passes(NamedTuple):
         return sum(number * seconds for number, seconds in zip(self, each, strict=True))
 
 
-_NONE = Passes()
+def total(passes: Sequence[Passes]) -> Passes:
+    return Passes(*map(sum, zip(*passes, strict=True))) if passes else Passes()
+
+
+class _Work(NamedTuple):
+    """What a device does in one go: a decode step of so many rows, or a pass of prompts."""
+
+    rows: int = 0
+    passes: Passes = Passes()
 
 
 class Stopwatch:
-    """Attributes the time of a step to the work that it waited for.
+    """Attributes the time between the ends of two steps to the work that was done in it.
 
-    behind: the device is one step behind the host, so that a step waits for what the one before
-    it launched. On a CPU MLX computes most of a step while it is being launched.
+        step        | launch D1, P1, wait for D0 | launch D2, P2, wait for D1 | launch D3, ...
+        device      D0 ........... | P0 ..... D1 ............. | P1 ......... D2 ...
+        attributed                 | P0 and D1                 | P1 and D2
+
+    behind: the device is behind the host, which waits for the decode step before the last, or
+    where nobody decodes for all passes of prompts but the last. On a CPU MLX computes most of a
+    step while it is being launched.
     """
 
     def __init__(self, *, behind: bool = True) -> None:
         self._behind = behind
-        self._decode: dict[int, float] = {}  # seconds of a step, by `_size` of its rows
+        self._decode: dict[int, deque[float]] = {}  # seconds of a step, by `_size` of its rows
+        self._beside = 0  # decode steps beside prompts since the last one without
         self._prompts = _Fit()
         self._late = 0.0
-        self._work: tuple[int, Passes] = (0, _NONE)
+        self._ended = 0.0  # when the last step did
+        self._launched: list[_Work] = []  # in order, what nobody has waited for
 
     def costs(self, rows: int) -> Costs:
         """With a decode step of so many rows."""
         late = self._late if self._prompts.steps >= _SURE else _UNKNOWN
-        return Costs(self._decode_step(rows), *self._prompts.seconds, late=late)
+        unseen = self._beside >= _BESIDE
+        return Costs(self._decode_step(rows), *self._prompts.seconds, late=late, unseen=unseen)
 
     def step(
-        self, seconds: float, *, rows: int, passes: Passes = _NONE, read: bool = False
+        self,
+        began: float,
+        ended: float,
+        *,
+        rows: int,
+        passes: Sequence[Passes] = (),
+        read: bool = False,
     ) -> None:
         """`rows` that decode and `passes` of prompts: the work that this step started.
 
         read: it has waited for its own rows, as a round of drafts does.
         """
-        before, self._work = self._work, (0 if read else rows, passes)
+        since = self._ended if self._launched else began
+        self._ended = ended
+        launched = [*self._launched, *[_Work(rows)] * (rows > 0), *map(_work_of, passes)]
         if not self._behind:
-            before = (rows, passes)
+            behind = 0
         elif read:
-            before = (rows, before[1])
-        self._charge(seconds, *before)
+            behind = len(passes)
+        elif passes and not rows:
+            behind = 1
+        else:
+            news = len(launched) - len(self._launched)
+            behind = news + _behind_rows(self._launched)
+        done = launched[: len(launched) - behind]
+        self._launched = launched[len(launched) - behind :] if rows or passes else []
+        self._charge(ended - since, done)
+
+    def rest(self) -> None:
+        """Nothing of what was launched matters any more."""
+        self._launched = []
 
     def _decode_step(self, rows: int) -> float:
         """As measured for about so many, or the nearest number of them."""
         size = _size(rows)
         nearest = min(self._decode, key=lambda other: (abs(other - size), other), default=None)
-        return 0.0 if nearest is None else self._decode[nearest]
+        return 0.0 if nearest is None else median_low(self._decode[nearest])
 
-    def _charge(self, seconds: float, rows: int, passes: Passes) -> None:
-        size = _size(rows)
+    def _charge(self, seconds: float, done: Sequence[_Work]) -> None:
+        steps = [work.rows for work in done if work.rows]
+        passes = total([work.passes for work in done if not work.rows])
+        *others, rows = steps or [0]
+        seconds = max(0.0, seconds - sum(map(self._decode_step, others)))
         if passes.tokens:
             if rows:
+                self._beside += 1
                 decode_step = self._decode_step(rows)
                 if decode_step > seconds:
                     # Shorter than a decode alone was thought to be, perhaps of other rows.
-                    decode_step = self._decode[size] = seconds
+                    self._took(rows, seconds)
+                    decode_step = min(seconds, self._decode_step(rows))
                 seconds -= decode_step
             foreseen = passes.seconds(self.costs(rows))
             self._late = max(_FORGIVEN * self._late, min(seconds, _LONGEST * foreseen) - foreseen)
@@ -97,11 +140,21 @@ class Stopwatch:
                 seconds = min(seconds, max(_LONGEST * foreseen, _SHORT))
             self._prompts.add(passes, seconds, _PASS * self._decode_step(1))
         elif rows:
-            before = self._decode.get(size)
-            if before is None:
-                self._decode[size] = seconds
-            else:
-                self._decode[size] += _WEIGHT * (min(seconds, _LONGEST * before) - before)
+            self._beside = 0
+            self._took(rows, seconds)
+
+    def _took(self, rows: int, seconds: float) -> None:
+        self._decode.setdefault(_size(rows), deque(maxlen=_STEPS)).append(seconds)
+
+
+def _work_of(passes: Passes) -> _Work:
+    return _Work(passes=passes)
+
+
+def _behind_rows(launched: Sequence[_Work]) -> int:
+    """How many come after the last decode step among them."""
+    steps = [at for at, work in enumerate(launched) if work.rows]
+    return len(launched) - 1 - steps[-1] if steps else len(launched)
 
 
 def _size(rows: int) -> int:

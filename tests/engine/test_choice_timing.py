@@ -46,7 +46,7 @@ def test_it_waits_for_the_next_step_unless_a_prompt_would_run_before_it(
 ) -> None:
     chunks, run_pass = list[int](), PromptRunner._run_pass
 
-    def spy(self: PromptRunner, *given: Any) -> Passes:
+    def spy(self: PromptRunner, *given: Any) -> list[Passes]:
         chunks.append(len(late))
         return run_pass(self, *given)
 

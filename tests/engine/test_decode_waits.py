@@ -30,7 +30,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     seen: list[Plan] = []
     execute = Engine.execute
 
-    def spy(self: Engine, plan: Plan) -> Passes:
+    def spy(self: Engine, plan: Plan) -> list[Passes]:
         if len(self._batch):
             seen.append(plan)
         return execute(self, plan)

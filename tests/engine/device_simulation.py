@@ -1,0 +1,172 @@
+"""An engine without a model over a device that is behind the host, in closed loops of clients.
+
+It launches and waits as `Engine.execute` does; a `Stopwatch` tells the scheduler what steps cost.
+Costs are about those of an 8B model on a large GPU.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import NamedTuple
+
+from bushel.engine.plan import PendingPrompt, Plan, Policy, Row, State
+from bushel.engine.scheduler import schedule
+from bushel.engine.step_costs import Passes, Stopwatch, total
+
+CLIENTS, REQUESTS, REPLY = 32, 64, 128
+APART = 0.02  # seconds between the first requests of two clients
+_LAUNCH, _AHEAD = 0.003, 0.002  # seconds of the host for a pass, and of those after it has begun
+_HOST = 0.0003  # seconds of the host before a step, and for what it has read
+_MOST_STEPS = 20_000
+_POLICY = Policy(max_batch=CLIENTS, decode_waits=True, pack=256)
+
+
+class Speed(NamedTuple):
+    tokens_per_second: float
+    first_p95: float  # seconds until the first token
+    gap_p95: float  # of the largest gap of each reply
+
+
+@dataclass
+class _Prompt:
+    tokens: int
+    last_served: float
+    done: int = 0
+
+    def job(self, id: int) -> PendingPrompt:
+        left = self.tokens - self.done
+        return PendingPrompt(id, left, self.last_served, id, self.done, group=str(id))
+
+
+@dataclass
+class _Reply:
+    arrived: float
+    first: float = 0.0
+    last: float = 0.0
+    gap: float = 0.0
+
+    def token(self, now: float) -> None:
+        if self.first:
+            self.gap = max(self.gap, now - self.last)
+        else:
+            self.first = now - self.arrived
+        self.last = now
+
+
+@dataclass
+class _Step:
+    ready: float  # when the device has done it
+    rows: list[int] = field(default_factory=list)
+
+
+class ClosedLoops:
+    def __init__(self, seed: int, watch: Stopwatch, often: float, most: float):
+        """Of so many steps, the host dawdles before one, for up to so many seconds."""
+        self._chance, self._watch = Random(seed), watch
+        self._often, self._most = often, most
+        self._now = self._device = self._chunk_ready = 0.0
+        self._decoded = self._prompts_since = 0.0
+        self._due = [APART * at for at in range(CLIENTS)]
+        self._todo = [self._chance.randint(200, 2000) for _ in range(REQUESTS)]
+        self._waiting: dict[int, _Prompt] = {}
+        self._prefilling: dict[int, _Prompt] = {}
+        self._ready: list[int] = []
+        self._rows: dict[int, int] = {}  # tokens that are left to say
+        self._pending: _Step | None = None
+        self._replies: list[_Reply] = []
+        self._tokens = 0
+
+    def run(self) -> Speed:
+        for _ in range(_MOST_STEPS):
+            if not self._busy and not self._due:
+                break
+            if not self._busy:
+                self._now = max(self._now, self._due[0])
+            while self._due and self._due[0] <= self._now:
+                self._due.pop(0)
+                self._ask()
+            self._step()
+        assert not self._busy
+        self._watch.rest()
+        firsts = sorted(reply.first for reply in self._replies)
+        gaps = sorted(reply.gap for reply in self._replies)
+        p95 = int(0.95 * len(self._replies))
+        return Speed(self._tokens / self._now, firsts[p95], gaps[p95])
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self._waiting or self._prefilling or self._ready or self._rows or self._pending)
+
+    def _ask(self) -> None:
+        if self._todo:
+            self._waiting[len(self._replies)] = _Prompt(self._todo.pop(0), self._now)
+            self._replies.append(_Reply(self._now))
+
+    def _step(self) -> None:
+        self._now += _HOST
+        if self._chance.random() < self._often:
+            self._now += self._chance.random() * self._most
+        began, plan = self._now, self._plan()
+        for id in plan.admit:
+            self._prefilling[id] = self._waiting.pop(id)
+            self._prefilling[id].last_served = began
+        for id in plan.join:
+            self._ready.remove(id)
+            self._rows[id] = REPLY
+        before, self._pending = self._pending, None
+        if plan.decode and self._rows:
+            self._decode()
+        passes = self._run_prompts(plan, began)
+        if before is not None:
+            self._read(before)
+        rows = len(self._pending.rows) if self._pending else 0
+        self._watch.step(began, self._now, rows=rows, passes=passes)
+        if plan.decode:
+            self._decoded, self._prompts_since = began, 0.0
+        self._prompts_since += total(passes).seconds(self._watch.costs(rows))
+
+    def _plan(self) -> Plan:
+        running, ready = (tuple(Row(id, id) for id in ids) for ids in (self._rows, self._ready))
+        state = State(
+            self._now,
+            running,
+            ready,
+            tuple(prompt.job(id) for id, prompt in self._prefilling.items()),
+            tuple(prompt.job(id) for id, prompt in self._waiting.items()),
+            self._watch.costs(len(running) + len(ready)),
+            since_decode=max(self._now - self._decoded, self._prompts_since),
+        )
+        return schedule(state, _POLICY)
+
+    def _launch(self, seconds: float) -> float:
+        """When the device has done what is launched now."""
+        self._now += _LAUNCH
+        self._device = max(self._device, self._now - _AHEAD) + seconds
+        return self._device
+
+    def _decode(self) -> None:
+        rows = list(self._rows)
+        self._pending = _Step(self._launch(0.0045 + 0.0003 * len(rows)), rows)
+        self._rows = {id: left - 1 for id, left in self._rows.items() if left > 1}
+
+    def _run_prompts(self, plan: Plan, now: float) -> list[Passes]:
+        passes = []
+        for chunk in plan.chunks:
+            prompt = self._prefilling[chunk.job]
+            if self._pending is None:
+                self._now = max(self._now, self._chunk_ready)
+            padded = -(-(chunk.tokens + prompt.done % 256) // 128) * 128
+            self._chunk_ready = self._launch(0.006 + padded / 30_000)
+            passes.append(Passes().with_chunk(chunk.tokens, prompt.done))
+            prompt.done, prompt.last_served = prompt.done + chunk.tokens, now
+            if prompt.done == prompt.tokens:
+                del self._prefilling[chunk.job]
+                self._ready.append(chunk.job)
+        return passes
+
+    def _read(self, step: _Step) -> None:
+        self._now = max(self._now, step.ready) + _HOST
+        for id in step.rows:
+            self._tokens += 1
+            self._replies[id].token(self._now)
+            if id not in self._rows and id not in (self._pending.rows if self._pending else []):
+                self._ask()
