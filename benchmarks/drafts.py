@@ -38,6 +38,7 @@ from bushel.engine.attention_route import choose_attention
 from bushel.engine.decode_batch import DecodeBatch, Verify
 from bushel.engine.drafts import cost_profile
 from bushel.engine.drafts.cost_profile import CostProfile
+from bushel.engine.drafts.drafter import Drafts, counts_of
 from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
@@ -80,9 +81,10 @@ class Rounds:
     def counted(self) -> Iterator[None]:
         verify = DecodeBatch.verify
 
-        def counting(batch: DecodeBatch, drafts: list[list[int]]) -> Verify:
-            self.rows.append(len(drafts))
-            self.widths.append(1 + max(map(len, drafts)))
+        def counting(batch: DecodeBatch, drafts: Drafts) -> Verify:
+            counts = counts_of(drafts)
+            self.rows.append(len(counts))
+            self.widths.append(1 + max(counts))
             return verify(batch, drafts)
 
         DecodeBatch.verify = counting  # type: ignore[method-assign]

@@ -15,6 +15,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
+from bushel.engine.drafts.drafter import DeviceDrafts, Drafts
 from bushel.engine.drafts.mtp import MTPDrafter
 from bushel.engine.sequence import Sequence as Reply
 from bushel.models import Model
@@ -65,19 +66,21 @@ class SpoiledHead(MTPDrafter):
         self._rate = rate
         self._wrong: dict[int, list[bool]] = {}
 
-    def propose(self, depths: Sequence[int]) -> list[list[int]]:
+    def propose(self, depths: Sequence[int]) -> Drafts:
         proposed = super().propose(depths)
-        rows = (row.sequence for row in self._rows)
-        return [self._spoiled(row, draft) for row, draft in zip(rows, proposed, strict=True)]
+        if not isinstance(proposed, DeviceDrafts):
+            return proposed
+        wrong = [self._wrong_at(row.sequence, proposed.tokens.shape[1]) for row in self._rows]
+        return proposed._replace(tokens=proposed.tokens ^ mx.array(wrong, mx.uint32))
 
-    def _spoiled(self, reply: Reply, draft: list[int]) -> list[int]:
-        wrong = self._wrong_of(reply)
+    def _wrong_at(self, reply: Reply, width: int) -> list[int]:
+        """One where one of the next tokens is to be another one."""
         said = len(reply.tokens)
-        return [token ^ int(wrong[said + at]) for at, token in enumerate(draft)]
+        return [*map(int, self._wrong_of(reply)[said : said + width])]
 
     def _wrong_of(self, reply: Reply) -> list[bool]:
         seed = hash(tuple(reply.request.prompt.ids)) % 2**32
         if seed not in self._wrong:
-            drawn = np.random.default_rng(seed).random(reply.limit) > self._rate
+            drawn = np.random.default_rng(seed).random(reply.limit + self.deepest) > self._rate
             self._wrong[seed] = drawn.tolist()
         return self._wrong[seed]

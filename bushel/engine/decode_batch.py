@@ -26,7 +26,7 @@ from bushel.cache import BatchState
 from bushel.core import IntegrityError, TokenLogprob
 from bushel.engine.constraints.constraint import ConstrainedRow
 from bushel.engine.drafts.batch_drafts import BatchDrafts
-from bushel.engine.drafts.drafter import KeptRound
+from bushel.engine.drafts.drafter import DeviceDrafts, Drafts, KeptRound, counts_of, read_drafts
 from bushel.engine.prefill import PrefilledRow
 from bushel.engine.sampling.chooser import Masks
 from bushel.engine.sampling.sampler import Sampled, SampledDraft, Sampler, listed
@@ -87,7 +87,7 @@ class Verify(NamedTuple):
     """A forward pass over drafts on its way."""
 
     sequences: tuple[Sequence, ...]
-    drafts: list[list[int]]  # by row, which may have none
+    drafts: Drafts
     inputs: mx.array  # [B, W]: the newest token, the draft, and whatever fills the row up
     logits: mx.array  # [B, W, V]
     hidden: mx.array | None  # [B, W, D], where a drafter wants them
@@ -95,7 +95,7 @@ class Verify(NamedTuple):
     @property
     def counts(self) -> list[int]:
         """Inputs of each row that are its own."""
-        return [1 + len(draft) for draft in self.drafts]
+        return [1 + count for count in counts_of(self.drafts)]
 
 
 class Round(NamedTuple):
@@ -114,7 +114,8 @@ class Round(NamedTuple):
         settings = [sequence.decoding for sequence in self.verify.sequences]
         tokens, logprobs = self.sampled.read(settings)
         added = []
-        rows = zip(self.verify.sequences, self.verify.drafts, tokens, logprobs, strict=True)
+        drafts = read_drafts(self.verify.drafts)
+        rows = zip(self.verify.sequences, drafts, tokens, logprobs, strict=True)
         for sequence, draft, chosen, told in rows:
             count = 1 + accepted(draft, chosen)
             added.append((sequence, draft, tuple(chosen[:count]), tuple(told[:count])))
@@ -260,16 +261,20 @@ class DecodeBatch:
             sequence.launched += count
         return Step(tuple(self.sequences), sampled, twin)
 
-    def verify(self, drafts: list[list[int]]) -> Verify:
+    def verify(self, drafts: Drafts) -> Verify:
         """Run the newest token of every row, and its draft; all that it said has been read."""
         assert self._next is not None
-        width = max(map(len, drafts))
+        counts = counts_of(drafts)
+        width = max(counts)
         # What fills a row up is run and forgotten, like a draft that does not hold.
-        guesses = [[*draft, *[0] * (width - len(draft))] for draft in drafts]
-        inputs = mx.concatenate([self._next, mx.array(guesses, dtype=self._next.dtype)], axis=1)
+        if isinstance(drafts, DeviceDrafts):
+            guesses = drafts.tokens[:, :width]
+        else:
+            guesses = mx.array([[*draft, *[0] * (width - len(draft))] for draft in drafts])
+        inputs = mx.concatenate([self._next, guesses.astype(self._next.dtype)], axis=1)
         self._late = []
         self.rows.reserve(1 + width)
-        self.rows.begin_draft([1 + len(draft) for draft in drafts])
+        self.rows.begin_draft([1 + count for count in counts])
         logits, hidden = self._run(inputs)
         self.rows.draft_ran()
         return Verify(tuple(self.sequences), drafts, inputs, logits, hidden)

@@ -11,6 +11,7 @@ import pytest
 from bushel.cache import BatchState
 from bushel.core.options import Attention
 from bushel.engine.decode_batch import DecodeBatch
+from bushel.engine.drafts.drafter import Drafts
 
 from .run import BOUND
 from .scenarios import again, churn, fork, leaves
@@ -95,7 +96,7 @@ def one_later(patch: Patch) -> None:
     """A draft is run as if it stood one place further on."""
     verify, where = DecodeBatch.verify, DecodeBatch._where
 
-    def wrong(batch: DecodeBatch, drafts: list[list[int]]) -> Any:
+    def wrong(batch: DecodeBatch, drafts: Drafts) -> Any:
         patch.setattr(DecodeBatch, "_where", lambda own: [at + 1 for at in where(own)])
         try:
             return verify(batch, drafts)

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile, Drafting
 from bushel.engine.drafts.depth import depths, may_pay
-from bushel.engine.drafts.drafter import Drafter, KeptRound
+from bushel.engine.drafts.drafter import Drafter, Drafts, KeptRound, read_drafts
 from bushel.engine.drafts.head_context import HeadContext
 from bushel.engine.drafts.mtp import MTPDrafter
 from bushel.engine.prefill import PrefilledRow
@@ -73,19 +73,24 @@ class BatchDrafts:
         pays = self._rows > 0 and self._pays[self._rows - 1]
         return pays and any(self._depths(self._choose(ahead)))
 
-    def propose(self) -> list[list[int]]:
+    def propose(self) -> Drafts:
         """By row, what it may say next; nothing at all where a plain step is worth more."""
         chosen = self._choose()
         wanted = self._depths(chosen)
-        drafts: list[list[int]] = [[] for _ in chosen]
+        proposed: list[Drafts] = []
         for at, drafter in [*enumerate(self._drafters)]:
             mine = [
                 depth if who == at else 0 for (who, _), depth in zip(chosen, wanted, strict=True)
             ]
             if any(mine):
-                for proposed in self._ask(methodcaller("propose", mine), drafter):
-                    for row, draft in enumerate(proposed):
-                        drafts[row] = draft or drafts[row]
+                proposed += self._ask(methodcaller("propose", mine), drafter)
+        if len(proposed) == 1:
+            return proposed[0]
+        drafts: list[list[int]] = [[] for _ in chosen]
+        for some in proposed:
+            drafts = [
+                draft or other for draft, other in zip(read_drafts(some), drafts, strict=True)
+            ]
         return drafts
 
     def kept(self, round: KeptRound) -> None:

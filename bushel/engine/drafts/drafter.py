@@ -12,7 +12,7 @@ of plain steps that are still on the device.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import mlx.core as mx
 
@@ -25,6 +25,29 @@ class KeptRound(NamedTuple):
 
     kept: Sequence[int]  # inputs of each row that stay: its newest token, and the drafts that held
     hidden: mx.array | None = None  # [B, W, D] of all inputs, where the drafter reads them
+
+
+class DeviceDrafts(NamedTuple):
+    """Drafts that nobody has read: a pass over them is built and started while they are made."""
+
+    tokens: mx.array  # [B, k]
+    counts: list[int]  # by row, how many of them are its draft
+
+    def read(self) -> list[list[int]]:
+        """Waits for the device."""
+        rows: Any = self.tokens.tolist()
+        return [row[:count] for row, count in zip(rows, self.counts, strict=True)]
+
+
+Drafts = list[list[int]] | DeviceDrafts  # by row, which may have none
+
+
+def counts_of(drafts: Drafts) -> list[int]:
+    return drafts.counts if isinstance(drafts, DeviceDrafts) else [*map(len, drafts)]
+
+
+def read_drafts(drafts: Drafts) -> list[list[int]]:
+    return drafts.read() if isinstance(drafts, DeviceDrafts) else drafts
 
 
 class Drafter(Protocol):
@@ -45,7 +68,7 @@ class Drafter(Protocol):
         ahead: tokens of each row that are still on the device, and will have been read by then.
         """
 
-    def propose(self, depths: Sequence[int]) -> list[list[int]]:
+    def propose(self, depths: Sequence[int]) -> Drafts:
         """At most depths[i] tokens for row i, and none for 0; what `chances` was asked for."""
 
     def kept(self, round: KeptRound) -> None:

@@ -16,13 +16,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import mlx.core as mx
 
 from bushel.core import IntegrityError
 from bushel.engine.drafts.acceptance import Acceptance
-from bushel.engine.drafts.drafter import KeptRound, before_end
+from bushel.engine.drafts.drafter import DeviceDrafts, Drafts, KeptRound
 from bushel.engine.drafts.head_context import HeadContext
 from bushel.engine.prefill import PrefilledRow
 from bushel.engine.sequence import Sequence as Reply
@@ -133,19 +133,14 @@ class MTPDrafter:
         prior = _HELD if held else _PRIORS[depth > 1]
         return row.sequence.accepted_from(f"{self.name} {depth}", prior)
 
-    def propose(self, depths: Sequence[int]) -> list[list[int]]:
+    def propose(self, depths: Sequence[int]) -> Drafts:
         deepest = max(depths, default=0)
         if not deepest:
             return [[] for _ in depths]
         self._read()
-        drafted = self._draft(deepest)
-        proposed = [
-            before_end(tokens[:depth], row.sequence) if row.ready else []
-            for row, depth, tokens in zip(self._rows, depths, drafted, strict=True)
-        ]
-        for row, tokens in zip(self._rows, proposed, strict=True):
-            row.drafted = len(tokens)
-        return proposed
+        for row, depth in zip(self._rows, depths, strict=True):
+            row.drafted = depth if row.ready else 0
+        return self._draft(deepest)
 
     def kept(self, round: KeptRound) -> None:
         for row, kept in zip(self._rows, round.kept, strict=True):
@@ -209,7 +204,7 @@ class MTPDrafter:
             length + count for length, count in zip(lengths, counts, strict=True)
         ]
 
-    def _draft(self, deepest: int) -> list[list[int]]:
+    def _draft(self, deepest: int) -> Drafts:
         """So many tokens for each row; what the head keeps on the way is written over later."""
         hidden = self._ahead
         if hidden is None:
@@ -220,8 +215,9 @@ class MTPDrafter:
             starts = [length + depth for length in self._cache.lengths]
             hidden = self._head(hidden, drafts[-1], positions, starts, self._cache)
             drafts.append(mx.argmax(self._head.logits(hidden), axis=-1))
-        tokens: Any = mx.concatenate(drafts, axis=1).tolist()
-        return list(tokens)
+        tokens = mx.concatenate(drafts, axis=1)
+        mx.async_eval(tokens)
+        return DeviceDrafts(tokens, [row.drafted for row in self._rows])
 
     def _gathered(self) -> list[_Unread]:
         """All that is unread as one, or nothing; of each row the newest."""

@@ -1,7 +1,7 @@
 """Rounds of drafts: propose, verify in one pass, choose along it, and keep what holds.
 
     engine's thread  | propose, cut by grammars | start the pass, masks along the drafts, choose
-    device                                      | the pass ........................ | choose
+    device             drafts                   | the pass ........................ | choose
     engine's thread    prompts | read | add what each row says | go back to what each row keeps
 
 A round begins and ends within one step of the engine. What a row says is what was chosen in its
@@ -17,6 +17,7 @@ import mlx.core as mx
 from bushel.core import TokenLogprob
 from bushel.engine.constraints.mask_thread import MaskThread
 from bushel.engine.decode_batch import DecodeBatch, Round
+from bushel.engine.drafts.drafter import counts_of, read_drafts
 from bushel.engine.sequence import Sequence
 
 # Takes what a row says, with how many tokens its draft had; tells how many it took.
@@ -30,16 +31,16 @@ def begin(batch: DecodeBatch, masks: MaskThread, fail: Fail) -> Round | None:
     if batch.drafts is None or not len(batch) or not all(batch.rows.positions):
         return None
     drafts = batch.drafts.propose()
-    constraints = batch.constraints_along if any(drafts) else []
+    constraints = batch.constraints_along if any(counts_of(drafts)) else []
     if constraints:
-        drafts = masks.cut(constraints, drafts)
-    if not any(drafts):
+        drafts = masks.cut(constraints, read_drafts(drafts))
+    if not any(counts_of(drafts)):
         return None
     verify = batch.verify(drafts)
     made = None
     if constraints:
         mx.async_eval(verify.logits)  # it runs while masks are made
-        made, drafts, failed = masks.along(constraints, drafts)
+        made, drafts, failed = masks.along(constraints, read_drafts(drafts))
         verify = verify._replace(drafts=drafts)
         for row, error in failed:
             fail(batch.sequences[row], error)

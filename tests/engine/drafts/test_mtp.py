@@ -14,7 +14,7 @@ from bushel import LLM, SamplingParams
 from bushel.core import GenerationDefaults, IntegrityError, Request
 from bushel.core.params import resolve
 from bushel.engine.constraints.constraint import ConstrainedRow
-from bushel.engine.drafts.drafter import Drafter, KeptRound
+from bushel.engine.drafts.drafter import Drafter, KeptRound, read_drafts
 from bushel.engine.drafts.mtp import MTPDrafter
 from bushel.engine.prefill import Prefill
 from bushel.engine.sequence import Sequence
@@ -63,7 +63,7 @@ def test_drafts_are_those_of_each_row_alone(model: Model, seed: int) -> None:
             rows += new
         depths = [int(depth) for depth in rng.integers(0, DEEPEST + 1, len(rows))]
         chances = drafter.chances()
-        proposed = drafter.propose(depths)
+        proposed = read_drafts(drafter.propose(depths))
         for row, depth, drafts, chance in zip(rows, depths, proposed, chances, strict=True):
             newest = bool(row.known) and row.known[-1] == row.position - 1
             assert bool(chance) == newest
@@ -96,8 +96,8 @@ def test_steps_without_drafts_are_read_when_somebody_drafts(model: Model) -> Non
         for row in rows:
             row.known = [at for at in row.known if at < 9 or at >= row.position - 64]
         if count == 150:  # what lies between was forgotten
-            assert drafter.propose([2, 0]) == [rows[0].expected(2), []]
-    assert drafter.propose([0, 0]) == [[], []]
+            assert read_drafts(drafter.propose([2, 0])) == [rows[0].expected(2), []]
+    assert read_drafts(drafter.propose([0, 0])) == [[], []]
 
 
 def test_a_row_that_is_put_aside_goes_on_as_it_was(model: Model) -> None:
@@ -105,7 +105,7 @@ def test_a_row_that_is_put_aside_goes_on_as_it_was(model: Model) -> None:
     rows = [random_row(model, rng, 12, 60) for _ in range(3)]
     drafter = MTPDrafter(model, DEEPEST)
     drafter.join([row.ready(6) for row in rows])
-    drafter.propose([2, 1, 3])
+    read_drafts(drafter.propose([2, 1, 3]))
     keep(drafter, rows, [2, 1, 3])
     context = drafter.put_aside(1)
     drafter.leave([0, 2])
@@ -116,7 +116,7 @@ def test_a_row_that_is_put_aside_goes_on_as_it_was(model: Model) -> None:
     drafter.join([back])
     drafter.check_integrity()
     rows = [rows[0], rows[2], rows[1]]
-    assert drafter.propose([1, 2, 4]) == [
+    assert read_drafts(drafter.propose([1, 2, 4])) == [
         row.expected(depth) for row, depth in zip(rows, (1, 2, 4), strict=True)
     ]
 
@@ -139,11 +139,11 @@ def test_a_row_is_put_aside_while_its_newest_token_is_on_the_device(model: Model
     drafter.leave([1])
     drafter.join([back])
     drafter.check_integrity()
-    assert drafter.propose([2, 2]) == [rows[1].expected(2), []]
+    assert read_drafts(drafter.propose([2, 2])) == [rows[1].expected(2), []]
     rows.reverse()
     keep(drafter, rows, [1, 1])
     rows[1].known = [*range(5, 14), 15]
-    assert drafter.propose([2, 2]) == [row.expected(2) for row in rows]
+    assert read_drafts(drafter.propose([2, 2])) == [row.expected(2) for row in rows]
 
 
 def test_a_row_that_wants_none_gets_none(model: Model) -> None:
@@ -160,7 +160,7 @@ def test_what_holds_is_drafted_more_surely_at_its_depth(model: Model) -> None:
     drafter = MTPDrafter(model, DEEPEST)
     drafter.join([row.ready(6) for row in rows])
     for _ in range(20):
-        drafter.propose([2, 2])
+        read_drafts(drafter.propose([2, 2]))
         keep(drafter, rows, [2, 1])  # the first draft of one row holds, and never the second
     surer, unsure = drafter.chances()
     assert surer[0] > 0.9 > 0.3 > unsure[0]
@@ -174,7 +174,7 @@ def test_drafts_that_a_grammar_refuses_have_not_held(model: Model) -> None:
     drafter.join([row.ready(6) for row in rows])
     before = [chances[0] for chances in drafter.chances()]
     for _ in range(10):
-        drafter.propose([1, 0])
+        read_drafts(drafter.propose([1, 0]))
         keep(drafter, rows, [1, 1])
     refused, idle = (chances[0] for chances in drafter.chances())
     assert refused < before[0] / 2
@@ -248,7 +248,7 @@ def accepted(tiny: Model, rows: list[KnownRow], read: int | None) -> float:
     drafter.join([row.ready(count, 64) for row, count in zip(rows, given, strict=True)])
     held = tried = 0
     while rows:
-        proposed = drafter.propose([min(1, row.left - 1) for row in rows])
+        proposed = read_drafts(drafter.propose([min(1, row.left - 1) for row in rows]))
         counts = [1 + row.holds(drafts) for row, drafts in zip(rows, proposed, strict=True)]
         held += sum(counts) - len(rows)
         tried += sum(map(len, proposed))
@@ -281,7 +281,7 @@ def test_a_prompt_is_read_in_pieces(tiny: Model, told: list[KnownRow], chunk: in
     drafter = MTPDrafter(tiny, DEEPEST)
     row.sequence.launched = 5
     drafter.join([ready])
-    assert drafter.propose([3]) == [row.expected(3)]
+    assert read_drafts(drafter.propose([3])) == [row.expected(3)]
     row.sequence.tokens.clear()
 
 
