@@ -48,7 +48,7 @@ class PrefilledRow:
     position: int
     state: State | None
     snapshot: Snapshot | None = None
-    context: HeadContext | None = None  # what a prediction head knows of it; shared, never written
+    context: HeadContext | None = None  # what a prediction head knows of it; shared
 
     def take_state(self, model: Model) -> State:
         if self.state is not None:
@@ -298,7 +298,7 @@ class Prefill:
             self._pool(hidden)
         elif self.context is not None:
             assert self.prompt is not None
-            self.context.read(self.model, self.prompt, self.ids, self.done, hidden[None])
+            self.context.add(self.model, self.prompt, self.ids, self.done, hidden[None])
 
     @property
     def _drafts(self) -> bool:

@@ -6,8 +6,9 @@
     drafts               x6'  x7'    from g4 the first; with it, as if it were h5, the next
 
 What passes give is kept until somebody wants drafts, and then read by the head in one pass of all
-rows, the last of which is the first draft. Steps in which nobody drafts cost nothing that way; if
-there are many, those that lie back furthest are forgotten.
+rows, the last of which is the first draft; before it what prompts gave (`head_context`). Steps in
+which nobody drafts cost nothing that way; if there are many, those that lie back furthest are
+forgotten.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class _HeadRow:
     delta: int  # of rotary positions against tokens
     position: int  # tokens that have been run
     ready: bool  # the head has read all of them
+    context: HeadContext | None  # what it has to read before all else
     drafted: int = 0  # drafts of the round that is on its way
 
     @property
@@ -86,8 +88,9 @@ class MTPDrafter:
     def join(self, rows: Collection[PrefilledRow]) -> None:
         contexts = [HeadContext() if row.context is None else row.context for row in rows]
         before, count = len(self._rows), len(rows)
-        self._cache.join([context.cache for context in contexts])
-        self._ahead = _stacked(self._ahead, before, [context.ahead for context in contexts])
+        read = [HeadContext() if context.unread else context for context in contexts]
+        self._cache.join([context.cache for context in read])
+        self._ahead = _stacked(self._ahead, before, [context.ahead for context in read])
         self._unread = [
             _Unread(
                 mx.pad(unread.hidden, [(0, count), (0, 0), (0, 0)]),
@@ -96,8 +99,10 @@ class MTPDrafter:
             for unread in self._gathered()
         ]
         for row, context in zip(rows, contexts, strict=True):
-            ready = context.ahead is not None
-            self._rows.append(_HeadRow(row.sequence, row.prompt.delta, row.position, ready))
+            ready = context.ahead is not None and not context.unread
+            waiting = context if context.unread else None
+            place = row.prompt.delta, row.position
+            self._rows.append(_HeadRow(row.sequence, *place, ready, waiting))
         self._settle()
 
     def leave(self, keep: Sequence[int]) -> None:
@@ -118,7 +123,7 @@ class MTPDrafter:
         # What is on the device is read before drafts are made: it changes nothing.
         unread = [any(each.columns[row] for each in self._unread) for row in range(len(self._rows))]
         return [
-            self._chances(row) if row.wants and (row.ready or new) else ()
+            self._chances(row) if row.wants and (row.ready or new or row.context) else ()
             for row, new in zip(self._rows, unread, strict=True)
         ]
 
@@ -170,6 +175,7 @@ class MTPDrafter:
 
     def _read(self) -> None:
         """Let the head read what passes have given, as far as the tokens after it are known."""
+        self._read_contexts()
         if not self._unread:
             return
         ((hidden, columns),) = self._gathered()
@@ -184,6 +190,28 @@ class MTPDrafter:
             self._follow(_columns(hidden, columns, width), firsts, counts)
         for row, count, left in zip(self._rows, counts, rest, strict=True):
             row.ready = (row.ready or count > 0) and not left
+
+    def _read_contexts(self) -> None:
+        """What was there before rows joined."""
+        contexts = {at: row.context for at, row in enumerate(self._rows) if row.context is not None}
+        if not contexts:
+            return
+        for context in contexts.values():
+            context.read(self._head)
+        self._cache.replace({at: context.cache for at, context in contexts.items()})
+        self._ahead = _stacked(
+            None,
+            0,
+            [
+                contexts[at].ahead
+                if at in contexts
+                else (None if self._ahead is None else self._ahead[at : at + 1])
+                for at in range(len(self._rows))
+            ],
+        )
+        for at in contexts:
+            row = self._rows[at]
+            row.context, row.ready = None, not any(each.columns[at] for each in self._unread)
 
     def _follow(self, hidden: mx.array, firsts: list[int], counts: list[int]) -> None:
         """Of each row so many hidden states, from its token firsts[i] on."""

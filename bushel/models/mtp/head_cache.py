@@ -10,7 +10,7 @@ a matter of lengths: what lies behind them is seen by nobody, and written over.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import mlx.core as mx
 
@@ -101,6 +101,12 @@ class HeadKVCache:
             slots, index = _rounded(max(copy.lengths)), mx.array(list(some))
             copy.keys, copy.values = self.keys[index, :, :slots], self.values[index, :, :slots]
         return copy
+
+    def replace(self, rows: Mapping[int, HeadKVCache]) -> None:
+        """Some rows are those of other caches of one row each from now on."""
+        each = [rows[at] if at in rows else self.rows([at]) for at in range(len(self))]
+        self.lengths, self.keys, self.values = [], None, None
+        self.join(each)
 
     @property
     def arrays(self) -> list[mx.array]:

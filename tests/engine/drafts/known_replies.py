@@ -51,7 +51,7 @@ class KnownRow:
         for at in range(0, read, chunk):
             start = self.known[at]
             hidden = mx.array(self.hidden[None, start : self.known[at : at + chunk][-1] + 1])
-            context.read(self.model, prompt, self.ids, start, hidden)
+            context.add(self.model, prompt, self.ids, start, hidden)
         return PrefilledRow(self.sequence, prompt, self.position, [], None, context)
 
     def holds(self, drafts: Sequence[int]) -> int:

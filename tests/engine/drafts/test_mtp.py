@@ -19,7 +19,7 @@ from bushel.engine.drafts.mtp import MTPDrafter
 from bushel.engine.prefill import Prefill
 from bushel.engine.sequence import Sequence
 from bushel.models import Model, load
-from bushel.models.mtp import HeadKVCache, load_head
+from bushel.models.mtp import HeadKVCache, MTPHead, load_head
 from tests.drawings import see
 from tests.engine.drafts.known_replies import KnownRow, keep
 from tests.families import checkpoint_dir
@@ -285,6 +285,35 @@ def test_a_prompt_is_read_in_pieces(tiny: Model, told: list[KnownRow], chunk: in
     row.sequence.tokens.clear()
 
 
+@pytest.mark.parametrize(("tokens", "read"), [(300, 0), (1100, 600)])
+def test_a_head_reads_a_prompt_when_somebody_wants_drafts(
+    model: Model, monkeypatch: pytest.MonkeyPatch, tokens: int, read: int
+) -> None:
+    """Of a long one it reads most before, since hidden states would take more room."""
+    seen = list[int]()
+    call = MTPHead.__call__
+
+    def spy(head: MTPHead, hidden: mx.array, *others: Any) -> mx.array:
+        seen.append(hidden.shape[1])
+        return call(head, hidden, *others)
+
+    monkeypatch.setattr(MTPHead, "__call__", spy)
+    row = random_row(model, np.random.default_rng(3), tokens + 1, 60)
+    job = Prefill(model, [row.sequence], 0, 0.0)
+    job.begin()
+    while job.remaining > 0:
+        mx.eval(job.run(100))
+    [ready] = job.finish()
+    drafter = MTPDrafter(model, DEEPEST)
+    drafter.join([ready])
+    assert sum(seen) == read
+    assert drafter.chances()[0]
+    keep(drafter, [row], [1])
+    assert sum(seen) == read
+    drafter.propose([1])
+    assert sum(seen) == tokens + 1
+
+
 def test_positions_of_images_are_the_heads_as_well(tiny: Model) -> None:
     """Of rows with pictures the head stands where the body does, and not where tokens are."""
     picture = see("circle", "red")
@@ -304,6 +333,7 @@ def test_positions_of_images_are_the_heads_as_well(tiny: Model) -> None:
     assert ready.context is not None
     head, ids = tiny.mtp, prepared.ids
     assert head is not None
+    ready.context.read(head)
     assert ready.prompt.positions is not None
     state = tiny.make_state()
     _, hidden = tiny.prefill_with_hidden(ready.prompt, 0, len(ids) - 1, state)
