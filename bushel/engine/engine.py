@@ -574,6 +574,10 @@ class Engine:
             job.fetch = None
         self.rest()
 
+    def allocate_pages(self) -> int:
+        """Before anyone waits, where memory is the device's own; returns the bytes."""
+        return self._sharing.allocate()
+
     def rest(self) -> None:
         """Nobody has asked for anything for a while: what was freed goes back to the system."""
         if self.idle:

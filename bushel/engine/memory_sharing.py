@@ -16,6 +16,8 @@ from bushel.engine.request_queue import GROWTH, ROOM, RequestQueue
 from bushel.engine.sequence import Sequence as Row
 from bushel.models import Model
 
+_FOR_ROWS = 0.25  # of the pages that prefixes may take, as many more
+
 
 class MemorySharing:
     """Owned by one engine."""
@@ -29,6 +31,7 @@ class MemorySharing:
     ):
         self._model, self._admission, self._prefixes = model, admission, prefixes
         self._claim = claim
+        self._least_pages = 0
         self._watch_pages()
 
     def keep_to(self, limit: int, usable: int, kept: int) -> None:
@@ -89,10 +92,26 @@ class MemorySharing:
                 break
         pool.fit(limit)
 
+    def allocate(self) -> int:
+        """Have at once the pages that prefixes may take, and some for rows; returns the bytes.
+
+        For memory that is a device's own: a pool that grows is copied while all rows wait, and
+        what it would come to is its own sooner or later.
+        """
+        pool, memory = self._pool, self._admission.memory
+        if pool is None or memory is None or self._prefixes is None or not pool.page_bytes:
+            return 0
+        wanted = (1 + _FOR_ROWS) * self._prefixes.budget.limit // pool.page_bytes
+        self._least_pages = min(int(wanted), self._admission.paged_tokens(memory) // PAGE)
+        pool.least = self._least_pages
+        pool.resize(pool.least)
+        return pool.nbytes
+
     def new_pages(self) -> None:
         """Other pages, in which nobody has written."""
         if self._pool is not None:
             self._model.pages = PagePool(len(self._pool.layers))
+            self._model.pages.least = self._least_pages
             self._watch_pages()
 
     def _watch_pages(self) -> None:
@@ -101,7 +120,7 @@ class MemorySharing:
             self._pool.reclaim = partial(self._prefixes.reclaim, self._pool)
 
     def rest(self) -> None:
-        """Nobody runs: pages that nobody holds go."""
+        """Nobody runs: pages that nobody holds go, but for those that `allocate` has taken."""
         if self._pool is not None:
             self._pool.resize(0)
 

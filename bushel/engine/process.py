@@ -54,7 +54,7 @@ from bushel.engine.build import build, keep_to, rows_of
 from bushel.engine.engine import Engine
 from bushel.engine.prefill_pass import plan_pieces
 from bushel.engine.sampling.first_use import compile_samplers
-from bushel.models.device import ON_CPU
+from bushel.models.device import ON_CPU, ON_CUDA
 
 log = logging.getLogger(__name__)
 
@@ -216,6 +216,9 @@ def main(descriptor: int) -> int:
             drafts = engine.speculation.why_off is None
             compile_samplers(engine.model, progress, drafts=drafts)
             plan_pieces(engine.model, engine.admission.memory, progress)
+            if ON_CUDA:
+                progress("allocating pages")
+                engine.allocate_pages()
     except BushelError as error:
         link.send(Failed(str(error)))
         return 2

@@ -11,6 +11,7 @@ import pytest
 from bushel import LLM, Handle, SamplingParams
 from bushel.cache.packed_kv import PackedKVCache
 from bushel.cache.paged import sdpa
+from bushel.cache.paged.layer_pages import LayerPages
 from bushel.cache.paged.page_pool import PagePool
 from bushel.cache.paged.page_table import PageTable
 from bushel.core.options import Attention
@@ -187,6 +188,35 @@ def test_pages_for_a_long_prompt_are_made_at_once(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(PagePool, "resize", noted)
     together(llm, [ids(1200, 3)])
     assert len([size for size in sizes if size]) == 1
+
+
+def test_pages_that_were_allocated_at_load_are_never_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not while prompts come and are kept, nor after a rest; and they are no more than may be."""
+    llm = served(prefill_chunk=64, cache_memory=3 << 20)
+    engine = llm._engine
+    assert engine is not None
+    pool = engine.model.pages
+    taken = engine.allocate_pages()
+    assert 3 << 20 < taken <= 1.25 * (3 << 20)
+    assert taken == pool.nbytes
+    resized: list[int] = []
+    resize = LayerPages.resize
+
+    def noted(layer: LayerPages, capacity: int, kept: list[int] | None = None) -> None:
+        resized.append(capacity)
+        resize(layer, capacity, kept)
+
+    monkeypatch.setattr(LayerPages, "resize", noted)
+    for seed in range(8):
+        together(llm, [ids(200, seed)])
+        engine.rest()
+    assert llm.status()["cache"]["bytes"] > 0
+    assert resized == []
+    pool.fit(10)
+    assert pool.capacity == max(10, pool.used)
+    llm.check_integrity()
 
 
 @pytest.mark.long

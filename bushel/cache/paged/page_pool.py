@@ -54,6 +54,7 @@ class PagePool:
         self.layers = [LayerPages() for _ in range(layers)]
         self.capacity = 0
         self.limit: int | None = None  # pages that memory allows; None: any number
+        self.least = 0  # pages that stay allocated, as far as memory allows
         self.reclaim: Callable[[int], None] = lambda _: None  # asks others to let so many be free
         self.layout = 0  # of what page is where: changes when pages are renumbered
         self.of_rows = self.of_kept = 0  # pages that any row holds, that the tree holds
@@ -186,6 +187,8 @@ class PagePool:
 
     def resize(self, capacity: int) -> None:
         """More pages; or fewer, if enough of them are free, in which case they are renumbered."""
+        least = self.least if self.limit is None else min(self.least, self.limit)
+        capacity = max(capacity, least)
         if capacity > self.capacity:
             for layer in self.layers:
                 layer.resize(capacity)
@@ -219,7 +222,7 @@ class PagePool:
             self.resize(max(limit, self.used))
 
     def clear(self) -> None:
-        """Free all memory, when nobody holds a page. What layers look like stays known."""
+        """Free what memory it may, when nobody holds a page. What layers look like stays known."""
         if not self.used:
             self.resize(0)
 

@@ -38,10 +38,14 @@ class Acceptance:
         """That the next draft holds, if those before it in its pass do."""
         return (self._held + _WEIGHT * self._prior) / (self._tried + _WEIGHT)
 
+    @property
+    def due(self) -> int:
+        """Tokens of the reply when it is worth another try."""
+        return self._last + self._wait
+
     def retried(self, said: int) -> float:
         """The chance; or the prior, if that is higher and nothing was tried for some tokens."""
-        due = said - self._last >= self._wait
-        return max(self.chance, self._prior) if due else self.chance
+        return max(self.chance, self._prior) if said >= self.due else self.chance
 
 
 def along(chance: float, most: int) -> list[float]:

@@ -44,6 +44,7 @@ class BatchDrafts:
         self._most = most
         self._pays = [may_pay(1 + fewer, profile) for fewer in range(len(profile.seconds))]
         self._rows = 0
+        self._asked: tuple[list[tuple[int, Chances]], list[int]] = ([], [])  # and what came of it
         self._begin()
 
     def _begin(self) -> None:
@@ -116,6 +117,7 @@ class BatchDrafts:
                 self.why_fewer = f"{drafter.name} failed: {error}"
                 log.warning("%s; replies go on without its drafts", self.why_fewer)
                 self._drafters.remove(drafter)
+                self._asked = [], []
         return answers
 
     def _choose(self, ahead: int = 0) -> list[tuple[int, Chances]]:
@@ -126,7 +128,12 @@ class BatchDrafts:
             for row in zip(*every, strict=True)
         ]
 
-    def _depths(self, chosen: Sequence[tuple[int, Chances]]) -> list[int]:
+    def _depths(self, chosen: list[tuple[int, Chances]]) -> list[int]:
+        if chosen != self._asked[0]:
+            self._asked = chosen, self._worth(chosen)
+        return self._asked[1]
+
+    def _worth(self, chosen: Sequence[tuple[int, Chances]]) -> list[int]:
         used = {self._drafters[at].name for at, chances in chosen if chances}
         costs = (self._drafting[name] for name in used if name in self._drafting)
         dearest = max((seconds[len(chosen) - 1] for seconds in costs), default=0.0)

@@ -24,7 +24,7 @@ from bushel.models.mtp import HeadKVCache, MTPHead
 MOST_DRAFTS = 64  # of all rows together in one pass
 _ROWS = (1, 4, 8, 16, 32)
 _WIDTHS = (1, 2, 4, 8)  # Metal's attention for few queries ends at 8
-_SEVERAL = 8  # rows for which drafters are measured, beside one
+_SEVERAL = (1, 8, 32)  # rows for which drafters are measured
 _CONTEXT = 64  # tokens before those that are measured
 _STEPS = 2  # of a turn that are plain
 _TURNS = 8  # at most, of each number of rows
@@ -226,5 +226,5 @@ def of_draft_model(
 
 def _by_rows(one: Callable[[int], float], most_rows: int) -> Drafting:
     """Of one row and of several; straight in between, and beyond."""
-    several = {rows: one(rows) for rows in sorted({1, min(_SEVERAL, most_rows)})}
+    several = {rows: one(rows) for rows in sorted({min(rows, most_rows) for rows in _SEVERAL})}
     return tuple(accumulate(_line(several, most_rows), max))

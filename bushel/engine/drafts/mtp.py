@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import inf
 from operator import mul
 from typing import NamedTuple
 
@@ -53,6 +54,8 @@ class _HeadRow:
     ready: bool  # the head has read all of them
     context: HeadContext | None  # what it has to read before all else
     drafted: int = 0  # drafts of the round that is on its way
+    chances: list[float] | None = None  # of its next drafts, until it has said so many tokens
+    until: float = 0.0
 
     @property
     def wants(self) -> bool:
@@ -129,8 +132,11 @@ class MTPDrafter:
 
     def _chances(self, row: _HeadRow) -> list[float]:
         said, most = len(row.sequence.tokens), min(self.deepest, row.sequence.draft_room)
-        each = (self._record(row, depth).retried(said) for depth in range(1, most + 1))
-        return [*accumulate(each, mul)]
+        if row.chances is None or said >= row.until or len(row.chances) > most:
+            records = [self._record(row, depth) for depth in range(1, most + 1)]
+            row.chances = [*accumulate((record.retried(said) for record in records), mul)]
+            row.until = min((record.due for record in records if record.due > said), default=inf)
+        return row.chances
 
     def _record(self, row: _HeadRow, depth: int) -> Acceptance:
         """Heads are taught to look one token ahead: one depth says little of the others."""
@@ -163,6 +169,7 @@ class MTPDrafter:
 
     def _count(self, row: _HeadRow, drafted: int, held: int) -> None:
         said = len(row.sequence.tokens)
+        row.chances = None if drafted else row.chances
         for depth in range(1, min(held + 1, drafted) + 1):
             holds = depth <= held
             self._record(row, depth).count(int(holds), not holds, said)
