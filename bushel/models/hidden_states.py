@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from threading import local
 from typing import Any
 
 import mlx.core as mx
@@ -27,20 +29,36 @@ def body_of(network: Any) -> Any:
 @contextmanager
 def recorded(body: Any) -> Iterator[list[Any]]:
     """What a module gives whenever it is called in this block; it is as it was behind it."""
-    outputs: list[Any] = []
-    kind = type(body)
-
-    class Recorded(kind):  # type: ignore[misc, valid-type]
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            output = super().__call__(*args, **kwargs)
-            outputs.append(output)
-            return output
-
-    body.__class__ = Recorded
+    kind: Any = type(body)
+    before, outputs = _outputs.now, list[Any]()
+    body.__class__, _outputs.now = _recording(kind), outputs
     try:
         yield outputs
     finally:
-        body.__class__ = kind
+        body.__class__, _outputs.now = kind, before
+
+
+class _Outputs(local):
+    """Each thread's own."""
+
+    def __init__(self) -> None:
+        self.now: list[Any] = []  # of the block that runs
+
+
+_outputs = _Outputs()
+
+
+@cache
+def _recording(kind: Any) -> Any:
+    """Made once: whatever Python knows of a class, it would have to find out anew in every step."""
+
+    class Recording(kind):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            output = super().__call__(*args, **kwargs)
+            _outputs.now.append(output)
+            return output
+
+    return Recording
 
 
 def hidden_among(outputs: list[Any], logits: mx.array, network: Any) -> mx.array:
