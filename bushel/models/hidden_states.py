@@ -52,13 +52,13 @@ _outputs = _Outputs()
 def _recording(kind: Any) -> Any:
     """Made once: whatever Python knows of a class, it would have to find out anew in every step."""
 
-    class Recording(kind):
+    class Recorded(kind):
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             output = super().__call__(*args, **kwargs)
             _outputs.now.append(output)
             return output
 
-    return Recording
+    return Recorded
 
 
 def hidden_among(outputs: list[Any], logits: mx.array, network: Any) -> mx.array:

@@ -28,6 +28,7 @@ _SEVERAL = (1, 8, 32)  # rows for which drafters are measured
 _CONTEXT = 64  # tokens before those that are measured
 _STEPS = 2  # of a turn that are plain
 _TURNS = 8  # at most, of each number of rows
+_HEAD_TURNS = 5  # of a head, for each number of rows
 _SECONDS_EACH = 0.25  # after which a number of rows has no more turns
 _MOST_SECONDS = 3.0  # after which no more rows are measured: larger batches then draft nothing
 
@@ -202,7 +203,7 @@ def of_head(
         cache, shortest = HeadKVCache(count), math.inf
         hidden = mx.zeros((count, 1, norm.size), norm.dtype)
         tokens = mx.zeros((count, 1), mx.uint32)
-        for _ in range(_TURNS + 1):
+        for _ in range(_HEAD_TURNS):
             start = clock()
             logits = head.logits(head(hidden, tokens, [_CONTEXT] * count, [0] * count, cache))
             mx.argmax(logits, axis=-1).tolist()

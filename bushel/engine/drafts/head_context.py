@@ -23,7 +23,7 @@ from bushel.models.mtp import HeadKVCache, MTPHead
 UNREAD = 512  # hidden states that are kept
 
 
-class _Part(NamedTuple):
+class _UnreadPart(NamedTuple):
     """Hidden states of some tokens, one behind the other."""
 
     hidden: mx.array  # [1, n, D]
@@ -38,7 +38,7 @@ class HeadContext:
     def __init__(self, cache: HeadKVCache | None = None, ahead: mx.array | None = None):
         self.cache = HeadKVCache(1) if cache is None else cache
         self.ahead = ahead  # [1, 1, D]: what the head made of the newest hidden state, if it has it
-        self._unread: list[_Part] = []
+        self._unread: list[_UnreadPart] = []
 
     def add(
         self, model: Model, prompt: Prompt, ids: Sequence[int], start: int, hidden: mx.array
@@ -52,7 +52,7 @@ class HeadContext:
             at, told = start, model.prompt_positions(prompt, start, end)
         else:
             at, told = start + prompt.delta, None
-        self._unread.append(_Part(hidden, list(ids[start + 1 : end + 1]), at, told))
+        self._unread.append(_UnreadPart(hidden, list(ids[start + 1 : end + 1]), at, told))
         if sum(len(part.following) for part in self._unread) > UNREAD:
             assert model.mtp is not None
             self.read(model.mtp)
