@@ -27,6 +27,7 @@ from bushel.models.text_model import TextModel
 from bushel.models.vision.processors import provide
 from bushel.models.vision.vision_model import VisionModel
 from bushel.text.tokenizer import Tokenizer, load_tokenizer
+from bushel.text.transformers_import import import_transformers
 
 log = logging.getLogger(__name__)
 # Bytes of weights that are read at once. 512 MB of bfloat16, made float32, took as long in such
@@ -65,11 +66,13 @@ def _collector_paused() -> Iterator[None]:
 def _known_to(library: str, checkpoint: Checkpoint) -> bool:
     if library == "mlx_vlm":
         with _collector_paused():
+            import_transformers()
             from mlx_vlm.utils import get_model_type
 
         model_type = get_model_type(checkpoint.config) or ""
     else:
         with _file_limits_kept(), _collector_paused():
+            import_transformers()
             from mlx_lm.utils import MODEL_REMAPPING
         model_type = MODEL_REMAPPING.get(checkpoint.model_type, checkpoint.model_type)
     if "." in model_type:  # a path, or a module inside a module: find_spec would raise
