@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -76,6 +77,8 @@ def send(
     port: int, model: str, asks: Sequence[Ask], ids: Ids, clients: int | None, patience: float
 ) -> Run:
     """clients: so many, each of which asks again when it has its reply; None: all when due."""
+    gc.collect()
+    gc.freeze()  # a pause of this process would be taken for one of the server
     start = time.perf_counter()
 
     async def all_of_them() -> list[_Stream]:

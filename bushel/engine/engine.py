@@ -48,6 +48,7 @@ from bushel.models.device import ON_CPU, device_fault, raise_device_fault
 log = logging.getLogger(__name__)
 
 _GO_ON, _NOTHING = Plan(decode=True), Plan()
+_SLOW = 2.0  # times as long as was foreseen, beyond the gap that streams were promised: told
 _SHORT_WAIT = 0.01  # seconds until the next look at what has been read or compiled
 
 
@@ -108,6 +109,8 @@ class Engine:
             Sequence.start(request, choice, decode, longest, key)
             for choice in range(len(request.choices))
         ]
+        for sequence in sequences:
+            sequence.asks_head = self.speculation.asks_head(sequence.decoding)
         job = self._queue.arrive(sequences, self._clock())
         job.prefixes, job.every = self.prefixes, self._snapshot_every
         job.arrive()
@@ -148,10 +151,20 @@ class Engine:
         rows = 0 if self._pending is None else len(self._pending.sequences)
         times, read = (arrivals.now, self._clock()), self._verified > 0
         self._stopwatch.step(*times, rows=self._verified or rows, passes=passes, read=read)
+        self._tell_slow(times[1] - times[0], passes)
         seconds = together.seconds(self._stopwatch.costs(rows))
         if plan.decode:
             self._decoded, self._prompts_since = arrivals.now, 0.0
         self._prompts_since += seconds
+
+    def _tell_slow(self, seconds: float, passes: list[Passes]) -> None:
+        """Streams have felt it, and somebody may wonder why."""
+        work, gap = self.work, self.policy.token_gap
+        if work.rows and seconds > max(gap, _SLOW * work.seconds):
+            log.info(
+                "a step took %.2f s instead of %.2f: %d rows, prompts of %s tokens",
+                *(seconds, work.seconds, work.rows, [each.tokens for each in passes]),
+            )
 
     @property
     def idle(self) -> bool:

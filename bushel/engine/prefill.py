@@ -303,7 +303,8 @@ class Prefill:
     @property
     def _drafts(self) -> bool:
         """Whether a row of it may take drafts."""
-        wished = any(sequence.decoding.speculate for sequence in self.sequences)
+        rows = self.sequences
+        wished = any(row.decoding.speculate and row.asks_head for row in rows)
         return wished and not self.wants_embedding
 
     def _pool(self, hidden: mx.array) -> None:

@@ -29,6 +29,7 @@ class ImageFeatures:
     def __init__(self, budget: MemoryBudget):
         self._budget = budget
         self._records: dict[_Name, _Record] = {}
+        self.used = False  # whether there was ever anything
         self._recency = budget.queue(self._drop)
         self.nbytes = 0
 
@@ -48,6 +49,7 @@ class ImageFeatures:
         self._budget.take(size, len(arrays))
         self.nbytes += size
         self._records[name] = arrays
+        self.used = True
         self._recency.touch(name, self._budget.tick())
 
     def clear(self) -> None:

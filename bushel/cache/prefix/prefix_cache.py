@@ -306,8 +306,9 @@ class PrefixCache:
             self._tier.write(root, node)
 
     def _await_evicted(self, before: int) -> None:
-        """What was dropped before it was even computed is there until it is."""
-        if self.budget.evicted > before:
+        """What was dropped before it was even computed is there until it is; pages are not."""
+        arrays = self._pages is None or self.needs_snapshots or self._shelf.used
+        if arrays and self.budget.evicted > before:
             mx.synchronize()
 
     def _rest(self, state: Sequence[Layer], row: int, batch: bool, key: Key) -> PrefixSnapshot:

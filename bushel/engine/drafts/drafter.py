@@ -55,7 +55,10 @@ class Drafter(Protocol):
 
     name: str
     deepest: int  # most tokens that it proposes at once
-    wants_hidden: bool  # of the model, in `kept`
+
+    @property
+    def wants_hidden(self) -> bool:
+        """States of the model, in `kept`."""
 
     def join(self, rows: Collection[PrefilledRow]) -> None: ...
 

@@ -14,7 +14,7 @@ forgotten.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import inf
 from operator import mul
@@ -24,6 +24,8 @@ import mlx.core as mx
 
 from bushel.core import IntegrityError
 from bushel.engine.drafts.acceptance import Acceptance
+from bushel.engine.drafts.cost_profile import CostProfile, Drafting
+from bushel.engine.drafts.depth import depths
 from bushel.engine.drafts.drafter import DeviceDrafts, Drafts, KeptRound
 from bushel.engine.drafts.head_context import HeadContext
 from bushel.engine.prefill import PrefilledRow
@@ -59,7 +61,7 @@ class _HeadRow:
 
     @property
     def wants(self) -> bool:
-        return self.sequence.decoding.speculate
+        return self.sequence.decoding.speculate and self.sequence.asks_head
 
     @property
     def known(self) -> int:
@@ -77,7 +79,6 @@ class MTPDrafter:
     """
 
     name = "mtp"
-    wants_hidden = True
 
     def __init__(self, model: Model, deepest: int) -> None:
         assert model.mtp is not None
@@ -87,6 +88,10 @@ class MTPDrafter:
         self._rows: list[_HeadRow] = []
         self._unread: list[_Unread] = []
         self._ahead: mx.array | None = None  # [B, 1, D]: g of each row that is ready
+
+    @property
+    def wants_hidden(self) -> bool:
+        return any(row.wants for row in self._rows)
 
     def join(self, rows: Collection[PrefilledRow]) -> None:
         contexts = [HeadContext() if row.context is None else row.context for row in rows]
@@ -140,8 +145,7 @@ class MTPDrafter:
 
     def _record(self, row: _HeadRow, depth: int) -> Acceptance:
         """Heads are taught to look one token ahead: one depth says little of the others."""
-        held = row.sequence.constrained is not None
-        prior = _HELD if held else _PRIORS[depth > 1]
+        prior = _prior(depth, held=row.sequence.constrained is not None)
         return row.sequence.accepted_from(f"{self.name} {depth}", prior)
 
     def propose(self, depths: Sequence[int]) -> Drafts:
@@ -284,6 +288,22 @@ class MTPDrafter:
             newest = len(row.sequence.request.prompt.ids) + row.sequence.launched - 1
             if row.position != newest:
                 raise IntegrityError(f"a head at {row.position} whose row is at {newest}")
+
+
+def _prior(depth: int, *, held: bool) -> float:
+    return _HELD if held else _PRIORS[depth > 1]
+
+
+def may_ask(profile: CostProfile, drafting: Drafting, *, held: bool) -> bool:
+    """Whether a row would ever draft before anything is known of it, with any number of others.
+
+    drafting: what the head takes. held: to a grammar.
+    """
+    chances = [*accumulate((_prior(1 + at, held=held) for at in range(profile.deepest)), mul)]
+    return any(
+        any(depths([chances] * (1 + fewer), replace(profile, drafting=seconds)))
+        for fewer, seconds in enumerate(drafting)
+    )
 
 
 def _columns(hidden: mx.array, columns: Sequence[Sequence[int]], width: int) -> mx.array:

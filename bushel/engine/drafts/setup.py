@@ -18,7 +18,7 @@ from bushel.engine.drafts.draft_model import DraftModel, require_draft_model
 from bushel.engine.drafts.drafter import Drafter
 from bushel.engine.drafts.forced import ForcedTokens
 from bushel.engine.drafts.lookup import PromptLookup
-from bushel.engine.drafts.mtp import MTPDrafter
+from bushel.engine.drafts.mtp import MTPDrafter, may_ask
 from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.row_state import new_row
 from bushel.models import Model, load
@@ -49,15 +49,17 @@ def speculation_of(
         return Speculation(why_off="a pass of several tokens takes too long on this machine")
     makers: list[Callable[[], Drafter]] = [partial(ForcedTokens, profile.deepest)]
     drafting: dict[str, Drafting] = {}
+    held_ask_head = True
     if word in ("auto", "lookup"):
         makers.append(partial(PromptLookup, profile.deepest))
     if model.mtp is not None:
         makers.append(partial(MTPDrafter, model, profile.deepest))
         drafting[MTPDrafter.name] = cost_profile.of_head(model.mtp, most)
+        held_ask_head = may_ask(profile, drafting[MTPDrafter.name], held=True)
     if draft is not None:
         makers.append(partial(DraftModel, model, draft, profile.deepest))
         drafting[DraftModel.name] = cost_profile.of_draft_model(draft, most)
-    return Speculation(tuple(makers), profile, None, drafting, draft=draft)
+    return Speculation(tuple(makers), profile, None, drafting, draft, held_ask_head)
 
 
 def _why_not(model: Model) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from bushel.core import Decoding
 from bushel.engine.drafts.batch_drafts import BatchDrafts
 from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile, Drafting
 from bushel.engine.drafts.drafter import Drafter
@@ -20,11 +21,16 @@ class Speculation:
     why_off: str | None = "it is switched off"
     drafting: Mapping[str, Drafting] = field(default_factory=dict)  # by drafter
     draft: Model | None = None  # the draft model, if there is one
+    held_ask_head: bool = True  # whether its drafts may pay for rows that are held to a grammar
     most: int = MOST_DRAFTS  # in one pass, of all rows together: what the memory plan counts
 
     def close(self) -> None:
         if self.draft is not None:
             self.draft.close()
+
+    def asks_head(self, decoding: Decoding) -> bool:
+        """Whether a prediction head is to read what such a row has to say."""
+        return decoding.speculate and (decoding.constraint is None or self.held_ask_head)
 
     def batch_drafts(self) -> BatchDrafts | None:
         """For a new decode batch."""

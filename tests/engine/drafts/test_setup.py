@@ -8,6 +8,10 @@ import pytest
 
 from bushel import LLM, BushelError, Output
 from bushel.core.checkpoint import TINY, read_checkpoint
+from bushel.engine.drafts.cost_profile import CostProfile
+from bushel.models.vision.vision_model import VisionModel
+from tests.engine.constrained_requests import together
+from tests.engine.drafts.cheap_passes import cheap
 from tests.families import checkpoint_dir
 from tests.llm.request_builders import greedy, prompt
 
@@ -81,3 +85,35 @@ def test_a_model_whose_state_cannot_go_back_serves_without_drafts() -> None:
     assert told["why_off"].startswith("no way back from")
     with pytest.raises(BushelError, match="cannot be served with speculate='lookup'"):
         LLM(path, speculate="lookup")
+
+
+def dear(model: Any, make_rows: Any, most_rows: int) -> CostProfile:
+    """Drafts pay if four of five hold, and not if every other one does."""
+    return CostProfile((tuple(1 + 0.55 * more for more in range(8)),) * most_rows)
+
+
+@pytest.mark.parametrize(("profile", "reads"), [(cheap, True), (dear, False)])
+def test_a_head_reads_nothing_of_rows_whose_drafts_could_not_pay(
+    profile: Any, reads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a reply that is held to a grammar every other draft is expected to hold."""
+    monkeypatch.setattr("bushel.engine.drafts.cost_profile.measure", profile)
+    seen: list[str] = []
+    for name in ("forward_with_hidden", "prefill_with_hidden"):
+        monkeypatch.setattr(VisionModel, name, noted(name, getattr(VisionModel, name), seen))
+    with LLM("bushel:tiny", dtype="float32") as llm:
+        held = {"shape": {"json_schema": {"type": "integer", "minimum": 0, "maximum": 9}}}
+        chat = {"messages": [{"role": "user", "content": "What is 3 + 4?"}]}
+        [answer] = together(llm, [({**chat, **held}, greedy(ignore_eos=False))])
+        assert answer.text.isdigit()
+        assert bool(seen) == reads
+        together(llm, [(chat, greedy())])
+        assert seen
+
+
+def noted(name: str, method: Any, seen: list[str]) -> Any:
+    def spy(*args: Any) -> Any:
+        seen.append(name)
+        return method(*args)
+
+    return spy
