@@ -219,6 +219,23 @@ def test_pages_that_were_allocated_at_load_are_never_copied(
     llm.check_integrity()
 
 
+@pytest.mark.parametrize(("attention", "waits"), [("pages", False), ("padded", True)])
+def test_nobody_waits_for_the_device_where_pages_are_let_go(
+    attention: Attention, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of arrays that were not computed yet, all would be there until they are."""
+    llm = served(attention=attention, cache_memory=1 << 18)
+    calls: list[int] = []
+    monkeypatch.setattr(mx, "synchronize", lambda: calls.append(1))
+    for seed in range(12):
+        together(llm, [ids(200, seed)])
+    engine = llm._engine
+    assert engine is not None
+    assert engine.prefixes is not None
+    assert engine.prefixes.budget.evicted > 0
+    assert bool(calls) == waits
+
+
 @pytest.mark.long
 def test_all_pieces_are_run_before_anyone_waits(ran: list[tuple[int, int]]) -> None:
     llm = served()

@@ -121,3 +121,27 @@ def test_an_engine_tells_what_it_has_guessed(who: str) -> None:
     assert (usage.drafted_tokens > 0) == (who != "off")
     assert ("lookup" in told["drafters"]) == (who != "off")
     assert (told.get("why_off") == "it is switched off") == (who == "off")
+
+
+@pytest.mark.parametrize("jump", [0.0, 5.0])
+def test_a_step_that_streams_have_felt_is_told(
+    caplog: pytest.LogCaptureFixture, jump: float
+) -> None:
+    """Longer than the gap that they were promised, and than was foreseen."""
+    with LLM(str(checkpoint_dir("llama"))) as llm:
+        engine, now = llm._engine, 0.0
+        assert engine is not None
+        handle = llm.submit(prompt(1, 8), SamplingParams(max_tokens=12, ignore_eos=True))
+
+        def clock() -> float:
+            nonlocal now
+            now += jump if len(handle.output.token_ids) == 6 else 0.001
+            return now
+
+        engine._clock = clock
+        with caplog.at_level("INFO", "bushel.engine.engine"):
+            while not handle.done:
+                llm.step()
+    told = [record.message for record in caplog.records if "a step took" in record.message]
+    assert bool(told) == (jump > 0)
+    assert all("1 rows, prompts of [] tokens" in line for line in told)

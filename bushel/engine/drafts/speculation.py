@@ -29,8 +29,8 @@ class Speculation:
             self.draft.close()
 
     def asks_head(self, decoding: Decoding) -> bool:
-        """Whether a prediction head is to read what such a row has to say."""
-        return decoding.speculate and (decoding.constraint is None or self.held_ask_head)
+        """Whether a prediction head's drafts may pay for such a row."""
+        return decoding.constraint is None or self.held_ask_head
 
     def batch_drafts(self) -> BatchDrafts | None:
         """For a new decode batch."""

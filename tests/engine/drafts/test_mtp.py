@@ -14,7 +14,8 @@ from bushel import LLM, SamplingParams
 from bushel.core import GenerationDefaults, IntegrityError, Request
 from bushel.core.params import resolve
 from bushel.engine.constraints.constraint import ConstrainedRow
-from bushel.engine.drafts.drafter import Drafter, KeptRound, read_drafts
+from bushel.engine.decode_batch import DecodeBatch
+from bushel.engine.drafts.drafter import DeviceDrafts, Drafter, KeptRound, read_drafts
 from bushel.engine.drafts.mtp import MTPDrafter
 from bushel.engine.prefill import Prefill
 from bushel.engine.sequence import Sequence
@@ -352,3 +353,26 @@ def test_replies_do_not_change_when_a_head_reads_along() -> None:
         assert llm._engine is not None
         llm._engine.model.mtp = load_head(llm._engine.model)
         assert [output.token_ids for output in llm.generate(requests, params)] == plain
+
+
+def test_drafts_are_read_when_the_pass_over_them_has_been_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    order: list[str] = []
+    read, choose = DeviceDrafts.read, DecodeBatch.choose_along
+
+    def noted_read(drafts: DeviceDrafts) -> list[list[int]]:
+        order.append("read")
+        return read(drafts)
+
+    def noted_choose(*args: Any) -> Any:
+        order.append("started")
+        return choose(*args)
+
+    monkeypatch.setattr(DeviceDrafts, "read", noted_read)
+    monkeypatch.setattr(DecodeBatch, "choose_along", noted_choose)
+    with LLM("bushel:tiny", dtype="float32", speculate="mtp") as llm:
+        asked = {"messages": [{"role": "user", "content": "What is 3 + 4?"}]}
+        [output] = llm.generate([asked], [SamplingParams(temperature=0.0, max_tokens=20)])
+    assert output.usage.accepted_tokens > 0
+    assert order == ["started", "read"] * (len(order) // 2)
