@@ -8,6 +8,7 @@ from bushel.core.status import CacheStatus, EngineStatus, as_json
 from bushel.engine.drafts.cost_profile import CostProfile
 from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.status import describe_speculation
+from bushel.engine.step_costs import Stopwatch
 from tests.families import checkpoint_dir
 from tests.llm.request_builders import prompt
 
@@ -145,3 +146,18 @@ def test_a_step_that_streams_have_felt_is_told(
     told = [record.message for record in caplog.records if "a step took" in record.message]
     assert bool(told) == (jump > 0)
     assert all("1 rows, prompts of [] tokens" in line for line in told)
+
+
+def test_what_was_launched_for_a_request_that_is_given_up_is_not_waited_for() -> None:
+    """The next one may come after minutes, which no step has taken."""
+    with LLM(str(checkpoint_dir("llama"))) as llm:
+        engine = llm._engine
+        assert engine is not None
+        engine._stopwatch = Stopwatch(behind=True)
+        handle = llm.submit(prompt(1, 8), SamplingParams(max_tokens=40, ignore_eos=True))
+        while len(handle.output.token_ids) < 4:
+            llm.step()
+        assert engine._stopwatch._launched
+        handle.abort()
+        assert engine.idle
+        assert not engine._stopwatch._launched

@@ -117,7 +117,6 @@ class BatchDrafts:
                 self.why_fewer = f"{drafter.name} failed: {error}"
                 log.warning("%s; replies go on without its drafts", self.why_fewer)
                 self._drafters.remove(drafter)
-                self._asked = [], []
         return answers
 
     def _choose(self, ahead: int = 0) -> list[tuple[int, Chances]]:

@@ -15,7 +15,9 @@ from bushel.core import GenerationDefaults, IntegrityError, Request
 from bushel.core.params import resolve
 from bushel.engine.constraints.constraint import ConstrainedRow
 from bushel.engine.decode_batch import DecodeBatch
+from bushel.engine.drafts import cost_profile, draft_memory
 from bushel.engine.drafts.drafter import DeviceDrafts, Drafter, KeptRound, read_drafts
+from bushel.engine.drafts.head_context import UNREAD
 from bushel.engine.drafts.mtp import MTPDrafter
 from bushel.engine.prefill import Prefill
 from bushel.engine.sequence import Sequence
@@ -180,6 +182,22 @@ def test_drafts_that_a_grammar_refuses_have_not_held(model: Model) -> None:
     refused, idle = (chances[0] for chances in drafter.chances())
     assert refused < before[0] / 2
     assert idle == before[1]
+
+
+def test_a_head_that_failed_is_tried_again_after_a_while(model: Model) -> None:
+    rows = [random_row(model, np.random.default_rng(4), 12, 200)]
+    drafter = MTPDrafter(model, DEEPEST)
+    drafter.join([row.ready(6) for row in rows])
+    [[before, *_]] = drafter.chances()
+    for _ in range(8):
+        drafter.propose([1])
+        keep(drafter, rows, [1])
+    [[failed, *_]] = drafter.chances()
+    assert failed < before
+    for _ in range(16):
+        keep(drafter, rows, [1])
+    [[again, *_]] = drafter.chances()
+    assert again == before
 
 
 def test_a_row_that_is_held_to_a_grammar_begins_with_less_trust(model: Model) -> None:
@@ -376,3 +394,29 @@ def test_drafts_are_read_when_the_pass_over_them_has_been_started(
         [output] = llm.generate([asked], [SamplingParams(temperature=0.0, max_tokens=20)])
     assert output.usage.accepted_tokens > 0
     assert order == ["started", "read"] * (len(order) // 2)
+
+
+def test_what_a_head_has_not_read_is_in_the_memory_plan(model: Model) -> None:
+    head, planned = model.mtp, draft_memory._head_piece
+    assert head is not None
+    row = random_row(model, np.random.default_rng(3), UNREAD + 1, 60)
+    context = row.ready(UNREAD).context
+    assert context is not None
+    assert context.unread
+    assert 0 < sum(array.nbytes for array in context.arrays) <= planned(head).row(0)
+
+
+def test_a_head_is_measured_for_as_many_rows_as_there_may_be(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = set[int]()
+    call = MTPHead.__call__
+
+    def spy(head: MTPHead, hidden: mx.array, *others: Any) -> mx.array:
+        counts.add(hidden.shape[0])
+        return call(head, hidden, *others)
+
+    monkeypatch.setattr(MTPHead, "__call__", spy)
+    assert model.mtp is not None
+    assert len(cost_profile.of_head(model.mtp, 32)) == 32
+    assert counts == {1, 8, 32}
