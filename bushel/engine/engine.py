@@ -78,6 +78,8 @@ class Engine:
         self.max_decode_batch = 0  # largest so far
         self.preemptions = 0  # of rows and prompts, so far
         self.prefilled = 0  # tokens of prompts, in the last step
+        # Called in a step with events to take, which would wait for its prompts.
+        self.before_prompts: Callable[[], None] = lambda: None
         self.work = Work()  # of the present or the last step; any thread may look
         self._snapshot_every = snapshot_every
         self._clock = clock
@@ -94,6 +96,7 @@ class Engine:
         self._fault: DeviceFault | None = None  # that nobody has been told of
         self._events: list[Event] = []
         self._decoded, self._prompts_since = 0.0, 0.0  # the last decode step, and seconds after it
+        self._waited = 0.0  # when all was done that the step before the present one had launched
         self._someone_ended = False  # since `_drop_done` last looked
         self._steps = 0
         self._drafted, self._accepted = 0, 0  # tokens so far
@@ -145,17 +148,23 @@ class Engine:
         arrivals = self._arrivals()
         self.take_in(arrivals)
         plan = self.decide()
-        passes = self.execute(plan)
+        passes = self.execute(plan, self._rows_read)
         together = total(passes)
         self.prefilled = together.tokens
         rows = 0 if self._pending is None else len(self._pending.sequences)
-        times, read = (arrivals.now, self._clock()), self._verified > 0
+        times, read = (arrivals.now, self._waited, self._clock()), self._verified > 0
         self._stopwatch.step(*times, rows=self._verified or rows, passes=passes, read=read)
-        self._tell_slow(times[1] - times[0], passes)
+        self._tell_slow(times[-1] - times[0], passes)
         seconds = together.seconds(self._stopwatch.costs(rows))
         if plan.decode:
             self._decoded, self._prompts_since = arrivals.now, 0.0
         self._prompts_since += seconds
+
+    def _rows_read(self) -> None:
+        """To launch prompts takes about as long as to run them: see `Stopwatch`."""
+        self._waited = self._clock()
+        if self._events:
+            self.before_prompts()
 
     def _tell_slow(self, seconds: float, passes: list[Passes]) -> None:
         """Streams have felt it, and somebody may wonder why."""
@@ -224,8 +233,11 @@ class Engine:
 
     # -- run -------------------------------------------------------------------------------
 
-    def execute(self, plan: Plan) -> list[Passes]:
-        """Carry out a plan; returns each pass that was run of prompts."""
+    def execute(self, plan: Plan, rows_read: Callable[[], None] = lambda: None) -> list[Passes]:
+        """Carry out a plan; returns each pass that was run of prompts.
+
+        rows_read: called before these are launched, when all that was launched before is done.
+        """
         self._preempt(plan)
         self._admit(plan)
         self._join(plan)
@@ -241,8 +253,11 @@ class Engine:
         if plan.decode and self._round is None:
             fault = self._launch(pending, late=LATE and not plan.chunks)
         launched = self._pending is not None or self._round is not None
-        passes = self._prompts.run(plan.chunks, self._now, catch_up=not launched)
+        if launched or not plan.chunks:
+            self._prompts.wait()
         self._emit(pending)
+        rows_read()
+        passes = self._prompts.run(plan.chunks, self._now, catch_up=not launched)
         self._finish_round()
         if fault is not None:
             self._rebuild(fault)

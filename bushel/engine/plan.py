@@ -51,7 +51,6 @@ class Costs(NamedTuple):
     prefill_pass: float = 0.0  # of a forward pass, beside its tokens
     prefill_reach: float = 0.0  # of a token, for each token before it
     late: float = 0.0  # by how much a step of late took longer than was foreseen, at most
-    unseen: bool = False  # no decode step was seen without prompts for a while
 
     def per_token(self, tokens: int, done: int) -> float:
         """Of so many tokens after those that are done."""

@@ -436,7 +436,13 @@ class BackgroundChunks:
         arrays = [leaf for _, leaf in leaves if isinstance(leaf, mx.array) and leaf.size]
         if not arrays:
             return
-        if catch_up and self._marker is not None:
-            mx.eval(self._marker)
+        if catch_up:
+            self.wait()
         self._marker = arrays[-1][(0,) * arrays[-1].ndim] + 0
         mx.async_eval(arrays, self._marker)
+
+    def wait(self) -> None:
+        """For the last chunk."""
+        marker, self._marker = self._marker, None
+        if marker is not None:
+            mx.eval(marker)

@@ -78,6 +78,7 @@ class Process:
         self._since: float | None = None  # when the present step began
         self._known: set[tuple[bool, int]] = set()  # kinds of steps that have been completed
         self.status = self._look()
+        engine.before_prompts = lambda: self._report(engine.take_events())
 
     def run(self) -> None:
         """Until the front says stop."""

@@ -44,6 +44,10 @@ class PromptRunner:
                 passes += self._run_pass([chunk, *rest], now, catch_up)
         return passes
 
+    def wait(self) -> None:
+        """For all that was run."""
+        self._background.wait()
+
     def forget(self) -> None:
         """What is on its way is not waited for."""
         self._background = BackgroundChunks()

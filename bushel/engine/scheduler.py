@@ -20,8 +20,8 @@ Two bounds hold (B61):
   start_wait  a prompt that has gone without progress for so long is served before younger ones
               of its owner, the longest-waiting first; so its wait is start_wait plus one step
               for each prompt that is overdue before it. Owners take turns
-Neither prefill nor decode can starve: prefill is in every plan that has work of both sorts, but for
-one in many that shows what decoding takes, and decode in every one after which it would be late.
+Neither prefill nor decode can starve: prefill is in every plan that has work of both sorts, and
+decode in every one after which it would be late.
 Prompts of a lower `priority` come first among their owner's that are not overdue. Those in the
 background have BACKGROUND_SHARE of the time beside live rows, and beside live prompts a least chunk
 when they are overdue (B82).
@@ -80,8 +80,6 @@ def schedule(state: State, policy: Policy) -> Plan:
     live = any(not row.background for row in (*state.running, *join) if row.id not in gone)
     jobs, seconds, beside = _with_background(jobs, seconds, state, policy, live=live)
     chunks = _chunks(jobs, seconds, state.costs, slots.memory, policy, small=beside)
-    if before and state.costs.unseen and not _any_overdue(jobs, state, policy):
-        chunks = ()  # once in a while, decoding alone shows what it takes
     left = 0.0 if beside else seconds - state.since_decode
     wait = policy.decode_waits and before > 0 and _can_wait(chunks, jobs, left, state.costs)
     return Plan(
@@ -117,10 +115,6 @@ def _by_urgency(jobs: Sequence[PendingPrompt], state: State, policy: Policy) -> 
     return sorted(jobs, key=urgency)
 
 
-def _any_overdue(jobs: Sequence[PendingPrompt], state: State, policy: Policy) -> bool:
-    return any(state.now - job.last_served >= policy.start_wait for job in jobs)
-
-
 def _with_background(
     jobs: list[PendingPrompt], seconds: float, state: State, policy: Policy, *, live: bool
 ) -> tuple[list[PendingPrompt], float, bool]:
@@ -152,7 +146,8 @@ def _seconds_for_prompts(running: int, costs: Costs, policy: Policy) -> float:
     longest = planned - costs.decode_step
     if not policy.decode_waits or not costs.decode_step:
         return longest
-    return min(longest, DECODE_WORTH * costs.decode_step)
+    # To read the weights takes as long for one row as for a pass of prompts.
+    return min(longest, DECODE_WORTH * max(costs.decode_step, costs.prefill_pass))
 
 
 def _can_wait(

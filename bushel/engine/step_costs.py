@@ -11,7 +11,6 @@ from typing import NamedTuple
 from bushel.engine.plan import Costs
 
 _STEPS = 5  # newest decode steps of about as many rows: what most of them took counts
-_BESIDE = 16  # steps beside prompts after which one is to be seen without them
 _LONGEST = 2.0  # times what it was thought to take: what stands still for a while tells no costs
 _SHORT = 0.05  # seconds that are taken for what they are, whatever was foreseen
 _MEMORY = 0.9  # of a step of prompts, with every later one
@@ -55,64 +54,69 @@ class _Work(NamedTuple):
 
 
 class Stopwatch:
-    """Attributes the time between the ends of two steps to the work that was done in it.
+    """Attributes the time between two moments at which a step waited to what was done in it.
 
-        step        | launch D1, P1, wait for D0 | launch D2, P2, wait for D1 | launch D3, ...
-        device      D0 ........... | P0 ..... D1 ............. | P1 ......... D2 ...
-        attributed                 | P0 and D1                 | P1 and D2
+        step        | launch D1, wait for P0, launch P1 | launch D2, wait for P1, launch P2 | ...
+        device      ........ P0 | D1 ..... P1 ................. | D2 ..... P2 .......
+        attributed              | D1 and P1                     | D2 and P2
 
-    behind: the device is behind the host, which waits for the decode step before the last, or
-    where nobody decodes for all passes of prompts but the last. On a CPU MLX computes most of a
-    step while it is being launched.
+    Whatever is launched takes about as long to launch as to run: MLX lets the host get no further
+    ahead of the device than ten command buffers, which is less than a pass of a large model. So a
+    step waits for the prompts of the one before it, once it has launched its rows: the device has
+    something to do meanwhile, and what it had done until then is known.
+
+    behind: the device is behind the host. On a CPU a command buffer is one operation, and a step
+    is charged with its own work.
     """
 
     def __init__(self, *, behind: bool = True) -> None:
         self._behind = behind
         self._decode: dict[int, deque[float]] = {}  # seconds of a step, by `_size` of its rows
-        self._beside = 0  # decode steps beside prompts since the last one without
         self._prompts = _Fit()
         self._late = 0.0
-        self._ended = 0.0  # when the last step did
+        self._since = 0.0  # when the first of what is launched began
         self._launched: list[_Work] = []  # in order, what nobody has waited for
 
     def costs(self, rows: int) -> Costs:
         """With a decode step of so many rows."""
         late = self._late if self._prompts.steps >= _SURE else _UNKNOWN
-        unseen = self._beside >= _BESIDE
-        return Costs(self._decode_step(rows), *self._prompts.seconds, late=late, unseen=unseen)
+        return Costs(self._decode_step(rows), *self._prompts.seconds, late=late)
 
     def step(
         self,
         began: float,
+        waited: float,
         ended: float,
         *,
         rows: int,
         passes: Sequence[Passes] = (),
         read: bool = False,
     ) -> None:
-        """`rows` that decode and `passes` of prompts: the work that this step started.
+        """`rows` that decode and then `passes` of prompts: the work that this step has launched.
 
-        read: it has waited for its own rows, as a round of drafts does.
+        waited: when all that was launched before had been waited for; in a step of prompts alone
+        nothing is, but each pass before the next. read: it has waited for its own rows, as a round
+        of drafts does.
         """
-        since = self._ended if self._launched else began
-        self._ended = ended
-        launched = [*self._launched, *[_Work(rows)] * (rows > 0), *map(_work_of, passes)]
-        if not self._behind:
-            behind = 0
-        elif read:
-            behind = len(passes)
-        elif passes and not rows:
-            behind = 1
-        else:
-            news = len(launched) - len(self._launched)
-            behind = news + _behind_rows(self._launched)
-        done = launched[: len(launched) - behind]
-        self._launched = launched[len(launched) - behind :] if rows or passes else []
-        self._charge(ended - since, done)
+        if not self._launched:
+            self._since = began
+        elif rows or not passes:
+            self._done(waited, len(self._launched))
+        self._launched += [*[_Work(rows)] * (rows > 0), *map(_work_of, passes)]
+        if not self._behind or (read and not passes):
+            self._done(ended, len(self._launched))
+        elif not rows:
+            self._done(ended, len(self._launched) - 1)
 
     def rest(self) -> None:
         """Nothing of what was launched matters any more."""
         self._launched = []
+
+    def _done(self, now: float, number: int) -> None:
+        """So many of what was launched."""
+        if number > 0:
+            self._charge(now - self._since, self._launched[:number])
+            self._launched, self._since = self._launched[number:], now
 
     def _decode_step(self, rows: int) -> float:
         """As measured for about so many, or the nearest number of them."""
@@ -127,7 +131,6 @@ class Stopwatch:
         seconds = max(0.0, seconds - sum(map(self._decode_step, others)))
         if passes.tokens:
             if rows:
-                self._beside += 1
                 decode_step = self._decode_step(rows)
                 if decode_step > seconds:
                     # Shorter than a decode alone was thought to be, perhaps of other rows.
@@ -140,7 +143,6 @@ class Stopwatch:
                 seconds = min(seconds, max(_LONGEST * foreseen, _SHORT))
             self._prompts.add(passes, seconds, _PASS * self._decode_step(1))
         elif rows:
-            self._beside = 0
             self._took(rows, seconds)
 
     def _took(self, rows: int, seconds: float) -> None:
@@ -149,12 +151,6 @@ class Stopwatch:
 
 def _work_of(passes: Passes) -> _Work:
     return _Work(passes=passes)
-
-
-def _behind_rows(launched: Sequence[_Work]) -> int:
-    """How many come after the last decode step among them."""
-    steps = [at for at, work in enumerate(launched) if work.rows]
-    return len(launched) - 1 - steps[-1] if steps else len(launched)
 
 
 def _size(rows: int) -> int:

@@ -15,6 +15,8 @@ from bushel.engine.step_costs import Passes, Stopwatch, total
 CLIENTS, REQUESTS, REPLY = 32, 64, 128
 APART = 0.02  # seconds between the first requests of two clients
 _LAUNCH, _AHEAD = 0.003, 0.002  # seconds of the host for a pass, and of those after it has begun
+# MLX lets the host get ten command buffers ahead of the device; a pass of an 8B model has sixteen.
+_BUFFERS = 10 / 16
 _HOST = 0.0003  # seconds of the host before a step, and for what it has read
 _MOST_STEPS = 20_000
 _POLICY = Policy(max_batch=CLIENTS, decode_waits=True, pack=256)
@@ -74,6 +76,7 @@ class ClosedLoops:
         self._pending: _Step | None = None
         self._replies: list[_Reply] = []
         self._tokens = 0
+        self.foreseen: list[tuple[float, float]] = []  # of each step's prompts, and what they took
 
     def run(self) -> Speed:
         for _ in range(_MOST_STEPS):
@@ -115,11 +118,14 @@ class ClosedLoops:
         before, self._pending = self._pending, None
         if plan.decode and self._rows:
             self._decode()
-        passes = self._run_prompts(plan, began)
+        if self._pending is not None or not plan.chunks:
+            self._now = max(self._now, self._chunk_ready)
         if before is not None:
             self._read(before)
+        waited = self._now
+        passes = self._run_prompts(plan, began)
         rows = len(self._pending.rows) if self._pending else 0
-        self._watch.step(began, self._now, rows=rows, passes=passes)
+        self._watch.step(began, waited, self._now, rows=rows, passes=passes)
         if plan.decode:
             self._decoded, self._prompts_since = began, 0.0
         self._prompts_since += total(passes).seconds(self._watch.costs(rows))
@@ -138,9 +144,10 @@ class ClosedLoops:
         return schedule(state, _POLICY)
 
     def _launch(self, seconds: float) -> float:
-        """When the device has done what is launched now."""
+        """When the device has done what is launched now; returns once it has begun most of it."""
         self._now += _LAUNCH
         self._device = max(self._device, self._now - _AHEAD) + seconds
+        self._now = max(self._now, self._device - _BUFFERS * seconds)
         return self._device
 
     def _decode(self) -> None:
@@ -149,18 +156,23 @@ class ClosedLoops:
         self._rows = {id: left - 1 for id, left in self._rows.items() if left > 1}
 
     def _run_prompts(self, plan: Plan, now: float) -> list[Passes]:
-        passes = []
+        passes, took = [], 0.0
+        costs = self._watch.costs(len(self._pending.rows) if self._pending else 0)
         for chunk in plan.chunks:
             prompt = self._prefilling[chunk.job]
             if self._pending is None:
                 self._now = max(self._now, self._chunk_ready)
             padded = -(-(chunk.tokens + prompt.done % 256) // 128) * 128
-            self._chunk_ready = self._launch(0.006 + padded / 30_000)
+            seconds = 0.006 + padded / 30_000
+            took += seconds
+            self._chunk_ready = self._launch(seconds)
             passes.append(Passes().with_chunk(chunk.tokens, prompt.done))
             prompt.done, prompt.last_served = prompt.done + chunk.tokens, now
             if prompt.done == prompt.tokens:
                 del self._prefilling[chunk.job]
                 self._ready.append(chunk.job)
+        if passes:
+            self.foreseen.append((total(passes).seconds(costs), took))
         return passes
 
     def _read(self, step: _Step) -> None:

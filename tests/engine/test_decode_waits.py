@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -30,10 +31,10 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     seen: list[Plan] = []
     execute = Engine.execute
 
-    def spy(self: Engine, plan: Plan) -> list[Passes]:
+    def spy(self: Engine, plan: Plan, *read: Any) -> list[Passes]:
         if len(self._batch):
             seen.append(plan)
-        return execute(self, plan)
+        return execute(self, plan, *read)
 
     monkeypatch.setattr(Engine, "execute", spy)
     monkeypatch.setattr(Stopwatch, "costs", lambda *_: Costs(0.01, 0.0006))

@@ -75,9 +75,9 @@ def recorded(llm: LLM) -> tuple[list[Act], list[Handle]]:
         arrived.append(arrivals)
         take_in(self, arrivals)
 
-    def spy_execute(self: Engine, plan: Plan) -> int:
+    def spy_execute(self: Engine, plan: Plan, *read: Any) -> Any:
         acts.append((arrived[-1], plan))
-        return execute(self, plan)
+        return execute(self, plan, *read)
 
     with patch.object(Engine, "take_in", spy_take_in), patch.object(Engine, "execute", spy_execute):
         asked, step = list(SCRIPT), 0
