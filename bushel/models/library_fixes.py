@@ -12,7 +12,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from bushel.models import gated_delta, tapes
+from bushel.models import delta_kernel, gated_delta, tapes
 from bushel.models.known_families import family_of
 from bushel.models.model import State
 from bushel.models.row_positions import dynamic_ntk
@@ -70,6 +70,7 @@ def mend(network: Any, config: Mapping[str, Any]) -> None:
     dynamic_ntk.install(network)
     tapes.install(network)
     gated_delta.install()
+    delta_kernel.install()
 
 
 def _choose_at_any_length(network: Any) -> None:

@@ -10,7 +10,8 @@ noted; nothing is noted, or done otherwise, anywhere else.
 
 A draft runs token by token, as decoding does: what is computed of several tokens at once rounds
 otherwise, and mlx-vlm's qwen3_5 computes more than one in chunks of 64, which costs more than all
-the rest of a small model.
+the rest of a small model. Where a kernel does that, it goes back as quickly as it went: no state is
+kept but the first.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from bushel.models.device import ON_CPU, ON_CUDA
 from bushel.models.known_families import family_of
 
 Arrays = list[mx.array | None]
-# Goes on from a state by so many tokens, where a mask [B, count] allows it: outputs, and the state.
-Advance = Callable[[mx.array, int, mx.array | None], tuple[mx.array, mx.array]]
+# Goes on from a state by a draft's tokens, or by what is kept of them: outputs, and the state.
+Advance = Callable[[mx.array, "Kept | None"], tuple[mx.array, mx.array]]
 
 # Bytes of states that a draft may keep. Going on from the state before costs a quarter of a draft's
 # pass where there is no kernel for it (`bushel:tiny`, CPU); a model of 122B would keep 147 MB for
@@ -59,6 +60,35 @@ _FAMILIES: dict[str, str | None] = {
 }
 
 
+class Kept:
+    """Of each row, how many of a draft's tokens are; as arrays, made once for all layers."""
+
+    def __init__(self, counts: Sequence[int]):
+        self.counts = list(counts)
+        self._array: mx.array | None = None
+        self._masks: dict[int, mx.array] = {}
+        self._places: dict[int, mx.array] = {}
+
+    def mask(self, count: int) -> mx.array | None:
+        """Of so many tokens, those that are kept: [B, count]; None if all are."""
+        if min(self.counts) >= count:
+            return None
+        if count not in self._masks:
+            self._masks[count] = mx.arange(count) < self._column()
+        return self._masks[count]
+
+    def places(self, size: int) -> mx.array:
+        """Of the last tokens that a window of this size sees: [B, size, 1]."""
+        if size not in self._places:
+            self._places[size] = (self._column() + mx.arange(size))[..., None]
+        return self._places[size]
+
+    def _column(self) -> mx.array:
+        if self._array is None:
+            self._array = mx.array(self.counts)[:, None]
+        return self._array
+
+
 class Tape:
     """Of one layer: its arrays before the draft, and what it was given in it."""
 
@@ -69,13 +99,13 @@ class Tape:
         self.advance: Advance | None = None
         self.states: list[mx.array] = []  # after each token, where they are kept
 
-    def after(self, now: Sequence[mx.array | None], width: int, kept: Sequence[int]) -> Arrays:
-        """The layer's arrays when row i has run kept[i] of the draft's tokens.
+    def after(self, now: Sequence[mx.array | None], width: int, kept: Kept) -> Arrays:
+        """The layer's arrays when each row has run what is kept of the draft's tokens.
 
         now: when every row has run all of them.
         """
         after = list(now)
-        if all(count == width for count in kept):
+        if min(kept.counts) == width:
             return after
         windows = iter(self.convolved)
         for slot, (before, array) in enumerate(zip(self.before, now, strict=True)):
@@ -87,30 +117,26 @@ class Tape:
                 after[slot] = _window(next(windows), before.shape[1], kept)
         return after
 
-    def _chosen(self, kept: Sequence[int]) -> mx.array:
+    def _chosen(self, kept: Kept) -> mx.array:
         assert self.state is not None
         states = [self.state, *self.states]
-        if len(set(kept)) == 1:
-            return states[kept[0]]
-        rows = enumerate(kept)
+        if len(set(kept.counts)) == 1:
+            return states[kept.counts[0]]
+        rows = enumerate(kept.counts)
         return mx.concatenate([states[count][row : row + 1] for row, count in rows])
 
-    def _replayed(self, kept: Sequence[int]) -> mx.array:
+    def _replayed(self, kept: Kept) -> mx.array:
         assert self.state is not None
         assert self.advance is not None
-        count = max(kept)
-        uneven = min(kept) < count
-        mask = mx.arange(count) < mx.array(list(kept))[:, None] if uneven else None
-        _, state = self.advance(self.state, count, mask)
-        return state
+        return self.advance(self.state, kept)[1]
 
 
-def _window(source: mx.array, size: int, kept: Sequence[int]) -> mx.array:
-    """What a convolution still sees when row i has run kept[i] tokens: [B, size, D]."""
-    if len(set(kept)) == 1:
-        return mx.contiguous(source[:, kept[0] : kept[0] + size])
-    places = mx.array(list(kept))[:, None] + mx.arange(size)
-    return mx.take_along_axis(source, places[..., None], axis=1)
+def _window(source: mx.array, size: int, kept: Kept) -> mx.array:
+    """What a convolution still sees when each row has run what is kept: [B, size, D]."""
+    if len(set(kept.counts)) == 1:
+        first = kept.counts[0]
+        return mx.contiguous(source[:, first : first + size])
+    return mx.take_along_axis(source, kept.places(size), axis=1)
 
 
 class Recording:
@@ -142,13 +168,15 @@ class Recording:
     def tape_of(self, state: mx.array | None) -> Tape | None:
         return None if state is None else self._by_array.get(id(state))
 
-    def run(self, tape: Tape, state: mx.array, advance: Advance, width: int) -> Any:
-        """What the layer of this tape, whose state this is, makes of the draft."""
+    def run(
+        self, tape: Tape, state: mx.array, advance: Advance, width: int, *, keep: bool = True
+    ) -> Any:
+        """What the layer of this tape, whose state this is, makes of it. keep: its states."""
         tape.state, tape.advance = state, advance
         tape.convolved, self._convolved = self._convolved, []
         self._states = []
-        made = advance(state, width, None)
-        if state.nbytes * len(self.tapes) * (width - 1) <= KEPT_STATES:
+        made = advance(state, None)
+        if keep and state.nbytes * len(self.tapes) * (width - 1) <= KEPT_STATES:
             tape.states = self._states
         self._states = []
         return made
@@ -206,8 +234,8 @@ def _noted(update: Callable[..., Any]) -> Callable[..., Any]:
             return update(*args, **kwargs)
         for absent in ("mask", "lengths"):  # rows of a batch have no padding
             given.pop(absent, None)
-        advance, width = _advance(step, given, _BY_TOKEN[update.__name__])
-        y, after = recording.run(tape, state, advance, width)
+        advance, width = _advance(step, step.prepared(given))
+        y, after = recording.run(tape, state, advance, width, keep=not step.in_a_kernel)
         if cache is not None:
             cache[slot] = after
         return y, after
@@ -232,26 +260,63 @@ def _note_steps(library: Any) -> None:
     library._gated_delta_step_ops = noted
 
 
-def _advance(
-    step: Callable[..., Any], given: Mapping[str, Any], by_token: Sequence[str]
-) -> tuple[Advance, int]:
-    """How to go on by these tokens, and how many they are."""
-    width = given[by_token[0]].shape[1]
+class _Step:
+    """What goes on from a state by some tokens, one by one, where a mask [B, tokens] allows it."""
 
-    def advance(state: mx.array, count: int, mask: mx.array | None) -> tuple[mx.array, mx.array]:
-        cut = {} if count == width else {name: given[name][:, :count] for name in by_token}
-        y, after = step(**{**given, **cut}, state=state, mask=mask)
+    def __init__(self, library: Any, run: Callable[..., Any], by_token: Sequence[str]):
+        self._library = library
+        self.run = run
+        self.by_token = by_token
+
+    def prepared(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What it is given beside the state and the mask, from what the library's own is."""
+        return given
+
+    @property
+    def in_a_kernel(self) -> bool:
+        """Then tokens that are not kept cost less than to cut them off."""
+        return hasattr(getattr(self._library, "gated_delta_ops", None), "in_a_kernel")
+
+
+class _UnchunkedStep(_Step):
+    """mlx-vlm's qwen3_5: its kernel goes token by token, and so do its operations for one."""
+
+    def __init__(self, library: Any):
+        super().__init__(library, self._run, ("q", "k", "v", "g", "beta"))
+
+    def prepared(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        gates = {name: given[name] for name in ("A_log", "a", "b", "dt_bias")}
+        g, beta = self._library._compute_g_beta(**gates)
+        return {**{name: given[name] for name in ("q", "k", "v")}, "g": g, "beta": beta}
+
+    def _run(self, **given: Any) -> Any:
+        if ON_CPU or ON_CUDA:
+            return self._library.gated_delta_ops(**given)
+        return self._library.gated_delta_kernel(**given)
+
+
+def _advance(step: _Step, given: Mapping[str, Any]) -> tuple[Advance, int]:
+    """How to go on by these tokens, and how many they are."""
+    width = given[step.by_token[0]].shape[1]
+
+    def advance(state: mx.array, kept: Kept | None) -> tuple[mx.array, mx.array]:
+        count = width if kept is None or step.in_a_kernel else max(kept.counts)
+        cut = {} if count == width else {name: given[name][:, :count] for name in step.by_token}
+        mask = None if kept is None else kept.mask(count)
+        y, after = step.run(**{**given, **cut}, state=state, mask=mask)
         return y, after
 
     return advance, width
 
 
-def _in_steps(update: Callable[..., Any]) -> Callable[..., Any]:
+def _in_steps(update: Callable[..., Any]) -> _Step:
     """The same, token by token, and with a mask."""
+    by_token, library = _BY_TOKEN[update.__name__], sys.modules[update.__module__]
     if update.__name__ == "ssm_update":
-        return _one_by_one(update, _BY_TOKEN["ssm_update"])
-    library = sys.modules[update.__module__]
-    return _unchunked(update, library) if hasattr(library, "gated_delta_chunked") else update
+        return _Step(library, _one_by_one(update, by_token), by_token)
+    if hasattr(library, "gated_delta_chunked"):
+        return _UnchunkedStep(library)
+    return _Step(library, update, by_token)
 
 
 def _one_by_one(update: Callable[..., Any], by_token: Sequence[str]) -> Callable[..., Any]:
@@ -268,27 +333,5 @@ def _one_by_one(update: Callable[..., Any], by_token: Sequence[str]) -> Callable
             if _open.recording is not None:
                 _open.recording.step(state)
         return mx.concatenate(outputs, axis=1), state
-
-    return step
-
-
-def _unchunked(update: Callable[..., Any], library: Any) -> Callable[..., Any]:
-    """mlx-vlm's qwen3_5: its kernel goes token by token, and so do its operations for one."""
-
-    def step(
-        a: mx.array,
-        b: mx.array,
-        A_log: mx.array,
-        dt_bias: mx.array,
-        state: mx.array,
-        mask: mx.array | None,
-        use_kernel: bool = True,
-        **given: mx.array,
-    ) -> Any:
-        if use_kernel and not ON_CPU and not ON_CUDA:
-            gates = {"a": a, "b": b, "A_log": A_log, "dt_bias": dt_bias}
-            return update(**given, **gates, state=state, mask=mask)
-        g, beta = library._compute_g_beta(A_log, a, b, dt_bias)
-        return library.gated_delta_ops(**given, g=g, beta=beta, state=state, mask=mask)
 
     return step

@@ -6,7 +6,7 @@
 
 The partitions of a row follow from its own length, so that its result is the same, to the bit,
 alone and in any batch, order and layout of pages. `attention.kernel` is one text for CUDA, Metal
-and, in tests, a CPU (`preludes`).
+and, in tests, a CPU (`kernel_preludes`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from bushel.cache.paged import preludes
 from bushel.cache.paged.page_kernels import PAGE
+from bushel.models import kernel_preludes as preludes
 
 PARTITION = 256  # tokens; with another number, other bits
 MOST_QUERIES = 8  # in a row, for one step: a draft and the token before it

@@ -1,7 +1,7 @@
 """One layer's pages on the device: keys and values [pages x heads x PAGE, D].
 
-On a GPU they are written in place, by kernels that MLX takes for readers (`preludes`); on a CPU by
-MLX's own operations, which may copy them.
+On a GPU they are written in place, by kernels that MLX takes for readers (`kernel_preludes`); on a
+CPU by MLX's own operations, which may copy them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 from bushel.cache.paged import page_kernels
 from bushel.cache.paged.attention import AttentionShape, attend
 from bushel.cache.paged.page_kernels import PAGE, PageShape
-from bushel.cache.paged.preludes import AFTER
 from bushel.models.device import ON_CPU
+from bushel.models.kernel_preludes import AFTER
 
 
 class LayerPages:

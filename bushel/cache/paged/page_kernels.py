@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from bushel.cache.paged import preludes
+from bushel.models import kernel_preludes as preludes
 
 PAGE = 16  # tokens
 _THREADS = 256

@@ -83,22 +83,25 @@ def rolled_back_whole(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Tape, "after", lambda tape, now, width, kept: list(tape.before))
 
 
+def of_others(kept: tapes.Kept) -> tapes.Kept:
+    first, *rest = kept.counts
+    return tapes.Kept([*rest, first])
+
+
 def mask_of_other_rows(patch: pytest.MonkeyPatch) -> None:
     right = Tape._replayed
     patch.setattr(tapes, "KEPT_STATES", 0)
-    patch.setattr(Tape, "_replayed", lambda tape, kept: right(tape, [*kept[1:], kept[0]]))
+    patch.setattr(Tape, "_replayed", lambda tape, kept: right(tape, of_others(kept)))
 
 
 def states_of_other_rows(patch: pytest.MonkeyPatch) -> None:
     right = Tape._chosen
-    patch.setattr(Tape, "_chosen", lambda tape, kept: right(tape, [*kept[1:], kept[0]]))
+    patch.setattr(Tape, "_chosen", lambda tape, kept: right(tape, of_others(kept)))
 
 
 def windows_of_other_rows(patch: pytest.MonkeyPatch) -> None:
     right = tapes._window
-    patch.setattr(
-        tapes, "_window", lambda source, size, kept: right(source, size, [*kept[1:], kept[0]])
-    )
+    patch.setattr(tapes, "_window", lambda source, size, kept: right(source, size, of_others(kept)))
 
 
 def no_spare_slots(patch: pytest.MonkeyPatch) -> None:

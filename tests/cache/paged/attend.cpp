@@ -1,6 +1,6 @@
 // Runs both bodies of attention.kernel on a CPU.
 
-#include "cache/paged/host.h"
+#include "host.h"
 
 HEADER
 

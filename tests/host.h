@@ -1,4 +1,4 @@
-// What `preludes.py` says of CUDA and Metal, of a CPU: see block.h.
+// What `kernel_preludes.py` says of CUDA and Metal, of a CPU: see block.h.
 
 #include "block.h"
 
