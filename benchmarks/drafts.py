@@ -63,6 +63,9 @@ QUESTIONS = (
 )
 
 
+_LOOK = 3  # pairs between two looks at what a row alone could be
+
+
 def asked(task: str, row: int) -> str:
     if task == "talk":
         return QUESTIONS[row % len(QUESTIONS)]
@@ -247,55 +250,91 @@ def _alone(model: Model, drafts: bool) -> BatchState:
     return rows
 
 
-def bare_step(model: Model, *, steps: int = 60) -> float:
-    """Seconds of a token of one row, each begun before the one before it has been read."""
-    rows = _alone(model, drafts=False)
-    token = mx.zeros((1, 1), mx.uint32)
-    found, start = list[float](), time.perf_counter()
-    for _ in range(steps):
-        rows.reserve(1)
-        logits = model.forward(token, rows.positions, rows.layers)
-        rows.advance([1])
-        before, token = token, mx.argmax(logits, axis=-1)
-        mx.async_eval(token)
-        before.tolist()
-        end = time.perf_counter()
-        found.append(end - start)
-        start = end
-    return statistics.median(found)
+class BareStep:
+    """Tokens of one row, each begun before the one before it has been read."""
+
+    def __init__(self, model: Model):
+        self._model, self._rows = model, _alone(model, drafts=False)
+        self._token = mx.zeros((1, 1), mx.uint32)
+
+    def seconds(self, steps: int = 10) -> float:
+        """Of one of them."""
+        found, start = list[float](), time.perf_counter()
+        for _ in range(steps):
+            self._rows.reserve(1)
+            logits = self._model.forward(self._token, self._rows.positions, self._rows.layers)
+            self._rows.advance([1])
+            before, self._token = self._token, mx.argmax(logits, axis=-1)
+            mx.async_eval(self._token)
+            before.tolist()
+            end = time.perf_counter()
+            found.append(end - start)
+            start = end
+        return statistics.median(found)
 
 
-def bare_pass(model: Model, width: int, *, turns: int = 20) -> float:
-    """Seconds of a pass of so many tokens of one row, all of which are kept."""
-    rows = _alone(model, drafts=True)
-    tokens, found = mx.zeros((1, width), mx.uint32), list[float]()
-    for _ in range(turns):
-        rows.reserve(width)
-        start = time.perf_counter()
-        rows.begin_draft([width])
-        mx.eval(mx.argmax(model.forward(tokens, rows.positions, rows.layers), axis=-1))
-        found.append(time.perf_counter() - start)
-        rows.end_draft([width])
-    return statistics.median(found)
+class BarePass:
+    """Passes of so many tokens of one row, all of which are kept."""
+
+    def __init__(self, model: Model, width: int):
+        self._model, self._rows = model, _alone(model, drafts=True)
+        self._width = width
+
+    def seconds(self, turns: int = 4) -> float:
+        """Of one of them."""
+        tokens, found = mx.zeros((1, self._width), mx.uint32), list[float]()
+        for _ in range(turns):
+            self._rows.reserve(self._width)
+            start = time.perf_counter()
+            self._rows.begin_draft([self._width])
+            logits = self._model.forward(tokens, self._rows.positions, self._rows.layers)
+            mx.eval(mx.argmax(logits, axis=-1))
+            found.append(time.perf_counter() - start)
+            self._rows.end_draft([self._width])
+        return statistics.median(found)
 
 
-def limit(side: Side, tokens: int, rounds: Rounds) -> float:
-    """How many times as fast a row alone could be: what is in between left out."""
-    model, speculation = side.engine.model, side.engine.speculation
-    width = statistics.mean(rounds.widths)
-    low, high = int(width), int(width) + 1
-    share = width - low
-    wide = (1 - share) * bare_pass(model, low) + share * bare_pass(model, high)
-    drafting = max((each[0] for each in speculation.drafting.values()), default=0.0) * (width - 1)
-    step, passes = bare_step(model), len(rounds.widths)
-    plain = tokens - passes - side.accepted  # tokens of steps in which nobody drafted
-    return tokens * step / (passes * (wide + drafting) + plain * step)
+class Limit:
+    """How many times as fast a row alone could be: what is in between left out.
+
+    Measured in turns with what it is a limit of: a host is not always as fast.
+    """
+
+    def __init__(self, side: Side, rounds: Rounds):
+        engine, width = side.engine, statistics.mean(rounds.widths)
+        self._width, self._rounds = width, len(rounds.widths)
+        self._tokens, self._accepted = sum(map(len, side.replies)), side.accepted
+        drafting = engine.speculation.drafting.values()
+        self._drafting = max((each[0] for each in drafting), default=0.0) * (width - 1)
+        self._step = BareStep(engine.model)
+        self._passes = [BarePass(engine.model, int(width) + more) for more in (0, 1)]
+        self._found: list[float] = []
+
+    def look(self) -> None:
+        low, high = (each.seconds() for each in self._passes)
+        step, share = self._step.seconds(), self._width - int(self._width)
+        wide = (1 - share) * low + share * high + self._drafting
+        # Tokens of steps in which nobody drafted.
+        plain = self._tokens - self._rounds - self._accepted
+        self._found.append(self._tokens * step / (self._rounds * wide + plain * step))
+
+    def __float__(self) -> float:
+        return statistics.median(self._found)
+
+
+def _of_rounds(side: Side, batch: int) -> Rounds:
+    rounds = Rounds()
+    with rounds.counted():
+        side.serve(batch)
+    return rounds
 
 
 def compare(plain: Side, drafts: Side, batch: int, pairs: int) -> None:
     ratios, decoding, speeds = [], [], []
     for side in (plain, drafts) * 2:  # what is compiled, is
         side.serve(batch)
+    rounds = _of_rounds(drafts, batch)
+    limit = Limit(drafts, rounds) if batch == 1 and rounds.widths else None
     for at in range(pairs):
         found: dict[Side, float] = {}
         for side in (drafts, plain) if at % 2 else (plain, drafts):
@@ -303,10 +342,9 @@ def compare(plain: Side, drafts: Side, batch: int, pairs: int) -> None:
         decoding.append(plain.after_first / drafts.after_first if batch == 1 else 0.0)
         ratios.append(found[drafts] / found[plain])
         speeds.append(found[plain])
+        if limit is not None and at % _LOOK == 0:
+            limit.look()
     equal = sum(one == two for one, two in zip(plain.replies, drafts.replies, strict=True))
-    rounds = Rounds()
-    with rounds.counted():
-        drafts.serve(batch)
     tokens = sum(map(len, drafts.replies))
     low, middle, high = statistics.quantiles(ratios, n=4)
     line = (
@@ -315,9 +353,8 @@ def compare(plain: Side, drafts: Side, batch: int, pairs: int) -> None:
     )
     if rounds.widths:
         line += f"  {statistics.mean(rounds.widths):5.1f}"
-    if batch == 1 and rounds.widths:
-        bound = limit(drafts, tokens, rounds)
-        after = statistics.median(decoding)
+    if limit is not None:
+        bound, after = float(limit), statistics.median(decoding)
         line += f"  {bound:.2f}; {after:.2f} after the first token, of it {after / bound:.2f}"
     print(line, flush=True)
 
