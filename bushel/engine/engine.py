@@ -10,21 +10,20 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from bushel.cache import unbatchable
 from bushel.cache.prefix import PrefixCache, key_of
-from bushel.core import BushelError, DeviceFault, Event, Request, TokenLogprob
+from bushel.core import BushelError, DeviceFault, Event, Request
 from bushel.core.footprint import Memory
 from bushel.core.status import CacheStatus, EngineStatus, SpeculationStatus
 from bushel.core.wire import Started
 from bushel.engine.admission import Admission
 from bushel.engine.constraints.constraint import too_slow
 from bushel.engine.constraints.mask_thread import MaskThread
-from bushel.engine.decode_batch import LATE, DecodeBatch, Round, Step
+from bushel.engine.decode_batch import LATE, DecodeBatch, Step
 from bushel.engine.device_memory import MemoryClaim, give_back
-from bushel.engine.drafts import rounds
 from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.memory_sharing import MemorySharing
 from bushel.engine.model_policy import model_policy
@@ -33,6 +32,7 @@ from bushel.engine.prefill import PrefilledRow
 from bushel.engine.prompt_runner import PromptRunner
 from bushel.engine.recovery import Recovery, run_alone
 from bushel.engine.request_queue import GROWTH, RequestQueue
+from bushel.engine.row_runner import RowRunner
 from bushel.engine.scheduler import schedule
 from bushel.engine.sequence import Phase, Sequence
 from bushel.engine.status import (
@@ -75,7 +75,6 @@ class Engine:
         self.policy, piece = model_policy(model, policy, single=bool(self.single_because))
         self.admission = Admission(memory, model.context, self.policy.least_chunk)
         self._sharing = MemorySharing(model, self.admission, prefixes, claim or MemoryClaim())
-        self.max_decode_batch = 0  # largest so far
         self.preemptions = 0  # of rows and prompts, so far
         self.prefilled = 0  # tokens of prompts, in the last step
         # Called in a step with events to take, which would wait for its prompts.
@@ -85,13 +84,11 @@ class Engine:
         self._clock = clock
         self._now = 0.0  # when the present or the last step began
         self._queue = RequestQueue(model, piece)
-        self._batch = self._new_batch()
         self.masks = MaskThread(model)
-        self._pending: Step | None = None  # launched, to be read in the next step
-        self._unread: Step | None = None  # being read in the present one
-        self._round: Round | None = None  # of drafts, launched and read in the present one
         self._prompts = PromptRunner(self._queue, self._tell, self._fail)
         self._recovery = Recovery()
+        doing = self._tell, self._fail, self._rebuild
+        self._rows = RowRunner(self._new_batch(), self.masks, self._recovery, *doing)
         self._stopwatch = Stopwatch(behind=not ON_CPU)
         self._fault: DeviceFault | None = None  # that nobody has been told of
         self._events: list[Event] = []
@@ -99,8 +96,6 @@ class Engine:
         self._waited = 0.0  # when all was done that the step before the present one had launched
         self._someone_ended = False  # since `_drop_done` last looked
         self._steps = 0
-        self._drafted, self._accepted = 0, 0  # tokens so far
-        self._verified = 0  # rows whose drafts the present or the last step has verified
 
     # -- what callers do -------------------------------------------------------------------
 
@@ -151,9 +146,8 @@ class Engine:
         passes = self.execute(plan, self._rows_read)
         together = total(passes)
         self.prefilled = together.tokens
-        rows = 0 if self._pending is None else len(self._pending.sequences)
-        times, read = (arrivals.now, self._waited, self._clock()), self._verified > 0
-        self._stopwatch.step(*times, rows=self._verified or rows, passes=passes, read=read)
+        times, rows = (arrivals.now, self._waited, self._clock()), self._rows.rows
+        self._stopwatch.step(*times, rows=rows, passes=passes, read=self._rows.verified > 0)
         self._tell_slow(times[-1] - times[0], passes)
         seconds = together.seconds(self._stopwatch.costs(rows))
         if plan.decode:
@@ -177,7 +171,7 @@ class Engine:
 
     @property
     def idle(self) -> bool:
-        quiet = not self._queue and not self._batch.sequences and self._pending is None
+        quiet = not self._queue and not self._batch.sequences and self._rows.pending is None
         return quiet and self._fault is None
 
     # -- schedule --------------------------------------------------------------------------
@@ -217,7 +211,7 @@ class Engine:
             # The device may be behind: what prompts have been given counts as if it were done.
             since = max(self._now - self._decoded, self._prompts_since)
             plan = schedule(dataclasses.replace(state, since_decode=since), self.policy)
-            if plan == _NOTHING and self._pending is None:
+            if plan == _NOTHING and self._rows.pending is None:
                 self._wait()
         self.work = Work.of(plan, len(self._batch), costs)
         return plan
@@ -241,24 +235,22 @@ class Engine:
         self._preempt(plan)
         self._admit(plan)
         self._join(plan)
-        pending, self._pending = self._pending, None
-        self._unread = pending
-        self._verified = 0
-        fault: Exception | None = None
-        if plan.decode and self._may_draft(pending):
-            self._emit(pending)  # what drafts go on from
+        rows, fault = self._rows, None
+        pending = rows.begin()
+        if plan.decode and rows.may_draft(pending):
+            rows.read(pending)  # what drafts go on from
             pending = None
             self._retire()
-            self._launch_round()
-        if plan.decode and self._round is None:
-            fault = self._launch(pending, late=LATE and not plan.chunks)
-        launched = self._pending is not None or self._round is not None
+            rows.launch_round()
+        if plan.decode:
+            fault = rows.launch(pending, late=LATE and not plan.chunks)
+        launched = rows.launched
         if launched or not plan.chunks:
             self._prompts.wait()
-        self._emit(pending)
+        rows.read(pending)
         rows_read()
         passes = self._prompts.run(plan.chunks, self._now, catch_up=not launched)
-        self._finish_round()
+        rows.finish_round()
         if fault is not None:
             self._rebuild(fault)
         self._drop_done()
@@ -280,7 +272,7 @@ class Engine:
             self._batch.leave([sequence for _, sequence in yielding])
         except Exception as error:  # the batch may be half changed
             raise_device_fault(error)
-            self._rebuild(error, self._pending)
+            self._rebuild(error, self._rows.pending)
             return
         for ready in aside:
             self._queue.put_back(ready, self._now)
@@ -310,7 +302,7 @@ class Engine:
             self._batch.leave([sequence for _, sequence in ended])
         except Exception as error:  # the batch may be half changed
             raise_device_fault(error)
-            self._rebuild(error, self._pending)
+            self._rebuild(error, self._rows.pending)
 
     def _keep(self, row: int, sequence: Sequence, sort: str) -> None:
         """What a row of the batch has run so far."""
@@ -349,104 +341,9 @@ class Engine:
                 raise
             if len(rows) == 1:
                 self._fail(rows[0].sequence, error)
-            self._rebuild(error, self._pending, [ready.sequence for ready in rows])
-
-    def _launch(self, before: Step | None, *, late: bool) -> Exception | None:
-        """Start the next decode step; returns what went wrong, if the step as a whole did.
-
-        before: the step whose tokens it runs, not read yet. late: its tokens may be chosen as late
-        as the step after it starts, since there is nothing to run in between.
-        """
-        try:
-            self._pending = self._advance(self._batch, before, late=late)
-        except Exception as error:  # a batched step failed: see `_rebuild`
-            raise_device_fault(error)
-            return error
-        self._step_started()
-        return None
-
-    def _may_draft(self, before: Step | None) -> bool:
-        """Whether it may be worth while to read all there is and see who has a draft."""
-        drafts = self._batch.drafts
-        return drafts is not None and drafts.may_propose(ahead=0 if before is None else 1)
-
-    def _launch_round(self) -> None:
-        """Start one if anyone has a draft."""
-        try:
-            self._round = rounds.begin(self._batch, self.masks, self._fail)
-        except Exception as error:
-            raise_device_fault(error)
-            self._rebuild(error, drafts=True)
-        if self._round is not None:
-            self._verified = len(self._batch)
-            self._step_started()
-
-    def _step_started(self) -> None:
-        self.max_decode_batch = max(self.max_decode_batch, len(self._batch))
-        self._recovery.step_started(len(self._batch))
-
-    def _finish_round(self) -> None:
-        round, self._round = self._round, None
-        if round is None:
-            return
-        try:
-            rounds.finish(self._batch, round, self._add)
-        except Exception as error:  # it failed while it was computed, or taken back
-            raise_device_fault(error)
-            self._rebuild(error, drafts=True)
-        else:
-            self._recovery.round_finished()
-
-    def _advance(
-        self, batch: DecodeBatch, before: Step | None = None, *, late: bool
-    ) -> Step | None:
-        """One step of a batch; whose constraint fails ends."""
-        if not len(batch):
-            return None
-        run = batch.forward()
-        masks = None
-        if batch.constraints:
-            masks, failed = self.masks.make(batch, run, before)
-            for sequence, error in failed:
-                self._fail(sequence, error)
-        elif late:
-            run.begin()
-            run.go_on()
-        return batch.choose(run, masks, late=late)
+            self._rebuild(error, self._rows.pending, [ready.sequence for ready in rows])
 
     # -- emit ------------------------------------------------------------------------------
-
-    def _emit(self, step: Step | None) -> None:
-        if step is None:
-            return
-        try:
-            results = step.read()
-        except Exception as error:  # the step failed while it was computed
-            raise_device_fault(error)
-            self._unread = None
-            self._rebuild(error, step)
-            return
-        self._unread = None
-        for sequence, tokens, logprobs in results:
-            if sequence.phase is not Phase.DONE:
-                self._add(sequence, tokens, logprobs)
-
-    def _add(
-        self,
-        sequence: Sequence,
-        tokens: tuple[int, ...],
-        logprobs: tuple[TokenLogprob, ...],
-        drafted: int = 0,
-    ) -> int:
-        """Tell what a row says; returns how many of the tokens it took. drafted: see `rounds`."""
-        try:
-            event = sequence.add(tokens, logprobs, drafted=drafted)
-        except Exception as error:  # one row's text handling is that row's alone
-            self._fail(sequence, error)
-            return 0
-        self._drafted, self._accepted = self._drafted + drafted, self._accepted + event.accepted
-        self._tell(event)
-        return len(event.token_ids)
 
     def _tell(self, event: Event) -> None:
         self._events.append(event)
@@ -493,7 +390,7 @@ class Engine:
         if self._recovery.batching_fails:
             self.single_because = f"batched steps fail: {error}"
             self.policy = dataclasses.replace(self.policy, max_batch=1)
-        self._batch, self._pending = self._new_batch(), None
+        self._rows.reset(self._new_batch())
         self._queue.forget(set(sequences))
         for sequence in again:
             self._queue.restart(sequence, self._now, slot=True)
@@ -507,10 +404,10 @@ class Engine:
         """
         log.error("%s All that it computed is thrown away.", fault)
         device.settle()
-        running = dict.fromkeys((*self._batch.sequences, *self._left_batch()))
-        self._fault = self._pending = self._unread = self._round = None
+        running = dict.fromkeys((*self._batch.sequences, *self._rows.left_batch()))
+        self._fault = None
         self._sharing.new_pages()
-        self._batch = self._new_batch()
+        self._rows.reset(self._new_batch())
         self._prompts.forget()
         self._stopwatch.rest()
         self.model.distrust()
@@ -522,6 +419,10 @@ class Engine:
         self._queue.start_over([sequence for sequence in running if not sequence.done], self._now)
         self._drop_done()
 
+    @property
+    def _batch(self) -> DecodeBatch:
+        return self._rows.batch
+
     def _new_batch(self) -> DecodeBatch:
         return DecodeBatch(self.model, self.speculation.batch_drafts())
 
@@ -529,7 +430,7 @@ class Engine:
         """One decode step of a sequence by itself; None if that ends it."""
         sequence = ready.sequence
         try:
-            ready, events = run_alone(ready, self.model, partial(self._advance, late=False))
+            ready, events = run_alone(ready, self.model, partial(self._rows.advance, late=False))
             for event in events:
                 self._tell(event)
         except Exception as error:  # nobody else was there
@@ -541,14 +442,7 @@ class Engine:
     def _sequences(self) -> Iterable[Sequence]:
         yield from self._queue.sequences()
         yield from self._batch.sequences
-        yield from self._left_batch()
-
-    def _left_batch(self) -> Iterator[Sequence]:
-        """Rows at their limit, whose last tokens have not been read."""
-        steps = [step for step in (self._unread, self._pending) if step is not None]
-        held = set(self._batch.sequences) if steps else set()
-        rows = dict.fromkeys(sequence for step in steps for sequence in step.sequences)
-        yield from (sequence for sequence in rows if sequence not in held and not sequence.done)
+        yield from self._rows.left_batch()
 
     def _drop_done(self) -> None:
         if not self._someone_ended:
@@ -556,8 +450,7 @@ class Engine:
         self._someone_ended = False
         self._queue.drop_done()
         self._retire()
-        if self._pending is not None and all(sequence.done for sequence in self._pending.sequences):
-            self._pending = None
+        self._rows.drop_done()
         self._sharing.fit(self._promised())
         self._queue.forget_served(self._batch.sequences)
         if self.idle:
@@ -585,12 +478,17 @@ class Engine:
             speculation=self._speculation_status(),
         )
 
+    @property
+    def max_decode_batch(self) -> int:
+        """Largest so far."""
+        return self._rows.most
+
     def _speculation_status(self) -> SpeculationStatus:
         drafts, speculation = self._batch.drafts, self.speculation
         names = [] if drafts is None else drafts.names
         if drafts is not None and drafts.why_fewer:
             speculation = dataclasses.replace(speculation, why_off=drafts.why_fewer)
-        return describe_speculation(names, self._drafted, self._accepted, speculation)
+        return describe_speculation(names, self._rows.drafted, self._rows.accepted, speculation)
 
     def cache_status(self) -> CacheStatus:
         return describe_cache(self.prefixes, self.computes_whole)
@@ -630,9 +528,9 @@ class Engine:
         self._sharing.check_integrity()
 
     def close(self) -> None:
-        self._queue, self._batch = RequestQueue(self.model), self._new_batch()
+        self._queue = RequestQueue(self.model)
+        self._rows.reset(self._new_batch())
         self._prompts = PromptRunner(self._queue, self._tell, self._fail)
-        self._pending = None
         self.masks.close()
         if self.prefixes is not None:
             self.prefixes.close()

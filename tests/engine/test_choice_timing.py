@@ -143,7 +143,7 @@ def test_what_waits_has_not_begun_and_what_runs_can_be_read_by_itself(
     monkeypatch.setattr(mx, "async_eval", spy)
     for _ in range(4):
         assert llm._engine is not None
-        waiting = llm._engine._pending
+        waiting = llm._engine._rows.pending
         assert with_tokens() == []
         llm.step()
         assert with_tokens() == [len(began) - 2]  # the last are the logits that they led to,

@@ -38,7 +38,7 @@ def test_a_flood_with_drafts_stays_under_the_limit(name: str) -> None:
             tuple(one["prompt_token_ids"]): reply for one, reply in zip(asked, replies, strict=True)
         }
         engine.speculation = replace(oracle(known, 1000), most=engine.speculation.most)
-        engine._batch = engine._new_batch()
+        engine._rows.reset(engine._new_batch())
         weights = footprint(engine.model).weights
         mx.synchronize()
         before = mx.get_active_memory()

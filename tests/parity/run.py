@@ -197,7 +197,7 @@ class Run:
         if drafts:
             known = {row.ids: row.tokens for row in subject.rows}
             engine.speculation = oracle(known, VOCAB)
-            engine._batch = engine._new_batch()
+            engine._rows.reset(engine._new_batch())
         if subject.double:
             self.watch.model.network.set_dtype(mx.float64)
         if in_turn:

@@ -33,7 +33,7 @@ def let_draft(llm: LLM, draft: Model) -> None:
     assert engine is not None
     maker = partial(DraftModel, engine.model, draft, DEEPEST)
     engine.speculation = Speculation((maker,), FREE, None)
-    engine._batch = engine._new_batch()
+    engine._rows.reset(engine._new_batch())
 
 
 def requests() -> list[Any]:

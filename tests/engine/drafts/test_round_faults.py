@@ -124,7 +124,7 @@ def guessing(family: str) -> LLM:
     pairs = zip(ASKED, plain(family), strict=True)
     known = {tuple(request["prompt_token_ids"]): output.token_ids for (request, _), output in pairs}
     engine.speculation = oracle(known, VOCAB)
-    engine._batch = engine._new_batch()
+    engine._rows.reset(engine._new_batch())
     return llm
 
 
