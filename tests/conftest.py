@@ -28,6 +28,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 _runtime = tempfile.TemporaryDirectory(prefix="bushel-")
 os.environ[VARIABLE] = _runtime.name
 
+# Nothing of what is collected goes away again, so nobody looks for it.
+gc.disable()
+
 # How long an example takes says something of the machine, and of who else is on it.
 settings.register_profile("bushel", deadline=None, max_examples=some(100))
 settings.load_profile("bushel")
@@ -37,6 +40,7 @@ def pytest_collection_finish() -> None:
     """Six thousand tests and all they import stay to the end: 0.3 s for each look through them."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")
