@@ -12,6 +12,7 @@ from bushel.engine import step_costs
 from bushel.engine.plan import Costs, PendingPrompt, Policy, Row, State
 from bushel.engine.scheduler import schedule
 from bushel.engine.step_costs import Passes, Stopwatch
+from tests.depth import often
 from tests.engine.device_simulation import ClosedLoops, Speed
 
 RUNNING = (Row(1),)
@@ -285,7 +286,7 @@ def rounds(seed: int, watch: Stopwatch, often: float = 0.02, most: float = 0.03)
 
 
 @pytest.mark.parametrize(("often", "most"), DAWDLING)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", often(range(3), 0))
 def test_streams_and_prompts_of_many_clients(seed: int, often: float, most: float) -> None:
     """Whatever the host does in between, tokens come within the gap, and prompts soon. B61."""
     for speed in rounds(seed, Stopwatch(), often, most):

@@ -11,6 +11,7 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from bushel import LLM, Output, SamplingParams, TokenLogprob
+from tests.depth import often
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import VOCAB
 from tests.families.images import LARGE, picture
@@ -31,7 +32,7 @@ from .request_builders import (
     text,
 )
 
-FAMILIES = ("llama_sliding", "qwen3_5_vl")
+FAMILIES = often(("llama_sliding", "qwen3_5_vl"), "qwen3_5_vl")
 CHUNKS = (8, 512)  # in pieces, and whole
 HOT = hot()
 

@@ -54,6 +54,7 @@ def test_batched_equals_solo(name: str) -> None:
         check(whole, title)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(mx.default_device() != mx.cpu, reason="only the CPU computes in float64")
 @pytest.mark.parametrize("name", WIDER)
 def test_a_wider_bound_is_for_rounding_alone(name: str) -> None:
