@@ -43,6 +43,14 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _what_stays() -> Iterator[None]:
+    """Nor does a model that is closed look through what tests before it have left."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def drafts_that_pay() -> Iterator[None]:
     """Engines of tests draft as if wide passes were cheap: nothing is measured for each of them,
