@@ -16,7 +16,7 @@ from bushel.cache.layer_kind import LayerSnapshot
 from bushel.core import Prepared
 from bushel.models import Model, Prompt, load
 from bushel.models.model import State
-from tests.depth import often
+from tests.depth import often, rarely
 
 from ..families import checkpoint_dir
 from ..families.checkpoint import CORPUS, FIRST_SPECIAL, VOCAB
@@ -43,7 +43,11 @@ SOME = (
 
 
 @pytest.fixture(
-    scope="module", params=(*(CORE if EVERY else SOME), "qwen3_5_vl", "gemma3_vl", "mllama")
+    scope="module",
+    params=rarely(
+        (*(CORE if EVERY else SOME), "qwen3_5_vl", "gemma3_vl", "mllama"),
+        {"gemma4_text", "deepseek_v3"}.__contains__,
+    ),
 )
 def model(request: pytest.FixtureRequest) -> Iterator[Model]:
     model = load(str(checkpoint_dir(request.param)))

@@ -159,7 +159,7 @@ def later_chunks_reversed(patch: Patch) -> None:
 @pytest.mark.parametrize(
     ("name", "mistake"),
     [
-        ("llama", padding_forgotten(KV, "merge")),
+        pytest.param("llama", padding_forgotten(KV, "merge"), marks=pytest.mark.long),
         ("llama", later_chunks_reversed),
         pytest.param("qwen3_5", rows_swapped(Recurrent), marks=pytest.mark.long),
         pytest.param("llama", rows_swapped(KV), marks=pytest.mark.long),

@@ -86,7 +86,7 @@ def everything(seen: dict[str, Any]) -> str:
     return json.dumps([seen["arguments"], seen["environment"], list(seen["files"].values())])
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", often(CLIENTS, "codex", "opencode", "qwen"))
 def test_a_client_is_told_address_key_model_and_context(
     client: str,
     server: Server,

@@ -127,7 +127,7 @@ def test_an_encoder_that_sees_padding_is_found_at_load_and_given_one_text_at_a_t
     assert [len(lengths) for lengths in passes] == [1] * 12
 
 
-@pytest.mark.parametrize("name", CROSS_ENCODERS)
+@pytest.mark.parametrize("name", often(CROSS_ENCODERS, "modernbert_cross"))
 def test_a_cross_encoder_scores_pairs_as_mlx_vlm_does(name: str) -> None:
     solo = SoloEncoder(checkpoint_dir(name), crosses=True)
     query, *documents = texts(33)

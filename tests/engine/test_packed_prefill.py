@@ -157,7 +157,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize("arrive", [alone, together])
+@pytest.mark.parametrize("arrive", often([alone, together], together))
 def test_prompts_of_any_length_are_run_in_one_of_few(
     arrive: Callable[..., list[list[tuple[int, float]]]], ran: list[tuple[int, int]]
 ) -> None:

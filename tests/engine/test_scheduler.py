@@ -312,6 +312,7 @@ def test_control_a_wrong_scheduler_breaks_a_bound_in_the_same_traffic(
     assert complaint in complaints(simulate(TRAFFIC, BUSY, SECONDS, wrong), BUSY, SECONDS)
 
 
+@pytest.mark.long
 def test_control_the_simulation_notices_a_prompt_that_never_runs() -> None:
     def forgets(state: State, policy: Policy) -> Plan:
         plan = schedule(state, policy)

@@ -219,6 +219,7 @@ def test_rare_requests_do_not_keep_long_ones_of_another_owner_from_ending_where_
     assert waited(trace, "b") <= 2 * POLICY.start_wait + STEP
 
 
+@pytest.mark.long
 def test_control_long_requests_that_lose_their_state_in_turn_do_not_end_in_time() -> None:
     _, in_time = beside_rare_requests(2, 20_000, 3.0, by_turns)
     assert not any(in_time)

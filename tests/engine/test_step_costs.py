@@ -313,6 +313,7 @@ def test_control_prompts_that_are_charged_too_early(monkeypatch: pytest.MonkeyPa
     assert max(speed.gap_p95 for speed in late) > 0.5
 
 
+@pytest.mark.long
 def test_control_decode_steps_that_are_never_seen_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_costs, "_BESIDE", math.inf)
     watch = Stopwatch()

@@ -34,7 +34,7 @@ LONGEST = 500 + 12
 PARAMS = SamplingParams(max_tokens=12, temperature=0, ignore_eos=True)
 
 
-@pytest.fixture(scope="module", params=["llama", "qwen3_5"])
+@pytest.fixture(scope="module", params=often(["llama", "qwen3_5"], "qwen3_5"))
 def flooded(request: pytest.FixtureRequest) -> Iterator[tuple[str, list[list[int]]]]:
     """A family and its replies without a limit."""
     with LLM(str(checkpoint_dir(request.param))) as llm:

@@ -110,6 +110,7 @@ def test_a_typical_conversation_reuses_nearly_all() -> None:
             assert serving.ask(prompt).cached >= 0.96 * len(prompt.ids)
 
 
+@pytest.mark.long
 def test_control_without_borders_the_history_is_lost() -> None:
     """A model that cannot go back finds nothing in place when thoughts are stripped."""
     found = [prompt for prompt, _, _ in played("thinking", THOUGHTS)]

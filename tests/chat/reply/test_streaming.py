@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.chat.reply import more_sample_replies
 from tests.chat.reply.sample_replies import EXAMPLES, Example, Said, read
-from tests.depth import ALL
+from tests.depth import ALL, some
 
 assert more_sample_replies  # its examples are among the others
 
@@ -48,7 +48,7 @@ def test_two_pieces_at_every_place(example: Example) -> None:
 
 
 @each
-@settings(max_examples=20)
+@settings(max_examples=some(20))
 @given(places=st.lists(st.integers(0, 2000), max_size=12))
 def test_any_pieces(example: Example, places: list[int]) -> None:
     """A reply says the same in any number of pieces. B23."""

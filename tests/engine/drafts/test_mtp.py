@@ -246,7 +246,7 @@ def told(tiny: Model) -> list[KnownRow]:
     chosen = [case for case in cases(8, TASKS) if case.task in TASKS][::3]
     rows = []
     with LLM("bushel:tiny") as llm:
-        params = SamplingParams(temperature=0.0, max_tokens=80)
+        params = SamplingParams(temperature=0.0, max_tokens=40)
         prompts = [prompt_of(case.request) for case in chosen]
         outputs = llm.generate([case.request for case in chosen], params)
     for prompt, output in zip(prompts, outputs, strict=True):

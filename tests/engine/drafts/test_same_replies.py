@@ -21,7 +21,7 @@ from tests.llm.request_builders import assert_same, chat
 from tools.tiny.evaluate import TASKS, to_request
 from tools.tiny.words import Draw
 
-FEW, MANY, AT_ONCE = 24, 1000, 60
+FEW, MANY, AT_ONCE = 16, 1000, 60
 # Prompts of thousands of tokens say nothing of drafts that shorter ones do not.
 TAUGHT = [task for task in TASKS if "agent" not in task and "tokens" not in task]
 NAMES = ("Ann", "Bo", "Cy", "Dee", "Ed")
