@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -49,6 +50,15 @@ def _what_stays() -> Iterator[None]:
     yield
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quick_imports() -> Iterator[None]:
+    """Commands that tests start have read transformers' files as soon as servers have."""
+    folder = str(Path(__file__).parent / "quick_imports")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", folder, prepend=os.pathsep)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

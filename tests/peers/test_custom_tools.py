@@ -15,7 +15,7 @@ from tests.peers.conftest import MODEL
 
 SHORT = {name: GRAMMARS[name] for name in ("a sum", "a query", "a date")}
 PATCH = GRAMMARS["a patch"]
-STREAMED = pytest.mark.parametrize("stream", [False, True])
+STREAMED = pytest.mark.parametrize("stream", often([False, True], True))
 
 
 def nested(case: GrammarCase | None) -> Any:
@@ -91,7 +91,7 @@ def test_an_input_is_what_the_grammar_allows(
         assert matches(case, text) or len(text) > 30, text
 
 
-@pytest.mark.parametrize("stream", often([False, True], True))
+@STREAMED
 def test_a_patch_is_a_patch_as_far_as_it_goes(client: openai.OpenAI, stream: bool) -> None:
     for text in (in_chat(client, stream, PATCH), in_responses(client, stream, PATCH)):
         assert re.match(r"\*\*\* Begin Patch\n\*\*\* (Add|Delete|Update) File: ", text), text

@@ -1,6 +1,6 @@
 """What transformers finds in its 1,600 files of models, looked through once per machine.
 
-It does so in every process that imports it: half a second each in two processes of a server.
+It does so in every process that imports it: half a second each, and a server has two of them.
 """
 
 import hashlib
