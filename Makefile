@@ -52,7 +52,7 @@ test: lint ## lint, then all tests but the long ones
 	$(PYTEST) -m "not long and not browser"
 
 test-long: dev ## servers that die, hang or are overrun; random traffic; controls; every example
-	$(PYTEST) -m long $$(grep -rl 'mark[.]long' --include='test_*.py' tests)
+	$(PYTEST) -m long $$(grep -rlE 'mark[.]long|tests[.]depth' --include='test_*.py' tests)
 	BUSHEL_TEST_DEPTH=all $(PYTEST) -m "not long and not browser" \
 		$$(grep -rlE '@(hypothesis[.])?given|tests[.]depth' --include='test_*.py' tests)
 

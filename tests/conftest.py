@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -28,6 +29,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 _runtime = tempfile.TemporaryDirectory(prefix="bushel-")
 os.environ[VARIABLE] = _runtime.name
 
+# Nothing of what is collected goes away again, so nobody looks for it.
+gc.disable()
+
 # How long an example takes says something of the machine, and of who else is on it.
 settings.register_profile("bushel", deadline=None, max_examples=some(100))
 settings.load_profile("bushel")
@@ -37,6 +41,24 @@ def pytest_collection_finish() -> None:
     """Six thousand tests and all they import stay to the end: 0.3 s for each look through them."""
     gc.collect()
     gc.freeze()
+    gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _what_stays() -> Iterator[None]:
+    """Nor does a model that is closed look through what tests before it have left."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quick_imports() -> Iterator[None]:
+    """Commands that tests start have read transformers' files as soon as servers have."""
+    folder = str(Path(__file__).parent / "quick_imports")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", folder, prepend=os.pathsep)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -29,3 +29,8 @@ def rarely(cases: Iterable[Case], which: Callable[[Case], bool]) -> list[Any]:
         else case
         for case in cases
     ]
+
+
+def often(cases: Iterable[Case], *those: Case) -> list[Any]:
+    """Cases for `parametrize`, of which all but these are long: these stand for the others."""
+    return rarely(cases, lambda case: case not in those)

@@ -15,8 +15,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bushel.core.version import VERSION
 from bushel.server.access import Access
 from bushel.server.admin import admin_routes
+from bushel.server.anthropic.errors import MessagesError
 from bushel.server.anthropic.routes import message_routes
-from bushel.server.api.errors import first_invalid
+from bushel.server.api.errors import ErrorBody, first_invalid
+from bushel.server.api.openapi import schemas
 from bushel.server.apply_template import template_routes
 from bushel.server.batches.batches import Batches
 from bushel.server.batches.routes import batch_routes
@@ -25,10 +27,12 @@ from bushel.server.errors import ApiError, internal_error
 from bushel.server.http.body_memory import Bodies
 from bushel.server.http.root_path import RootPath
 from bushel.server.hub.routes import hub_routes, pulls_of
+from bushel.server.llama_cpp.errors import LlamaError
 from bushel.server.llama_cpp.props import props_routes
 from bushel.server.llama_cpp.routes import llama_completion_routes
 from bushel.server.model_control import control_routes
 from bushel.server.ollama.embeddings import vector_routes
+from bushel.server.ollama.errors import OllamaError
 from bushel.server.ollama.models import listing_routes
 from bushel.server.ollama.pull import pull_routes
 from bushel.server.ollama.routes import reply_routes
@@ -175,7 +179,10 @@ def _openapi(app: FastAPI, root_path: str) -> dict[str, Any]:
         for path in schema["paths"].values():
             for operation in path.values():
                 operation["responses"].pop("422", None)
+        known = schema["components"]["schemas"]
         for name in ("HTTPValidationError", "ValidationError"):
-            schema["components"]["schemas"].pop(name, None)
+            known.pop(name, None)
+        errors = schemas(ErrorBody, LlamaError, MessagesError, OllamaError)
+        schema["components"]["schemas"] = dict(sorted({**known, **errors}.items()))
         app.openapi_schema = schema
     return app.openapi_schema

@@ -16,6 +16,7 @@ from bushel.cache.layer_kind import LayerSnapshot
 from bushel.core import Prepared
 from bushel.models import Model, Prompt, load
 from bushel.models.model import State
+from tests.depth import often, rarely
 
 from ..families import checkpoint_dir
 from ..families.checkpoint import CORPUS, FIRST_SPECIAL, VOCAB
@@ -42,7 +43,11 @@ SOME = (
 
 
 @pytest.fixture(
-    scope="module", params=(*(CORE if EVERY else SOME), "qwen3_5_vl", "gemma3_vl", "mllama")
+    scope="module",
+    params=rarely(
+        (*(CORE if EVERY else SOME), "qwen3_5_vl", "gemma3_vl", "mllama"),
+        {"gemma4_text", "deepseek_v3"}.__contains__,
+    ),
 )
 def model(request: pytest.FixtureRequest) -> Iterator[Model]:
     model = load(str(checkpoint_dir(request.param)))
@@ -182,7 +187,7 @@ def alone(model: Model) -> list[Alone]:
     ]
 
 
-@pytest.mark.parametrize(("size", "steps"), [(2, 0), (3, WINDOW)])
+@pytest.mark.parametrize(("size", "steps"), often([(2, 0), (3, WINDOW)], (3, WINDOW)))
 def test_a_row_returns_from_a_batch_as_it_was(
     model: Model, alone: list[Alone], size: int, steps: int
 ) -> None:

@@ -15,6 +15,7 @@ from bushel.cache.recurrent import Recurrent
 from bushel.cli import main
 from bushel.models.known_families import _FAMILIES
 from bushel.models.text_model import TextModel
+from tests.depth import often
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import chatml
 from tests.models.altered_checkpoints import copied, set_json, set_template
@@ -51,7 +52,7 @@ def largest_batch(lines: list[str]) -> int:
     return max(int(line[28:33]) for line in lines if line[46:] in ("equal", "DIFFERENT"))
 
 
-@pytest.mark.parametrize("name", ["qwen3_5", "gemma3_text"])
+@pytest.mark.parametrize("name", often(["qwen3_5", "gemma3_text"], "gemma3_text"))
 def test_an_equal_family_passes(name: str, capsys: Capture) -> None:
     code, lines = check(capsys, str(checkpoint_dir(name)))
     assert code == 0
@@ -158,9 +159,9 @@ def later_chunks_reversed(patch: Patch) -> None:
 @pytest.mark.parametrize(
     ("name", "mistake"),
     [
-        ("llama", padding_forgotten(KV, "merge")),
+        pytest.param("llama", padding_forgotten(KV, "merge"), marks=pytest.mark.long),
         ("llama", later_chunks_reversed),
-        ("qwen3_5", rows_swapped(Recurrent)),
+        pytest.param("qwen3_5", rows_swapped(Recurrent), marks=pytest.mark.long),
         pytest.param("llama", rows_swapped(KV), marks=pytest.mark.long),
         pytest.param("llama", tokens_of_other_rows, marks=pytest.mark.long),
         pytest.param("qwen3_5", state_forgotten, marks=pytest.mark.long),

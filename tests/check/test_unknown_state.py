@@ -109,6 +109,7 @@ def miscounts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RunningMeanKind, "check", lambda *_: None)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("added")
 def test_control_a_kind_that_restores_wrongly_is_noticed(
     model: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch

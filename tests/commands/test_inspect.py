@@ -12,6 +12,7 @@ from bushel.cli import main
 from bushel.core import Prepared
 from bushel.models import load
 from bushel.models.known_families import _FAMILIES
+from tests.depth import often
 from tests.families import checkpoint_dir
 
 ROWS, TOKENS = 3, 1024
@@ -48,7 +49,7 @@ def held_by_rows(folder: Path) -> int:
     return held
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", often(FAMILIES, "gemma3_text", "qwen3_5", "qwen2_5_vl"))
 def test_memory_is_told_within_a_tenth_of_what_mlx_then_reports(family: str) -> None:
     folder = checkpoint_dir(family)
     told = inspect_model(str(folder)).memory(ROWS, TOKENS)

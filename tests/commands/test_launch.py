@@ -21,6 +21,7 @@ from bushel.cli import main
 from bushel.commands.agent_clients import AGENT_CLIENTS, Endpoint
 from bushel.core.held_files import VARIABLE
 from tests.commands.conftest import KEY
+from tests.depth import often
 from tests.server.server_process import FEW, Server, serving
 
 CONTEXT = 65_536  # of bushel:tiny
@@ -85,7 +86,7 @@ def everything(seen: dict[str, Any]) -> str:
     return json.dumps([seen["arguments"], seen["environment"], list(seen["files"].values())])
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", often(CLIENTS, "codex", "opencode", "qwen"))
 def test_a_client_is_told_address_key_model_and_context(
     client: str,
     server: Server,
@@ -127,7 +128,7 @@ def test_claude_code_asks_nobody_else_and_waits(server: Server, launched: Launch
     assert KEY not in text
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", often(CLIENTS, "claude", "opencode"))
 def test_what_is_printed_starts_the_same_and_hides_the_key(
     client: str, server: Server, launched: Launched
 ) -> None:

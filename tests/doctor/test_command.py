@@ -93,6 +93,7 @@ def test_a_model_that_is_wrong_in_batches_is_wrong(tmp_path: Path) -> None:
         assert all("--max-num-seqs 1" in finding.advice for finding in wrong)
 
 
+@pytest.mark.long
 def test_control_the_same_model_without_its_mistake_is_ok(tmp_path: Path) -> None:
     options = DoctorOptions(model=family(tmp_path, EXACT), trust_remote_code=True)
     for probe in (batch.checked, batch.tried):

@@ -11,6 +11,7 @@ from bushel.engine.sampling import cuda, draw
 from bushel.engine.sampling.chooser import Masks
 from bushel.engine.sampling.sampler import Sampler, listed
 from bushel.engine.sampling.vectorised import VectorisedChooser
+from tests.depth import often
 from tests.engine.numpy_sampling import Settings, decoding
 from tests.engine.test_cuda_sampling import (  # noqa: F401
     DTYPES,
@@ -75,7 +76,7 @@ def test_only_what_a_mask_allows_is_chosen(chooser: str, dtype: mx.Dtype, count:
         assert found[at] in tokens if tokens is not None else found[at] == plain[at]
 
 
-@pytest.mark.parametrize("count", [5, 60, 300])
+@pytest.mark.parametrize("count", often([5, 60, 300], 5, 60))
 def test_each_token_that_is_left_has_its_share_in_one_launch(count: int) -> None:
     rng = np.random.default_rng(count)
     x = np.array(logits_of(WIDTH, mx.float32))

@@ -21,6 +21,7 @@ from bushel.engine.sampling.chooser import SamplingStep
 from bushel.engine.sampling.sampler import listed
 from bushel.models.device import ON_CUDA
 from tests.cpu_blocks import compiled
+from tests.depth import often
 
 from .numpy_sampling import ENDS, Settings, allowed, decoding, distribution, penalised
 
@@ -147,7 +148,7 @@ def off(counts: np.ndarray, exact: np.ndarray, it: Settings) -> float:
     return float(np.abs(counts - distribution(exact, it) * counts.sum()).max())
 
 
-@pytest.mark.parametrize(("width", "dtype"), BOTH, ids=str)
+@pytest.mark.parametrize(("width", "dtype"), often(BOTH, *BOTH[::2]), ids=str)
 def test_each_token_has_its_share(width: int, dtype: mx.Dtype) -> None:
     x = logits_of(width, dtype)
     exact = np.array(x.astype(mx.float32))

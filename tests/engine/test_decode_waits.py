@@ -12,6 +12,7 @@ from bushel import LLM, SamplingParams
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Costs, Plan
 from bushel.engine.step_costs import Passes, Stopwatch
+from tests.depth import often
 from tests.engine.constrained_requests import Pair, alone, shaped, talk, thinking
 
 FREE = SamplingParams(max_tokens=12, temperature=1.0, seed=3)
@@ -41,7 +42,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     return seen
 
 
-@pytest.fixture(params=["pages", "padded"])
+@pytest.fixture(params=often(["pages", "padded"], "pages"))
 def llm(request: pytest.FixtureRequest) -> Iterator[LLM]:
     with LLM(
         "bushel:tiny",

@@ -19,7 +19,7 @@ from bushel.engine.sampling.chooser import Chooser, Masks, SamplingStep
 from bushel.engine.sampling.sampler import Sampler
 from bushel.engine.sampling.split import SplitChooser
 from bushel.engine.sampling.vectorised import VectorisedChooser
-from tests.depth import rarely
+from tests.depth import rarely, some
 from tests.engine.numpy_sampling import decoding
 from tests.engine.test_cuda_sampling import _on_this_machine  # noqa: F401
 
@@ -211,7 +211,7 @@ some_kinds = st.lists(st.integers(0, len(KINDS) - 1), min_size=1, max_size=4)
 
 
 @pytest.mark.parametrize("chooser", CHOOSERS)
-@settings(derandomize=True, max_examples=60)
+@settings(derandomize=True, max_examples=some(60))
 @given(some_kinds, st.booleans(), st.integers(0, 10**6))
 def test_what_is_said_with_drafts_is_what_is_said_without(
     chooser: str, kinds: list[int], held: bool, seed: int

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bushel.core import GenerationDefaults, SamplingParams
 from bushel.core.params import resolve
 from bushel.engine.sampling import draw, vectorised
-from tests.depth import some
+from tests.depth import often, some
 
 from .numpy_sampling import Settings, allowed, decoding, distribution, excess
 
@@ -176,7 +176,7 @@ def plain_u(count: int) -> Array:
     return np.random.default_rng(7).random((count, NUMBERS), dtype=np.float32)
 
 
-@pytest.mark.parametrize("it", MIXES, ids=str)
+@pytest.mark.parametrize("it", often(MIXES, MIXES[0], *MIXES[2::3]), ids=str)
 def test_sampled_tokens_follow_the_distribution_that_was_asked_for(it: Settings) -> None:
     for way in ways(it):
         assert misfit(drawn(way, LOGITS, it, plain_u(SAMPLES)), LOGITS, it) < 5, way

@@ -16,6 +16,7 @@ from bushel.core import BushelError, ModelError, RequestError
 from bushel.engine.batching_check import padding_fault
 from bushel.models import load
 from bushel.models.encoder_model import EncoderModel
+from tests.depth import often
 from tests.families import checkpoint_dir
 from tests.families.encoders import CONTEXT, CROSS_ENCODERS, EMBEDDERS, write_pooling
 from tests.families.library_encoder import SoloEncoder
@@ -126,7 +127,7 @@ def test_an_encoder_that_sees_padding_is_found_at_load_and_given_one_text_at_a_t
     assert [len(lengths) for lengths in passes] == [1] * 12
 
 
-@pytest.mark.parametrize("name", CROSS_ENCODERS)
+@pytest.mark.parametrize("name", often(CROSS_ENCODERS, "modernbert_cross"))
 def test_a_cross_encoder_scores_pairs_as_mlx_vlm_does(name: str) -> None:
     solo = SoloEncoder(checkpoint_dir(name), crosses=True)
     query, *documents = texts(33)
@@ -278,7 +279,7 @@ def test_pooling_that_a_decoder_cannot_is_refused_at_load(tmp_path: Path) -> Non
         load(pooled_llama(tmp_path, "weightedmean"))
 
 
-@pytest.mark.parametrize("mode", ["lasttoken", "mean"])
+@pytest.mark.parametrize("mode", often(["lasttoken", "mean"], "mean"))
 def test_streams_beside_embeddings_say_what_they_say_alone(tmp_path: Path, mode: str) -> None:
     hot = SamplingParams(max_tokens=24, ignore_eos=True, temperature=1, seed=7)
     pairs = [(prompt(33, 3), hot), (prompt(9, 4), replace(hot, seed=8))]

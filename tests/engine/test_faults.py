@@ -11,6 +11,7 @@ from bushel.engine.prefill import PrefilledRow
 from bushel.engine.sampling.sampler import Sampled, Sampler
 from bushel.models.vision.vision_model import VisionModel
 from bushel.text.detokenizer import OutputProcessor
+from tests.depth import often
 from tests.engine.mixed_requests import GUILTY_SEED, GUILTY_STOP, guilty, innocent
 from tests.families import checkpoint_dir
 from tests.llm.request_builders import assert_same, prompt
@@ -178,7 +179,7 @@ def test_a_row_that_cannot_join_ends_alone(
     check(serve(llm, guilty()), clean, "planted in join")
 
 
-@pytest.mark.parametrize("guilty_at", [0, 2, 4])
+@pytest.mark.parametrize("guilty_at", often([0, 2, 4], 2))
 def test_of_rows_that_join_together_the_one_that_cannot_ends_alone(
     guilty_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

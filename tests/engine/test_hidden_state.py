@@ -16,6 +16,7 @@ from bushel.core.params import resolve
 from bushel.core.wire import Accepted, FromEngine, Stepped, Submit
 from bushel.models import Model, load
 from bushel.server.processes.supervisor import Supervisor
+from tests.depth import often
 from tests.families import checkpoint_dir
 from tests.llm.request_builders import assert_same, prompt
 
@@ -40,7 +41,7 @@ def close(found: tuple[float, ...], expected: np.ndarray) -> bool:
     return bool(np.allclose(np.array(found, np.float32), expected, atol=2e-4, rtol=2e-4))
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=often(FAMILIES, "gemma3_text", "qwen3_5_vl"))
 def llm(request: pytest.FixtureRequest) -> Iterator[LLM]:
     with LLM(str(checkpoint_dir(request.param)), prefill_chunk=16) as llm:
         yield llm

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import mlx.core as mx
@@ -20,6 +21,7 @@ from bushel.engine.plan import Costs, PendingPrompt, Policy, Row, State
 from bushel.engine.prefill_pass import PassRow, pieces, plan_pieces
 from bushel.engine.scheduler import schedule
 from bushel.models import Model
+from tests.depth import often
 from tests.engine.mixed_requests import ids
 from tests.families import checkpoint_dir
 
@@ -85,8 +87,13 @@ def longer(prompts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("attention", ["pages", "padded"])
-@pytest.mark.parametrize("name", ["llama", "qwen3", "mixtral"])
+@pytest.mark.parametrize(
+    ("name", "attention"),
+    often(
+        product(("llama", "qwen3", "mixtral"), ("pages", "padded")),
+        *(("qwen3", "pages"), ("mixtral", "padded")),
+    ),
+)
 def test_prompts_that_arrive_together_say_what_they_say_alone(
     name: str, attention: Attention, passes: list[int]
 ) -> None:
@@ -150,7 +157,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize("arrive", [alone, together])
+@pytest.mark.parametrize("arrive", often([alone, together], together))
 def test_prompts_of_any_length_are_run_in_one_of_few(
     arrive: Callable[..., list[list[tuple[int, float]]]], ran: list[tuple[int, int]]
 ) -> None:

@@ -14,7 +14,7 @@ from bushel.engine.build import rows_of
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Plan
 from bushel.engine.sampling.sampler import Sampled
-from tests.depth import rarely
+from tests.depth import often, rarely
 from tests.engine.constrained_requests import Pair, shaped, talk, thinking, together
 from tests.engine.mixed_requests import innocent
 from tests.families import checkpoint_dir
@@ -89,7 +89,7 @@ GUIDED: list[Pair] = [
 ]
 
 
-@pytest.mark.parametrize(("speculate", "least"), [("off", 10), ("auto", 5)])
+@pytest.mark.parametrize(("speculate", "least"), often([("off", 10), ("auto", 5)], ("auto", 5)))
 def test_replies_held_to_a_schema_that_make_way_are_the_same(speculate: str, least: int) -> None:
     """With drafts they are there in fewer steps."""
     with LLM("bushel:tiny", speculate=speculate) as llm:

@@ -299,9 +299,9 @@ def test_an_admitted_prompt_does_not_wait_longer_because_the_queue_is_longer() -
     ("wrong", "complaint"),
     [
         (no_age, "wait"),
-        (shortest_first, "wait"),
+        pytest.param(shortest_first, "wait", marks=pytest.mark.long),
         (decode_when_nothing_else, "gap"),
-        (prefill_when_nothing_else, "wait"),
+        pytest.param(prefill_when_nothing_else, "wait", marks=pytest.mark.long),
         (whole_prompts, "gap"),
         (one_row_too_many, "rows"),
     ],
@@ -312,6 +312,7 @@ def test_control_a_wrong_scheduler_breaks_a_bound_in_the_same_traffic(
     assert complaint in complaints(simulate(TRAFFIC, BUSY, SECONDS, wrong), BUSY, SECONDS)
 
 
+@pytest.mark.long
 def test_control_the_simulation_notices_a_prompt_that_never_runs() -> None:
     def forgets(state: State, policy: Policy) -> Plan:
         plan = schedule(state, policy)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bushel.core.footprint import Footprint, Memory, Piece
 from bushel.engine.plan import Costs, PendingPrompt, Plan, Policy, Row, Served, State
 from bushel.engine.scheduler import DECODE_WORTH, schedule
-from tests.depth import some
+from tests.depth import often, some
 
 from .scheduler_simulation import OVERHEAD, Arrival, Schedule, Trace, simulate
 from .test_scheduler import measured, policies
@@ -84,7 +84,7 @@ def test_another_request_of_the_same_owner_waits_no_longer(flood: list[Arrival])
     assert sum(trace.yields.values()) <= len(LATER)
 
 
-@pytest.mark.parametrize("slots", [1, 2, 3])
+@pytest.mark.parametrize("slots", often([1, 2, 3], 1, 2))
 def test_with_few_slots_owners_take_turns(slots: int) -> None:
     """Nobody has two to give one away; who was served longest ago is next. B67."""
     flood = [Arrival(0.0, 5, 50, owner=owner) for _ in range(20) for owner in "acd"[:slots]]
@@ -219,6 +219,7 @@ def test_rare_requests_do_not_keep_long_ones_of_another_owner_from_ending_where_
     assert waited(trace, "b") <= 2 * POLICY.start_wait + STEP
 
 
+@pytest.mark.long
 def test_control_long_requests_that_lose_their_state_in_turn_do_not_end_in_time() -> None:
     _, in_time = beside_rare_requests(2, 20_000, 3.0, by_turns)
     assert not any(in_time)

@@ -9,6 +9,7 @@ from bushel.engine.drafts.cost_profile import CostProfile
 from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.status import describe_speculation
 from bushel.engine.step_costs import Stopwatch
+from tests.depth import often
 from tests.families import checkpoint_dir
 from tests.llm.request_builders import prompt
 
@@ -111,7 +112,7 @@ def test_speculation_tells_who_guesses_how_well_and_what_passes_cost() -> None:
 COPY = "one two three four five six seven eight nine ten eleven twelve. "
 
 
-@pytest.mark.parametrize("who", ["auto", "lookup", "off"])
+@pytest.mark.parametrize("who", often(["auto", "lookup", "off"], "auto"))
 def test_an_engine_tells_what_it_has_guessed(who: str) -> None:
     with LLM("bushel:tiny", speculate=who) as llm:
         [output] = llm.generate(COPY * 4, SamplingParams(max_tokens=40, ignore_eos=True))

@@ -12,6 +12,7 @@ from bushel.engine import scheduler
 from bushel.engine.plan import Costs, PendingPrompt, Policy, Row, State
 from bushel.engine.scheduler import schedule
 from bushel.engine.step_costs import Passes, Stopwatch
+from tests.depth import often
 from tests.engine.device_simulation import ClosedLoops, Speed
 
 RUNNING = (Row(1),)
@@ -278,7 +279,7 @@ def rounds(seed: int, watch: Stopwatch, often: float = 0.02, most: float = 0.03)
 
 
 @pytest.mark.parametrize(("often", "most"), DAWDLING)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", often(range(3), 0))
 def test_streams_and_prompts_of_many_clients(seed: int, often: float, most: float) -> None:
     """Whatever the host does in between, tokens come within the gap, and prompts soon. B61."""
     for speed in rounds(seed, Stopwatch(), often, most):
@@ -324,6 +325,7 @@ def test_control_the_clock_is_read_when_prompts_have_been_launched() -> None:
     assert sum(0.85 < share < 1.15 for share in told) < 0.5 * len(told)
 
 
+@pytest.mark.long
 def test_control_prompts_are_given_what_few_rows_are_worth(monkeypatch: pytest.MonkeyPatch) -> None:
     """To those that were thought to decode in no time, hardly any."""
 

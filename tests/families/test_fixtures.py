@@ -17,6 +17,8 @@ import pytest
 from mlx_lm.models.cache import ArraysCache, make_prompt_cache
 from mlx_vlm.models.cache import KVCache
 
+from tests.depth import often
+
 from . import checkpoint_dir
 from .checkpoint import FIRST_SPECIAL, IM_END, VOCAB, randomise
 from .family import EVERY, kinds_of
@@ -28,7 +30,7 @@ PROMPT, OTHER = np.random.default_rng(1).integers(FIRST_SPECIAL, VOCAB, (2, 60))
 FIRST_CHANGED = [OTHER[0], *PROMPT[1:]]
 
 
-@pytest.fixture(scope="module", params=TEXT if EVERY else (*CORE, *COMMON))
+@pytest.fixture(scope="module", params=TEXT if EVERY else often((*CORE, *COMMON), *CORE))
 def name(request: pytest.FixtureRequest) -> str:
     return request.param
 

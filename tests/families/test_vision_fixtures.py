@@ -18,6 +18,7 @@ from mlx_vlm.models.cache import make_prompt_cache
 from mlx_vlm.models.minicpmv4_7.rope import CanvasRoPE
 
 from bushel.models import known_families
+from tests.depth import often
 
 from . import checkpoint_dir
 from .checkpoint import VOCAB
@@ -33,7 +34,7 @@ CHUNK = 8
 SOME = sorted({*EXEMPLARS, *COMMON, "mllama", "minicpmv4_7"})
 
 
-@pytest.fixture(scope="module", params=VISION if EVERY else SOME)
+@pytest.fixture(scope="module", params=VISION if EVERY else often(SOME, *EXEMPLARS, "mllama"))
 def name(request: pytest.FixtureRequest) -> str:
     return request.param
 

@@ -100,7 +100,18 @@ def test_control_a_cell_that_fails_is_seen() -> None:
 
 
 @pytest.mark.parametrize("at", range(len(SCRIPTS)))
-def test_a_script_of_the_readme_runs(at: int, tmp_path: Path) -> None:
+def test_a_script_of_the_readme_runs(
+    at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    see("circle", "red").save(tmp_path / "picture.png")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(SCRIPTS[at], "README.md", "exec"), {"__name__": "__main__"})
+    assert "3 + " in capsys.readouterr().out
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("at", range(len(SCRIPTS)))
+def test_a_script_of_the_readme_runs_in_a_process_of_its_own(at: int, tmp_path: Path) -> None:
     see("circle", "red").save(tmp_path / "picture.png")
     ran = subprocess.run(
         [sys.executable, "-c", SCRIPTS[at]], cwd=tmp_path, capture_output=True, text=True

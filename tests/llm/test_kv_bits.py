@@ -23,6 +23,7 @@ from mlx_vlm.models.qwen3_5 import gated_delta, language
 
 from bushel import LLM, ModelError
 from bushel.cache.quantized_kv import QuantizedBatch
+from tests.depth import often
 from tests.families import checkpoint_dir
 from tests.families.family import EVERY
 from tests.families.variants import known, wide_dir
@@ -153,7 +154,9 @@ SOME = [("llama", 4), ("qwen3", 8), ("qwen3_5_vl", 4)]
 
 
 @on_cpu
-@pytest.mark.parametrize(("family", "bits"), PAIRS if EVERY else SOME)
+@pytest.mark.parametrize(
+    ("family", "bits"), PAIRS if EVERY else often(SOME, ("qwen3", 8), ("qwen3_5_vl", 4))
+)
 def test_batched_equals_solo(family: str, bits: int) -> None:
     """Eight prompts, with images where the model sees, that come in chunks and go. B3."""
     result = served(churn, alone(family, bits, wide=True), kv_bits=bits)
@@ -170,7 +173,7 @@ WAYS: dict[str, Scenario] = {
 
 
 @on_cpu
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", often(WAYS, "leaves", "fork"))
 def test_every_way_rows_meet_is_equal(way: str) -> None:
     """Any chunk size, joins, leaves down to one row, and copies of state. B3."""
     result = served(WAYS[way], alone("llama", 4, wide=True), kv_bits=4)
@@ -179,7 +182,9 @@ def test_every_way_rows_meet_is_equal(way: str) -> None:
     assert result.largest_batch == ROWS
 
 
-@pytest.mark.parametrize(("family", "bits"), [("qwen3", 8), ("qwen2_5_vl", 4)])
+@pytest.mark.parametrize(
+    ("family", "bits"), often([("qwen3", 8), ("qwen2_5_vl", 4)], ("qwen2_5_vl", 4))
+)
 def test_float32_says_the_same_tokens(family: str, bits: int) -> None:
     result = served(churn, alone(family, bits, wide=False), kv_bits=bits)
     assert not result.faults, str(result)

@@ -10,6 +10,7 @@ import pytest
 
 from bushel import LLM, BushelError, Handle, Output
 from bushel.core import ThreadError
+from tests.depth import often
 from tests.families import checkpoint_dir
 from tests.families.images import MEDIUM, picture
 
@@ -335,7 +336,7 @@ def leave(llm: LLM) -> None:
         pass
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3_5_vl"])
+@pytest.mark.parametrize("name", often(["llama", "qwen3_5_vl"], "qwen3_5_vl"))
 @pytest.mark.parametrize("let_go", [None, close, leave])
 def test_a_model_that_is_let_go_frees_its_memory(
     name: str, let_go: Callable[[LLM], None] | None

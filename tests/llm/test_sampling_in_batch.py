@@ -11,6 +11,7 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from bushel import LLM, Output, SamplingParams, TokenLogprob
+from tests.depth import often
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import VOCAB
 from tests.families.images import LARGE, picture
@@ -31,7 +32,7 @@ from .request_builders import (
     text,
 )
 
-FAMILIES = ("llama_sliding", "qwen3_5_vl")
+FAMILIES = often(("llama_sliding", "qwen3_5_vl"), "qwen3_5_vl")
 CHUNKS = (8, 512)  # in pieces, and whole
 HOT = hot()
 
@@ -307,7 +308,7 @@ def test_the_narrowest_settings_are_greedy(llama: LLM, settings: dict[str, Any])
     assert solo(llama, prompt(20), replace(narrow, ignore_eos=True)).token_ids == expected
 
 
-@pytest.mark.parametrize("top_k", [5, 63, 64, 65, 300])
+@pytest.mark.parametrize("top_k", often([5, 63, 64, 65, 300], 64, 300))
 def test_top_k_draws_from_the_k_best(llama: LLM, top_k: int) -> None:
     params = replace(HOT, max_tokens=60, top_k=top_k, logprobs=VOCAB)
     ranks = [
@@ -399,7 +400,7 @@ def reference(
 PENALTIES = [(1.5, 0.0, 0.0), (0.6, 0.0, 0.0), (1.0, 2.0, 0.0), (1.0, 0.0, 1.5), (1.3, 0.5, -0.7)]
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3_5"])
+@pytest.mark.parametrize("name", often(["llama", "qwen3_5"], "qwen3_5"))
 def test_penalties_do_what_their_definition_says(name: str) -> None:
     """All of them in one batch, beside a row that has none."""
     expected = [reference(name, ids(20), 24, *values) for values in PENALTIES]

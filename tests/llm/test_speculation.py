@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bushel import LLM, BushelError, RequestError
+from tests.depth import often
 
 TEXT = "one two three four five six seven eight nine ten. " * 3
 LOOP = {"max_tokens": 48, "ignore_eos": True}
@@ -19,7 +20,10 @@ def llm() -> Iterator[LLM]:
         yield made
 
 
-@pytest.mark.parametrize("more", [{}, {"temperature": 1.0, "seed": 3}], ids=str)
+SAMPLED = {"temperature": 1.0, "seed": 3}
+
+
+@pytest.mark.parametrize("more", often([{}, SAMPLED], SAMPLED), ids=str)
 def test_a_reply_is_the_same_with_guesses_and_without(llm: LLM, more: dict[str, Any]) -> None:
     """Token by token, with log-probabilities; usage tells which of them had any. B70, B84."""
     params = {**LOOP, **more, "logprobs": 0}

@@ -21,6 +21,7 @@ from bushel.chat.media.video import open_video
 from bushel.core.video import FrameSampling, Video
 from bushel.models.vision import vision_model
 from tests.chat.media_files import film, moving
+from tests.depth import often
 from tests.families.images import LARGE, MEDIUM, picture
 from tests.families.library_vision_loop import Solo, prepare, solo_vision
 from tests.llm.request_builders import BOUND, assert_same, base64_url, greedy, image, solo, text
@@ -47,7 +48,7 @@ def with_videos(name: str, folder: Path, place: str = PLACE, **vision: Any) -> P
     return folder
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=often(FAMILIES, "qwen2_5_vl", "qwen3_5_vl"))
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of one that counts positions by the second, one is a frame's, as the library has it."""
     return with_videos(request.param, tmp_path_factory.mktemp("video"), tokens_per_second=1)

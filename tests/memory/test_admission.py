@@ -11,6 +11,7 @@ from bushel.core.footprint import Memory
 from bushel.engine.footprint import footprint
 from bushel.engine.plan import PendingPrompt, Policy, State
 from bushel.engine.scheduler import schedule
+from tests.depth import often
 from tests.families import checkpoint_dir
 from tests.llm.request_builders import ids, prompt
 
@@ -33,7 +34,7 @@ LONGEST = 500 + 12
 PARAMS = SamplingParams(max_tokens=12, temperature=0, ignore_eos=True)
 
 
-@pytest.fixture(scope="module", params=["llama", "qwen3_5"])
+@pytest.fixture(scope="module", params=often(["llama", "qwen3_5"], "qwen3_5"))
 def flooded(request: pytest.FixtureRequest) -> Iterator[tuple[str, list[list[int]]]]:
     """A family and its replies without a limit."""
     with LLM(str(checkpoint_dir(request.param))) as llm:
@@ -53,7 +54,7 @@ def peak_of(llm: LLM) -> tuple[int, list[list[int]], int]:
     return peak, [out.token_ids for out in outs], llm.status()["max_decode_batch"]
 
 
-@pytest.mark.parametrize("order", ["arrival", "shortest"])
+@pytest.mark.parametrize("order", often(["arrival", "shortest"], "arrival"))
 def test_a_flood_beyond_memory_all_finishes_under_the_limit(
     flooded: tuple[str, list[list[int]]], order: str
 ) -> None:

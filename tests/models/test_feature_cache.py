@@ -16,6 +16,7 @@ from bushel.models.vision import vision_model
 from bushel.models.vision.feature_cache import FeatureCache
 from bushel.models.vision.feature_records import difference, distance
 from bushel.models.vision.vision_model import VisionModel
+from tests.depth import often
 from tests.families.family import EVERY
 from tests.families.images import LARGE, MEDIUM, SMALL, picture
 from tests.families.library_vision_loop import POSITION_STATE
@@ -51,7 +52,7 @@ A, C, M = picture(SMALL, 1), picture(SMALL, 3), picture(MEDIUM, 4)
 B, B2 = picture(LARGE, 2), picture(LARGE, 5)
 
 
-@pytest.fixture(scope="module", params=VISION if EVERY else SOME)
+@pytest.fixture(scope="module", params=VISION if EVERY else often(SOME, *EXEMPLARS, "minicpmv4_7"))
 def family(request: pytest.FixtureRequest) -> Iterator[VisionModel]:
     model = loaded(request.param)
     yield model

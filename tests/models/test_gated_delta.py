@@ -1,4 +1,4 @@
-"""A triangular matrix inverted in blocks, beside what mlx-vlm does and what is right."""
+"""Matrices inverted in blocks, and short pieces, beside what mlx-vlm does and what is right."""
 
 from typing import Any
 
@@ -71,3 +71,16 @@ def test_it_is_installed_once() -> None:
     before = library._invert_unit_lower
     gated_delta.install()
     assert library._invert_unit_lower is before
+
+
+@pytest.mark.parametrize("tokens", [2, 8, 17, 63])
+def test_a_short_prompt_leaves_what_it_does_when_it_is_filled_up(
+    by_rows: Any, monkeypatch: pytest.MonkeyPatch, tokens: int
+) -> None:
+    current: Any = library.gated_delta_chunked
+    assert current.as_short
+    ours = chunked(tokens)
+    [filled] = [it.cell_contents for it in current.__closure__ if callable(it.cell_contents)]
+    monkeypatch.setattr(library, "gated_delta_chunked", filled)
+    for mine, theirs in zip(ours, chunked(tokens), strict=True):
+        assert np.abs(mine - theirs).max() < 1e-5

@@ -13,6 +13,7 @@ from PIL import Image
 from bushel import LLM, SamplingParams
 from bushel.core import RequestError
 from bushel.models.vision.vision_model import VisionModel
+from tests.depth import often
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import VOCAB
 from tests.families.images import LARGE, MEDIUM, SMALL, picture
@@ -25,7 +26,11 @@ BOUND, FAR = 1e-4, 1e-2
 TOKENS = 6
 
 
-@pytest.fixture(scope="module", params=[it.name for it in (*GRID, *GLM)])
+# One of each class of towers, and of each that is mended.
+HARD = ("qwen2_vl", "qwen2_5_vl", "qwen3_5_vl", "qwen3_omni_moe", "qwen4_exp", "glm4v")
+
+
+@pytest.fixture(scope="module", params=often((it.name for it in (*GRID, *GLM)), *HARD))
 def llm(request: pytest.FixtureRequest) -> Iterator[LLM]:
     with LLM(str(checkpoint_dir(request.param))) as found:
         yield found

@@ -12,6 +12,7 @@ from mlx.utils import tree_flatten
 from bushel.core import ModelError
 from bushel.models import Model, load
 from bushel.models.mtp import HeadKVCache, MTPHead, load_head
+from tests.depth import often
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import write_arrays
 from tests.models.altered_checkpoints import change_weights, copied
@@ -158,8 +159,12 @@ def given(head: MTPHead) -> np.ndarray:
     return np.array(head(hidden, mx.array([list(range(9, 17))]), [0], [0], HeadKVCache(1)))
 
 
+QUANTIZED = ((4, "affine", 32), (8, "affine", 32), (4, "mxfp4", 32))
+
+
 @pytest.mark.parametrize(
-    ("bits", "mode", "group"), [(4, "affine", 32), (8, "affine", 32), (4, "mxfp4", 32)]
+    ("bits", "mode", "group"),
+    often(QUANTIZED, *QUANTIZED[1:]),
 )
 def test_a_quantized_head_is_read(
     next_model: Model, tmp_path: Path, bits: int, mode: str, group: int

@@ -21,7 +21,7 @@ from .subject import (
     NAMES,
     ONE_TOKEN,
     ROWS,
-    TOKENS,
+    WRAPPING_TOKENS,
     Subject,
     subject,
 )
@@ -246,7 +246,7 @@ def short(name: str) -> bool:
 def shortened(name: str) -> Subject:
     kinds = (TEXT[name] if name in TEXT else VISION[name]).kinds
     goes_on = {"kv", "recurrent", "composite"}  # as it began, however long it gets
-    return subject(name, FEW_TOKENS if goes_on.issuperset(kinds) else TOKENS, FEW_ROWS)
+    return subject(name, FEW_TOKENS if goes_on.issuperset(kinds) else WRAPPING_TOKENS, FEW_ROWS)
 
 
 def selected(name: str) -> list[str]:

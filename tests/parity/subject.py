@@ -26,8 +26,8 @@ from ..families.vision_family import VisionFamily
 
 NAMES = (*TEXT, *VISION)
 # Enough for a prompt of one token to fill the fixtures' window of 16 and wrap it in decode; and
-# fewer, for families tried in short that have none.
-TOKENS, FEW_TOKENS = 24, 10
+# fewer, for families tried in short, with and without one.
+TOKENS, WRAPPING_TOKENS, FEW_TOKENS = 24, 20, 10
 # Below, at and above the window, in no order; one prompt leaves nothing to prefill.
 LENGTHS = (17, 1, 70, 9, 16, 40, 2, 15)
 ONE_TOKEN, LONGEST = LENGTHS.index(1), LENGTHS.index(70)

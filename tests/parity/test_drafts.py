@@ -12,6 +12,7 @@ from bushel.cache import BatchState
 from bushel.core.options import Attention
 from bushel.engine.decode_batch import DecodeBatch
 from bushel.engine.drafts.drafter import Drafts
+from tests.depth import often
 
 from .run import BOUND
 from .scenarios import again, churn, fork, leaves
@@ -25,6 +26,10 @@ PLACES: list[tuple[str, Attention]] = [
     *((name, "auto") for name in FAMILIES),
     *((name, "pages") for name in PAGED),
 ]
+HARD: list[tuple[str, Attention]] = [
+    *(("gemma3_text", "auto"), ("gpt_oss", "auto"), ("qwen3_next", "auto")),
+    *(("llama", "pages"), ("qwen3_5_vl", "pages")),
+]
 
 
 def check(name: str, attention: Attention, scenario: Callable[..., Any]) -> None:
@@ -33,7 +38,7 @@ def check(name: str, attention: Attention, scenario: Callable[..., Any]) -> None
     assert result.largest_batch > 1
 
 
-@pytest.mark.parametrize(("name", "attention"), PLACES)
+@pytest.mark.parametrize(("name", "attention"), often(PLACES, *HARD))
 @pytest.mark.parametrize("scenario", [again, pytest.param(leaves, marks=pytest.mark.long)])
 def test_drafts_change_no_token_and_no_logprob(
     name: str, attention: Attention, scenario: Callable[..., Any]

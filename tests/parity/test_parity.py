@@ -7,6 +7,7 @@ import mlx.core as mx
 import pytest
 
 from bushel.models.library_fixes import _CHANGES
+from tests.depth import rarely
 
 from ..families.family import EVERY
 from ..families.text import TEXT
@@ -28,6 +29,14 @@ def check(whole: Subject, title: str) -> None:
         assert result.largest_batch == ROWS
 
 
+# What they have of their own is tried of others: the second of two generations or of two sizes.
+LIKE_ANOTHER = (
+    *("gemma4_vl", "minicpmv4_7", "ernie4_5_moe_vl", "glm_ocr", "granite4_vision", "phi4mm"),
+    *("mamba", "nemotron_h", "hunyuan", "phimoe", "internlm3", "afm7", "nanbeige"),
+    *("gpt_bigcode", "nemotron-nas-linear", "prism_hadamard_qwen35", "idefics2"),
+)
+
+
 def sort_of(name: str) -> tuple[object, ...]:
     """What makes a family another case: its states, its lane, and how it places pictures."""
     if name in TEXT:
@@ -38,15 +47,16 @@ def sort_of(name: str) -> tuple[object, ...]:
 
 def test_every_sort_of_family_is_tried() -> None:
     """And every family that is served in a way of its own, for whatever reason."""
-    assert {sort_of(name) for name in tried()} == {sort_of(name) for name in NAMES}
+    here = {*tried()} - {*LIKE_ANOTHER}
+    assert {sort_of(name) for name in here} == {sort_of(name) for name in NAMES}
     families = {**TEXT, **VISION}
     own = {name for name, it in families.items() if it.single or it.equal_chunks}
     own |= {name for name, it in families.items() if it.config["model_type"] in _CHANGES}
-    assert own <= {*tried()}
+    assert own <= here
 
 
 # One test for each, so that its solo results are made once however many processes there are.
-@pytest.mark.parametrize("name", tried())
+@pytest.mark.parametrize("name", tried() if EVERY else rarely(tried(), LIKE_ANOTHER.__contains__))
 def test_batched_equals_solo(name: str) -> None:
     """Any mix of kinds, windows of 16, and images for models that see. B1, B2, B4, B5, B6, B7."""
     whole = shortened(name) if short(name) else subject(name)
@@ -54,6 +64,7 @@ def test_batched_equals_solo(name: str) -> None:
         check(whole, title)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(mx.default_device() != mx.cpu, reason="only the CPU computes in float64")
 @pytest.mark.parametrize("name", WIDER)
 def test_a_wider_bound_is_for_rounding_alone(name: str) -> None:

@@ -10,11 +10,12 @@ import pytest
 
 from bushel.chat.structured_output.lark_to_regex import regex_of_lark
 from tests.chat.custom_tools import GRAMMARS, GrammarCase, custom
+from tests.depth import often
 from tests.peers.conftest import MODEL
 
 SHORT = {name: GRAMMARS[name] for name in ("a sum", "a query", "a date")}
 PATCH = GRAMMARS["a patch"]
-STREAMED = pytest.mark.parametrize("stream", [False, True])
+STREAMED = pytest.mark.parametrize("stream", often([False, True], True))
 
 
 def nested(case: GrammarCase | None) -> Any:

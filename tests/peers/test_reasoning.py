@@ -8,13 +8,14 @@ import anthropic
 import openai
 import pytest
 
+from tests.depth import often
 from tests.peers.conftest import MODEL
 
 SUM = "What is 3 + 4?"
 MESSAGES: list[Any] = [{"role": "user", "content": SUM}]
 THINK: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": True}}
 BUDGET: Any = {"type": "enabled", "budget_tokens": 2048}
-STREAMED = pytest.mark.parametrize("stream", [False, True])
+STREAMED = pytest.mark.parametrize("stream", often([False, True], True))
 
 
 def chat(client: openai.OpenAI, stream: bool, **extra: Any) -> tuple[str, str]:

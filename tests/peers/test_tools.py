@@ -9,6 +9,7 @@ import anthropic
 import openai
 import pytest
 
+from tests.depth import often
 from tests.peers.conftest import MODEL
 
 OSLO = "What is the weather in Oslo?"
@@ -87,7 +88,7 @@ def message_calls(
     return calls
 
 
-STREAMED = pytest.mark.parametrize("stream", [False, True])
+STREAMED = pytest.mark.parametrize("stream", often([False, True], True))
 WEATHER = [("get_weather", {"city": "Oslo"})]
 
 

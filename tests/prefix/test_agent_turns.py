@@ -16,6 +16,7 @@ from bushel.core import Borders, Prepared
 from tests.chat.conversations import SYSTEM, TOOLS, round_of
 from tests.chat.templates import ALL, templated
 from tests.chat.test_agent_turns import SLACK, THOUGHTS, Turn, conversation, rewrites
+from tests.depth import often
 from tests.families.checkpoint import CORPUS, FIRST_SPECIAL, VOCAB
 from tests.families.text import CORE
 
@@ -65,9 +66,11 @@ PAIRS = [
     *(("falcon_h1", template) for template in TEMPLATES),
     *((name, "thinking") for name in ("llama", "qwen3_5", *(("gemma3_text",) if EVERY else ()))),
 ]
+# Thoughts that go with their turn, before states that cannot be cut; and calls.
+HARD = (("qwen3_5", "thinking"), ("falcon_h1", "calling"), ("falcon_h1", "Qwen3.5-4B"))
 
 
-@pytest.mark.parametrize(("name", "template"), PAIRS)
+@pytest.mark.parametrize(("name", "template"), PAIRS if EVERY else often(PAIRS, *HARD))
 def test_a_turn_computes_its_new_messages_alone(name: str, template: str) -> None:
     thoughts = THOUGHTS if template != "calling" else ""
     with Serving(name) as serving:
@@ -78,7 +81,9 @@ def test_a_turn_computes_its_new_messages_alone(name: str, template: str) -> Non
                 assert computed <= new + SLACK
 
 
-@pytest.mark.parametrize("name", CORE if EVERY else ["llama", "gemma3_text", "qwen3_5"])
+@pytest.mark.parametrize(
+    "name", CORE if EVERY else often(["llama", "gemma3_text", "qwen3_5"], "qwen3_5")
+)
 def test_thoughts_that_are_stripped_lose_nothing_before_them(name: str) -> None:
     """A question, a loop of tools with thoughts, and the next question without them. B35."""
     turns: list[Any] = [SYSTEM, {"role": "user", "content": CORPUS[:120]}]
@@ -105,6 +110,7 @@ def test_a_typical_conversation_reuses_nearly_all() -> None:
             assert serving.ask(prompt).cached >= 0.96 * len(prompt.ids)
 
 
+@pytest.mark.long
 def test_control_without_borders_the_history_is_lost() -> None:
     """A model that cannot go back finds nothing in place when thoughts are stripped."""
     found = [prompt for prompt, _, _ in played("thinking", THOUGHTS)]

@@ -33,7 +33,7 @@ from mlx_lm.models.cache import ArraysCache, KVCache
 from bushel.cache.prefix import DiskFetch, PrefixCache
 from bushel.cache.prefix.disk import Disk, PendingRead
 from bushel.core import IntegrityError
-from tests.depth import some
+from tests.depth import often, some
 from tests.prefix.brute_force_tree import Tokens, key
 from tests.prefix.stale_load_mutation import put_back
 
@@ -247,7 +247,7 @@ def test_a_row_is_restored_right_whenever_reads_end(machine: type[Machine]) -> N
     run_state_machine_as_test(machine, settings=QUICK)
 
 
-@pytest.mark.parametrize("machine", [Machine, WithSnapshots])
+@pytest.mark.parametrize("machine", often([Machine, WithSnapshots], WithSnapshots))
 def test_long_series_of_reads_and_changes(machine: type[Machine]) -> None:
     for seed in range(12):
         play(machine, seed, 150)

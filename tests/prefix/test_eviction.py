@@ -12,6 +12,7 @@ import pytest
 from bushel.cache.prefix.memory_budget import MemoryBudget
 from bushel.cache.prefix.node import Node
 from bushel.cache.prefix.radix_tree import RadixTree
+from tests.depth import often
 from tests.prefix.brute_force_tree import SNAPSHOT, TOKEN, Run, State, key
 
 
@@ -135,7 +136,7 @@ def opcodes(act: Callable[[], object]) -> int:
     return count
 
 
-@pytest.mark.parametrize("roots", [False, True], ids=["prompts", "salts"])
+@pytest.mark.parametrize("roots", often([False, True], True), ids=["prompts", "salts"])
 @pytest.mark.parametrize("needs", [False, True], ids=["edges", "snapshots"])
 def test_letting_go_of_one_costs_the_same_among_ten_and_ten_thousand(
     roots: bool, needs: bool

@@ -26,7 +26,7 @@ from bushel.cache.prefix.memory_budget import MemoryBudget
 from bushel.cache.prefix.node import Node, Place
 from bushel.cache.prefix.radix_tree import RadixTree, TreeWalk
 from bushel.core import IntegrityError
-from tests.depth import some
+from tests.depth import often, some
 from tests.prefix.brute_force_tree import (
     Run,
     Slow,
@@ -338,7 +338,7 @@ def play(machine: type[Machine], seed: int, steps: int) -> None:
     played.teardown()
 
 
-@pytest.mark.parametrize("machine", [Machine, NeedsSnapshots])
+@pytest.mark.parametrize("machine", often([Machine, NeedsSnapshots], NeedsSnapshots))
 def test_long_series_of_calls(machine: type[Machine]) -> None:
     for seed in range(40):
         play(machine, seed, 100)

@@ -11,6 +11,7 @@ import pytest
 from bushel.cache.prefix.kv_segment import SegmentLayout
 from bushel.cache.prefix.memory_budget import MemoryBudget
 from bushel.core import Borders, Prepared
+from tests.depth import often
 from tests.families.text import TEXT
 from tests.families.vision import VISION
 
@@ -36,7 +37,11 @@ def needs_snapshots(serving: Serving) -> bool:
     return engine.prefixes.needs_snapshots
 
 
-@pytest.fixture(params=families((*TEXT.values(), *VISION.values()), SOME))
+# Windows, recurrent layers, and both in one: these stand for those that can be cut anywhere.
+TRIED = families((*TEXT.values(), *VISION.values()), SOME)
+
+
+@pytest.fixture(params=TRIED if EVERY else often(TRIED, "llama_sliding", "qwen3_5", "falcon_h1"))
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -136,6 +136,7 @@ def test_control_conversations_that_share_nothing_are_stored_apart(hybrid: LLM) 
     assert copies(hybrid, tokens) > 1.9
 
 
+@pytest.mark.long
 def test_control_without_letting_go_states_pile_up(
     hybrid: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,9 @@ from bushel.core.held_files import VARIABLE
 
 PATIENCE = 120.0  # seconds for anything that has to happen; far more than it takes
 # Nothing is measured at their start, unless a test says otherwise of PYTHONPATH.
-_CHEAP_DRAFTS = Path(__file__).parent / "cheap_drafts"
+_HERE = Path(__file__).parent
+_FOLDERS = (_HERE / "cheap_drafts", _HERE.parent / "quick_imports", _HERE.parents[1])
+_PATH = os.pathsep.join(map(str, _FOLDERS))
 FEW = ("--workers", "1")  # processes to start, where it does not matter
 
 
@@ -79,7 +81,7 @@ class Server:
         command = [sys.executable, "-m", "bushel", "serve", *models, "--port", str(self.port)]
         self._own = None if runtime else tempfile.TemporaryDirectory(prefix="bushel-")
         self.runtime = runtime or Path(self._own.name)  # type: ignore[union-attr]
-        environment = {**os.environ, "PYTHONPATH": str(_CHEAP_DRAFTS), **more.pop("env", {})}
+        environment = {**os.environ, "PYTHONPATH": _PATH, **more.pop("env", {})}
         environment[VARIABLE] = str(self.runtime)
         if first:
             command = ["sh", "-c", f'{first}; exec "$@"', "sh", *command]

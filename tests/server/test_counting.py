@@ -18,6 +18,7 @@ import pytest
 
 from bushel.core.wire import Encode, Made
 from bushel.server.counting import Counting
+from tests.depth import often
 
 from .conftest import QUEUE
 from .server_process import Server, children, until
@@ -122,7 +123,7 @@ def test_a_question_can_be_cancelled_and_has_a_record(server: Server) -> None:
     assert 'bushel:requests_total{api="tokenize"' in server.http.get("/metrics").text
 
 
-@pytest.mark.parametrize("unit", ["word and ", "\U0001f600", "<|im_start|>"])
+@pytest.mark.parametrize("unit", often(["word and ", "\U0001f600", "<|im_start|>"], "<|im_start|>"))
 def test_ten_megabytes_cost_no_worker_its_life(server: Server, unit: str) -> None:
     """A text far beyond the context is a 400 which says how much is counted. B67."""
     worker = worker_of(server)

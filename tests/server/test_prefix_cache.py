@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.depth import often
 from tests.server.server_process import FEW, Server, serving, until
 from tests.server.test_metrics import samples
 
@@ -72,7 +73,7 @@ STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 @pytest.mark.parametrize("more", [{}, STREAM, {"n": 3, "temperature": 1}], ids=["", "stream", "n"])
-@pytest.mark.parametrize("path", [CHAT, TEXT])
+@pytest.mark.parametrize("path", often([CHAT, TEXT], CHAT))
 def test_an_identical_prompt_computes_one_token_and_everything_says_so(
     server: Server, path: str, more: dict[str, Any]
 ) -> None:

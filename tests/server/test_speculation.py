@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.depth import often
 from tests.server.compare_with_llm import user
 from tests.server.server_process import FEW, PATIENCE, Server, serving
 from tests.server.test_metrics import samples
@@ -25,10 +26,9 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving(*FEW) as running:
-        yield running
+@pytest.fixture
+def server(tiny: Server) -> Server:
+    return tiny
 
 
 def used(server: Server, path: str, **fields: Any) -> tuple[int, int]:
@@ -66,7 +66,7 @@ def test_usage_metrics_and_status_tell_the_same(path: str, server: Server) -> No
     assert (record["drafted_tokens"], record["accepted_tokens"]) == (accepted + rejected, accepted)
 
 
-@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("path", often(BODIES, CHAT, "/v1/responses"))
 def test_a_request_may_ask_for_no_guesses(path: str, server: Server) -> None:
     """Its reply is the same. B84."""
     assert used(server, path, speculate=False) == (0, 0)
@@ -170,7 +170,7 @@ def test_a_server_with_guesses_says_what_one_without_says(
         assert first == second
 
 
-@pytest.mark.parametrize("word", ["ngram", "on", "5"])
+@pytest.mark.parametrize("word", often(["ngram", "on", "5"], "on"))
 def test_a_word_that_names_nobody_is_one_line_and_exit_code_2(word: str) -> None:
     command = [sys.executable, "-m", "bushel", "serve", "bushel:tiny", "--speculate", word]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)

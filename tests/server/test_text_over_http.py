@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.depth import often
 from tests.drawings import see
 from tests.llm.request_builders import image, text
 from tests.server.compare_with_llm import FORMS, Caller, Heard, Reference, assert_same, user
@@ -193,7 +194,7 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize("with_image", [False, True], ids=["text", "image"])
+@pytest.mark.parametrize("with_image", often([False, True], True), ids=["text", "image"])
 @pytest.mark.parametrize("case", FORGED)
 def test_control_tokens_in_what_a_user_says_are_text(
     caller: Caller, reference: Reference, case: str, with_image: bool

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 
 from bushel.server.api.errors import ErrorBody
 
 Schema = dict[str, Any]
+SCHEMAS = "#/components/schemas/{model}"  # where the document has them
 
 # What may happen to any request, before or behind what it asks for.
 _ANYWHERE = {
@@ -43,10 +45,20 @@ def documented(
     """The error responses of a route. model: their form."""
     statuses = {**_ANYWHERE, **(_WITH_BODY if body else {}), **(_OF_WORK if work else {})}
     statuses.update(more or {})
+    # Named: of a model FastAPI makes a validator for each status of each route, and uses none.
+    content = {"application/json": {"schema": {"$ref": SCHEMAS.format(model=model.__name__)}}}
     return {
-        status: {"model": model, "description": description}
+        status: {"description": description, "content": content}
         for status, description in sorted(statuses.items())
     }
+
+
+def schemas(*models: type[BaseModel]) -> dict[str, Schema]:
+    """What the document has to say of forms of errors."""
+    _, found = models_json_schema(
+        [(model, "serialization") for model in models], ref_template=SCHEMAS
+    )
+    return dict(found["$defs"])
 
 
 def streamed(description: str, kind: str = "text/event-stream") -> dict[str, Any]:

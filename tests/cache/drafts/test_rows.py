@@ -13,7 +13,7 @@ from bushel.cache.paged import sdpa
 from bushel.cache.paged.page_pool import PagePool
 from bushel.cache.paged.paged_kv import pageable
 from bushel.models import Model, load
-from tests.depth import rarely
+from tests.depth import often
 from tests.families import checkpoint_dir
 from tests.families.family import EVERY
 from tests.families.text import TEXT
@@ -33,6 +33,7 @@ SOME = (
     "lfm2",
 )
 MORE = ("gemma2", "llama_sliding", "gemma3_vl", "qwen3_5", "qwen3_next", "falcon_h1")
+HARD = ("gemma3_text", "qwen3_5_vl", "kimi_linear", "mamba2", "lfm2")
 PAGED = ("llama", "gpt_oss", "qwen3_5", "qwen3_5_vl")
 played = settings(
     max_examples=12,
@@ -41,9 +42,7 @@ played = settings(
 )
 
 
-@pytest.fixture(
-    scope="module", params=(*TEXT, *VISION) if EVERY else rarely((*SOME, *MORE), MORE.__contains__)
-)
+@pytest.fixture(scope="module", params=(*TEXT, *VISION) if EVERY else often((*SOME, *MORE), *HARD))
 def model(request: pytest.FixtureRequest) -> Iterator[Model]:
     model = load(str(checkpoint_dir(request.param)))
     if EVERY and no_drafts(model.make_state(), model.network):
@@ -52,7 +51,7 @@ def model(request: pytest.FixtureRequest) -> Iterator[Model]:
     model.close()
 
 
-@pytest.fixture(scope="module", params=PAGED)
+@pytest.fixture(scope="module", params=often(PAGED, "gpt_oss", "qwen3_5_vl"))
 def paged(request: pytest.FixtureRequest) -> Iterator[Model]:
     model = load(str(checkpoint_dir(request.param)))
     sdpa.install()

@@ -22,8 +22,14 @@ from bushel.text.grammar_compiler import compiled
 from tests.chat.custom_tools import GRAMMARS, GrammarCase, custom
 from tests.chat.structured_output.random_replies import host, replies, takes
 from tests.chat.structured_output.test_call_grammars import CLOSING, SPECIAL
+from tests.depth import rarely
 
 CASES = [(name, False) for name in FORMATS if name != "harmony"] + [(it, True) for it in SPECIAL]
+
+
+def twice(case: tuple[str, bool]) -> bool:
+    """Whether it is tried with markers that are tokens, too."""
+    return case[0] in SPECIAL and not case[1]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +73,7 @@ def matches(case: GrammarCase, text: str) -> bool:
     return re.fullmatch(regex, text) is not None
 
 
-@pytest.mark.parametrize(("name", "special"), CASES)
+@pytest.mark.parametrize(("name", "special"), rarely(CASES, twice))
 def test_a_required_call_has_an_input_that_the_grammar_allows(
     hosts: Any, name: str, special: bool
 ) -> None:

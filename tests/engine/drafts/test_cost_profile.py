@@ -17,6 +17,7 @@ from bushel.engine.drafts.cost_profile import CostProfile, measure, of_draft_mod
 from bushel.engine.drafts.depth import may_pay
 from bushel.models import Model, load
 from bushel.models.mtp import load_head
+from tests.depth import often
 from tests.families import checkpoint_dir
 
 Cost = Callable[[int, int, int], float]  # of rows, width, and how often there was such a pass
@@ -48,7 +49,7 @@ def seconds(rows: int, width: int) -> float:
     return 1e-4 * (10 + rows + 2 * rows * (width - 1))
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3_5"])
+@pytest.mark.parametrize("family", often(["llama", "qwen3_5"], "qwen3_5"))
 def test_what_passes_take_is_what_is_measured(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width), family)
     profile = passes.measure(8)

@@ -16,6 +16,7 @@ from bushel.engine.drafts.draft_model import DraftModel, require_draft_model
 from bushel.engine.drafts.drafter import Drafter, KeptRound
 from bushel.engine.drafts.speculation import Speculation
 from bushel.models import Model, load
+from tests.depth import often
 from tests.engine.drafts.known_replies import KnownRow
 from tests.families import checkpoint_dir
 from tests.families.images import MEDIUM, picture
@@ -40,7 +41,7 @@ def requests() -> list[Any]:
     return [prompt(length, length) for length in (1, 2, 30, 300, 7, 90)]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=often(FAMILIES, "gemma3_text", "qwen3_5_vl"))
 def path(request: pytest.FixtureRequest) -> str:
     return str(checkpoint_dir(request.param))
 

@@ -18,7 +18,7 @@ from bushel.core import ReplyFormat
 from tests.engine.constrained_requests import Pair, talk, together, valid
 from tests.engine.random_schemas import arguments, calls_in, schema, submit_call
 
-FEW, MANY, AT_ONCE = 10, 1000, 5
+FEW, MANY, AT_ONCE = 5, 1000, 5
 COUNTS = [FEW, pytest.param(MANY, marks=pytest.mark.long)]
 LONGEST = 400  # tokens; what the schemas allow is far shorter
 

@@ -15,12 +15,13 @@ import pytest
 from bushel import LLM, Output, SamplingParams
 from bushel.engine import decode_batch
 from bushel.engine.sampling.sampler import Sampler
+from tests.depth import often
 from tests.engine.constrained_requests import Pair, together
 from tests.llm.request_builders import assert_same, chat
 from tools.tiny.evaluate import TASKS, to_request
 from tools.tiny.words import Draw
 
-FEW, MANY, AT_ONCE = 24, 1000, 60
+FEW, MANY, AT_ONCE = 16, 1000, 60
 # Prompts of thousands of tokens say nothing of drafts that shorter ones do not.
 TAUGHT = [task for task in TASKS if "agent" not in task and "tokens" not in task]
 NAMES = ("Ann", "Bo", "Cy", "Dee", "Ed")
@@ -148,7 +149,10 @@ def drafts_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Sampler, "keep", lambda sampler, kept: keep(sampler, [1] * len(kept)))
 
 
-@pytest.mark.parametrize("mistake", [whatever_is_guessed, other_random_numbers, drafts_forgotten])
+MISTAKES = (whatever_is_guessed, other_random_numbers, drafts_forgotten)
+
+
+@pytest.mark.parametrize("mistake", often(MISTAKES, drafts_forgotten))
 def test_control_a_mistake_along_a_draft_changes_replies(
     mistake: Callable[[pytest.MonkeyPatch], None],
     llm: LLM,

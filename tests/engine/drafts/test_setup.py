@@ -47,7 +47,7 @@ def own_head(folder: Path) -> str:
         ("auto", ["grammar", "lookup", "mtp"]),
         ("mtp", ["grammar", "mtp"]),
         ("a head", ["grammar", "mtp"]),
-        ("bushel:tiny", ["grammar", "draft"]),
+        pytest.param("bushel:tiny", ["grammar", "draft"], marks=pytest.mark.long),
         ("lookup", ["grammar", "lookup"]),
     ],
 )

@@ -1,8 +1,11 @@
 """Lets engines that are started with this folder on their path draft as if wide passes were cheap:
-nothing is measured, and what a test sees does not depend on what else the machine does.
+nothing is measured, and what a test sees does not depend on what else the machine does. Nor does
+transformers look through its files in each of their processes.
 """
 
 import sys
+
+import transformers_files  # noqa: F401
 
 if "bushel.engine.process" in sys.orig_argv:
     from importlib.util import module_from_spec, spec_from_file_location

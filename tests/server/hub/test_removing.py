@@ -12,6 +12,7 @@ import pytest
 from bushel.core.checkpoint import is_repo_id
 from bushel.core.hub import remove
 from bushel.core.hub_errors import HubError
+from tests.depth import often
 from tests.server.hub.hub_client import MODEL, PULL, HubOperator, hub_operator
 from tests.server.server_process import until
 
@@ -82,7 +83,7 @@ def test_a_model_that_is_loaded_or_on_its_way_stays(operator: HubOperator) -> No
     assert "named" in names  # as it was started: it is downloaded again when somebody asks for it
 
 
-@pytest.mark.parametrize("model", HOSTILE)
+@pytest.mark.parametrize("model", often(HOSTILE, *HOSTILE[::3]))
 def test_no_other_place_is_ever_deleted(operator: HubOperator, model: str) -> None:
     """Whatever is sent for a model's name. B78."""
     operator.folder.mkdir(parents=True, exist_ok=True)

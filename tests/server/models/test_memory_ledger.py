@@ -15,6 +15,7 @@ from bushel.core.wire import MachineLimits, SetMemoryLimit, WireMessage
 from bushel.server.models import memory_ledger
 from bushel.server.models.claims import Claims
 from bushel.server.models.memory_ledger import EngineClaim, MemoryLedger
+from tests.depth import often
 
 MACHINE = 2_000_000_000
 LIMITS = MachineLimits(MACHINE, True)
@@ -52,7 +53,7 @@ class PlayedEngine:
         self.claim.release()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", often(range(20), *range(5)))
 def test_all_engines_of_all_servers_stay_under_the_limit_and_get_what_there_is(
     seed: int, tmp_path: Path
 ) -> None:
