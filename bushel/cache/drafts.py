@@ -118,6 +118,6 @@ class Draft:
         pairs = zip(kept, self._counts, strict=True)
         if not all(min(1, count) <= keeps <= count for keeps, count in pairs):
             raise IntegrityError(f"{list(kept)} kept of drafts of {self._counts}")
-        of_rows = tapes.Kept(kept)
+        of_rows = tapes.KeptTokens(kept)
         for part, tape in zip(self._recurrent, self._recording.tapes, strict=True):
             part.cache = tape.after(part.cache, self._width, of_rows)

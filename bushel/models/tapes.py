@@ -31,7 +31,7 @@ from bushel.models.known_families import family_of
 
 Arrays = list[mx.array | None]
 # Goes on from a state by a draft's tokens, or by what is kept of them: outputs, and the state.
-Advance = Callable[[mx.array, "Kept | None"], tuple[mx.array, mx.array]]
+Advance = Callable[[mx.array, "KeptTokens | None"], tuple[mx.array, mx.array]]
 
 # Bytes of states that a draft may keep. Going on from the state before costs a quarter of a draft's
 # pass where there is no kernel for it (`bushel:tiny`, CPU); a model of 122B would keep 147 MB for
@@ -60,7 +60,7 @@ _FAMILIES: dict[str, str | None] = {
 }
 
 
-class Kept:
+class KeptTokens:
     """Of each row, how many of a draft's tokens are; as arrays, made once for all layers."""
 
     def __init__(self, counts: Sequence[int]):
@@ -99,7 +99,7 @@ class Tape:
         self.advance: Advance | None = None
         self.states: list[mx.array] = []  # after each token, where they are kept
 
-    def after(self, now: Sequence[mx.array | None], width: int, kept: Kept) -> Arrays:
+    def after(self, now: Sequence[mx.array | None], width: int, kept: KeptTokens) -> Arrays:
         """The layer's arrays when each row has run what is kept of the draft's tokens.
 
         now: when every row has run all of them.
@@ -117,7 +117,7 @@ class Tape:
                 after[slot] = _window(next(windows), before.shape[1], kept)
         return after
 
-    def _chosen(self, kept: Kept) -> mx.array:
+    def _chosen(self, kept: KeptTokens) -> mx.array:
         assert self.state is not None
         states = [self.state, *self.states]
         if len(set(kept.counts)) == 1:
@@ -125,13 +125,13 @@ class Tape:
         rows = enumerate(kept.counts)
         return mx.concatenate([states[count][row : row + 1] for row, count in rows])
 
-    def _replayed(self, kept: Kept) -> mx.array:
+    def _replayed(self, kept: KeptTokens) -> mx.array:
         assert self.state is not None
         assert self.advance is not None
         return self.advance(self.state, kept)[1]
 
 
-def _window(source: mx.array, size: int, kept: Kept) -> mx.array:
+def _window(source: mx.array, size: int, kept: KeptTokens) -> mx.array:
     """What a convolution still sees when each row has run what is kept: [B, size, D]."""
     if len(set(kept.counts)) == 1:
         first = kept.counts[0]
@@ -299,7 +299,7 @@ def _advance(step: _Step, given: Mapping[str, Any]) -> tuple[Advance, int]:
     """How to go on by these tokens, and how many they are."""
     width = given[step.by_token[0]].shape[1]
 
-    def advance(state: mx.array, kept: Kept | None) -> tuple[mx.array, mx.array]:
+    def advance(state: mx.array, kept: KeptTokens | None) -> tuple[mx.array, mx.array]:
         count = width if kept is None or step.in_a_kernel else max(kept.counts)
         cut = {} if count == width else {name: given[name][:, :count] for name in step.by_token}
         mask = None if kept is None else kept.mask(count)

@@ -162,7 +162,7 @@ def test_a_draft_goes_back_to_what_is_kept_to_the_bit(monkeypatch: pytest.Monkey
     tape = recording.tapes[0]
     assert not tape.states
     kept = [1, 5, 3]
-    (found,) = tape.after([after], TOKENS, tapes.Kept(kept))
+    (found,) = tape.after([after], TOKENS, tapes.KeptTokens(kept))
     assert found is not None
     for row, count in enumerate(kept):
         alone = state[row : row + 1]

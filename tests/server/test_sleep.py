@@ -199,7 +199,7 @@ def test_what_a_step_costs_is_told_by_the_same_clock(monkeypatch: pytest.MonkeyP
     began = mac.awake()
     mac.run(0.5)
     mac.now += HOURS
-    watch.step(began, mac.awake(), rows=1)
+    watch.step(began, mac.awake(), mac.awake(), rows=1)
     assert watch.costs(1).decode_step == 0.5
 
 

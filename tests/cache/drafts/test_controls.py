@@ -84,9 +84,9 @@ def rolled_back_whole(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Tape, "after", lambda tape, now, width, kept: list(tape.before))
 
 
-def of_others(kept: tapes.Kept) -> tapes.Kept:
+def of_others(kept: tapes.KeptTokens) -> tapes.KeptTokens:
     first, *rest = kept.counts
-    return tapes.Kept([*rest, first])
+    return tapes.KeptTokens([*rest, first])
 
 
 def mask_of_other_rows(patch: pytest.MonkeyPatch) -> None:

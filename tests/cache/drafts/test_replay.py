@@ -91,7 +91,7 @@ def test_what_is_kept_of_a_draft_equals_stepping_to_the_bit(
     y, after = noted(**given, state=state)
     recording.end()
     assert bool(recording.tapes[0].states) == bool(states)
-    (found,) = recording.tapes[0].after([after], WIDTH, tapes.Kept(kept))
+    (found,) = recording.tapes[0].after([after], WIDTH, tapes.KeptTokens(kept))
     assert found is not None
     for row, count in enumerate(kept):
         alone = state[row : row + 1]
@@ -110,7 +110,7 @@ def test_a_convolution_sees_the_kept_tokens_alone(kept: list[int]) -> None:
     convolution.__class__ = tapes._NotedConv1d
     convolution(source)
     recording.end()
-    (found,) = recording.tapes[0].after([source[:, -WINDOW:]], WIDTH, tapes.Kept(kept))
+    (found,) = recording.tapes[0].after([source[:, -WINDOW:]], WIDTH, tapes.KeptTokens(kept))
     assert found is not None
     for row, count in enumerate(kept):
         np.testing.assert_array_equal(
