@@ -14,7 +14,6 @@ from hypothesis import settings
 
 from bushel.core.held_files import VARIABLE
 from tests.depth import some
-from tests.piles import in_piles
 
 # MLX on the CPU hands every operation to a thread of its own. Woken, it takes the core from the
 # thread that would have sent more at once: of 91 s of processor time 17 went to such switches.
@@ -36,12 +35,6 @@ gc.disable()
 # How long an example takes says something of the machine, and of who else is on it.
 settings.register_profile("bushel", deadline=None, max_examples=some(100))
 settings.load_profile("bushel")
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    items[:] = in_piles(items, lambda item: item.nodeid.partition("::")[0], processes)
 
 
 def pytest_collection_finish() -> None:
