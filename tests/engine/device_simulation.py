@@ -16,7 +16,7 @@ CLIENTS, REQUESTS, REPLY = 32, 64, 128
 APART = 0.02  # seconds between the first requests of two clients
 _LAUNCH, _AHEAD = 0.003, 0.002  # seconds of the host for a pass, and of those after it has begun
 # MLX lets the host get ten command buffers ahead of the device; a pass of an 8B model has sixteen.
-_BUFFERS = 10 / 16
+AHEAD = 10 / 16  # of a pass
 _HOST = 0.0003  # seconds of the host before a step, and for what it has read
 _MOST_STEPS = 20_000
 _POLICY = Policy(max_batch=CLIENTS, decode_waits=True, pack=256)
@@ -61,8 +61,13 @@ class _Step:
 
 
 class ClosedLoops:
-    def __init__(self, seed: int, watch: Stopwatch, often: float, most: float):
-        """Of so many steps, the host dawdles before one, for up to so many seconds."""
+    def __init__(
+        self, seed: int, watch: Stopwatch, often: float, most: float, ahead: float = AHEAD
+    ):
+        """Of so many steps, the host dawdles before one, for up to so many seconds. ahead: passes
+        of which it may be ahead of the device.
+        """
+        self._ahead = ahead
         self._chance, self._watch = Random(seed), watch
         self._often, self._most = often, most
         self._now = self._device = self._chunk_ready = 0.0
@@ -147,7 +152,7 @@ class ClosedLoops:
         """When the device has done what is launched now; returns once it has begun most of it."""
         self._now += _LAUNCH
         self._device = max(self._device, self._now - _AHEAD) + seconds
-        self._now = max(self._now, self._device - _BUFFERS * seconds)
+        self._now = max(self._now, self._device - self._ahead * seconds)
         return self._device
 
     def _decode(self) -> None:

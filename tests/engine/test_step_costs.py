@@ -13,7 +13,7 @@ from bushel.engine.plan import Costs, PendingPrompt, Policy, Row, State
 from bushel.engine.scheduler import schedule
 from bushel.engine.step_costs import Passes, Stopwatch
 from tests.depth import often
-from tests.engine.device_simulation import ClosedLoops, Speed
+from tests.engine.device_simulation import AHEAD, ClosedLoops, Speed
 
 RUNNING = (Row(1),)
 NONE, PASS = Passes(), Passes(1, 100)
@@ -273,18 +273,28 @@ def test_no_cost_is_ever_negative(steps: list[Any], behind: bool) -> None:
 DAWDLING = [(0.0, 0.0), (0.02, 0.03), (0.2, 0.02)]
 
 
-def rounds(seed: int, watch: Stopwatch, often: float = 0.02, most: float = 0.03) -> list[Speed]:
+def rounds(
+    seed: int, watch: Stopwatch, often: float = 0.02, most: float = 0.03, ahead: float = AHEAD
+) -> list[Speed]:
     """Of requests of 32 clients, one after the other."""
-    return [ClosedLoops(10 * seed + at, watch, often, most).run() for at in range(4)]
+    return [ClosedLoops(10 * seed + at, watch, often, most, ahead).run() for at in range(4)]
 
 
+# Passes of which the host may be ahead, and when the first tokens have come.
+DEVICES = {"far behind": (100.0, 1.4), "as MLX has it": (AHEAD, 1.45)}
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("often", "most"), DAWDLING)
 @pytest.mark.parametrize("seed", often(range(3), 0))
-def test_streams_and_prompts_of_many_clients(seed: int, often: float, most: float) -> None:
+def test_streams_and_prompts_of_many_clients(
+    seed: int, often: float, most: float, device: str
+) -> None:
     """Whatever the host does in between, tokens come within the gap, and prompts soon. B61."""
-    for speed in rounds(seed, Stopwatch(), often, most):
+    ahead, first = DEVICES[device]
+    for speed in rounds(seed, Stopwatch(), often, most, ahead):
         assert speed.gap_p95 < Policy().token_gap
-        assert speed.first_p95 < 1.5
+        assert speed.first_p95 < first
         assert speed.tokens_per_second > 1100
 
 

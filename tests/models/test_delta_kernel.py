@@ -15,7 +15,7 @@ import pytest
 from mlx_lm.models import gated_delta as of_mlx_lm
 from mlx_vlm.models.qwen3_5 import gated_delta as of_mlx_vlm
 
-from bushel.models import delta_kernel, tapes
+from bushel.models import delta_kernel, load, tapes
 from bushel.models.delta_kernel import DeltaShape, in_a_kernel
 from tests.cpu_blocks import called, compiled, filled
 
@@ -237,3 +237,12 @@ def test_the_libraries_use_it_on_cuda_alone(monkeypatch: pytest.MonkeyPatch) -> 
     once = library.gated_delta_ops
     delta_kernel.install()
     assert library.gated_delta_ops is once
+
+
+def test_a_model_that_is_loaded_lets_its_library_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta_kernel, "ON_CUDA", True)
+    for name in ("gated_delta_ops", "gated_delta_chunked"):
+        monkeypatch.setattr(of_mlx_vlm, name, getattr(of_mlx_vlm, name))  # put back at the end
+    load("bushel:tiny").close()
+    assert hasattr(of_mlx_vlm.gated_delta_ops, "in_a_kernel")
+    assert hasattr(of_mlx_vlm.gated_delta_chunked, "in_a_kernel")

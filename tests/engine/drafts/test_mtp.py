@@ -305,19 +305,26 @@ def test_a_prompt_is_read_in_pieces(tiny: Model, told: list[KnownRow], chunk: in
     row.sequence.tokens.clear()
 
 
-@pytest.mark.parametrize(("tokens", "read"), [(300, 0), (1100, 600)])
-def test_a_head_reads_a_prompt_when_somebody_wants_drafts(
-    model: Model, monkeypatch: pytest.MonkeyPatch, tokens: int, read: int
-) -> None:
-    """Of a long one it reads most before, since hidden states would take more room."""
-    seen = list[int]()
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Of a head: rows and tokens of each."""
+    seen = list[tuple[int, int]]()
     call = MTPHead.__call__
 
     def spy(head: MTPHead, hidden: mx.array, *others: Any) -> mx.array:
-        seen.append(hidden.shape[1])
+        rows, tokens, _ = hidden.shape
+        seen.append((rows, tokens))
         return call(head, hidden, *others)
 
     monkeypatch.setattr(MTPHead, "__call__", spy)
+    return seen
+
+
+@pytest.mark.parametrize(("tokens", "read"), [(300, 0), (1100, 600)])
+def test_a_head_reads_a_prompt_when_somebody_wants_drafts(
+    model: Model, calls: list[tuple[int, int]], tokens: int, read: int
+) -> None:
+    """Of a long one it reads most before, since hidden states would take more room."""
     row = random_row(model, np.random.default_rng(3), tokens + 1, 60)
     job = Prefill(model, [row.sequence], 0, 0.0)
     job.begin()
@@ -326,12 +333,12 @@ def test_a_head_reads_a_prompt_when_somebody_wants_drafts(
     [ready] = job.finish()
     drafter = MTPDrafter(model, DEEPEST)
     drafter.join([ready])
-    assert sum(seen) == read
+    assert sum(many for _, many in calls) == read
     assert drafter.chances()[0]
     keep(drafter, [row], [1])
-    assert sum(seen) == read
+    assert sum(many for _, many in calls) == read
     drafter.propose([1])
-    assert sum(seen) == tokens + 1
+    assert sum(many for _, many in calls) == tokens + 1
 
 
 def test_positions_of_images_are_the_heads_as_well(tiny: Model) -> None:
@@ -408,16 +415,8 @@ def test_what_a_head_has_not_read_is_in_the_memory_plan(model: Model) -> None:
 
 
 def test_a_head_is_measured_for_as_many_rows_as_there_may_be(
-    model: Model, monkeypatch: pytest.MonkeyPatch
+    model: Model, calls: list[tuple[int, int]]
 ) -> None:
-    counts = set[int]()
-    call = MTPHead.__call__
-
-    def spy(head: MTPHead, hidden: mx.array, *others: Any) -> mx.array:
-        counts.add(hidden.shape[0])
-        return call(head, hidden, *others)
-
-    monkeypatch.setattr(MTPHead, "__call__", spy)
     assert model.mtp is not None
     assert len(cost_profile.of_head(model.mtp, 32)) == 32
-    assert counts == {1, 8, 32}
+    assert {rows for rows, _ in calls} == {1, 8, 32}
