@@ -38,7 +38,7 @@ _CLOSE = (2e-2, 1e-3)
 
 _SOURCE = Path(__file__).with_name("delta.kernel")
 
-Update = Callable[..., tuple[mx.array, mx.array]]
+Update = Callable[..., tuple[mx.array, ...]]
 
 
 class DeltaShape(NamedTuple):
@@ -75,7 +75,10 @@ def install() -> None:
 
 
 def in_a_kernel(update: Update) -> Update:
-    """A library's function, of which the kernel does what it can."""
+    """A library's function, of which the kernel does what it can.
+
+    more: what only the library knows of, such as states to be kept on the way; then it does it.
+    """
 
     @wraps(update)
     def updated(
@@ -86,11 +89,13 @@ def in_a_kernel(update: Update) -> Update:
         beta: mx.array,
         state: mx.array | None = None,
         mask: mx.array | None = None,
-        **more: Any,
-    ) -> tuple[mx.array, mx.array]:
-        shape = shape_of(q, k, v, g, beta, state, mask)
+        *more: Any,
+        **named: Any,
+    ) -> tuple[mx.array, ...]:
+        asked = any(value is not None for value in (*more, *named.values()))
+        shape = None if asked else shape_of(q, k, v, g, beta, state, mask)
         if shape is None or state is None or not _works(shape, update):
-            return update(q, k, v, g, beta, state, mask, **more)
+            return update(q, k, v, g, beta, state, mask, *more, **named)
         return run(shape, q, k, v, g, beta, state, mask)
 
     updated.in_a_kernel = True  # type: ignore[attr-defined]

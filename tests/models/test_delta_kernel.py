@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from mlx_lm.models import gated_delta as of_mlx_lm
+from mlx_vlm.models import gated_delta as newer_of_mlx_vlm
 from mlx_vlm.models.qwen3_5 import gated_delta as of_mlx_vlm
 
 from bushel.models import delta_kernel, load, tapes
@@ -25,6 +27,12 @@ SIZES = {
     "grouped": (2, 6, 64, 4),
 }  # heads of keys and values, and their dims
 TYPES = {"float32": 1e-6, "bfloat16": 8e-3}
+
+LIBRARIES = {
+    "mlx-lm": of_mlx_lm,
+    "mlx-vlm": newer_of_mlx_vlm,
+    "mlx-vlm, Qwen3.5": of_mlx_vlm,
+}
 
 Given = dict[str, mx.array]
 
@@ -239,10 +247,52 @@ def test_the_libraries_use_it_on_cuda_alone(monkeypatch: pytest.MonkeyPatch) -> 
     assert library.gated_delta_ops is once
 
 
-def test_a_model_that_is_loaded_lets_its_library_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Lets the libraries use it until the end of the test."""
+    for library in LIBRARIES.values():
+        for name in ("gated_delta_ops", "gated_delta_chunked"):
+            if hasattr(library, name):
+                monkeypatch.setattr(library, name, getattr(library, name))
     monkeypatch.setattr(delta_kernel, "ON_CUDA", True)
-    for name in ("gated_delta_ops", "gated_delta_chunked"):
-        monkeypatch.setattr(of_mlx_vlm, name, getattr(of_mlx_vlm, name))  # put back at the end
+    return delta_kernel.install
+
+
+@pytest.mark.parametrize("tokens", [TOKENS, 100])
+@pytest.mark.parametrize(
+    ("library", "more"),
+    [
+        (library, more)
+        for library, module in LIBRARIES.items()
+        for more in ({}, {"lower_bound": -5.0}, {"state_steps": 3})
+        if signature(module.gated_delta_update).parameters.keys() >= more.keys()
+    ],
+    ids=str,
+)
+def test_layers_of_all_libraries_work_with_it(
+    library: str,
+    tokens: int,
+    more: dict[str, float],
+    installed: Callable[[], None],
+    on_the_cpu: list[DeltaShape],
+) -> None:
+    """As their layers call it, states that are kept on the way among it: the library does those."""
+    update: Any = LIBRARIES[library].gated_delta_update
+    by_key = more.keys() == {"lower_bound"}
+    given = {**drawn("grouped", tokens=tokens, by_key=by_key), **more}
+    g, beta = given.pop("g"), given.pop("beta")
+    given |= {"a": g, "b": beta, "A_log": mx.zeros(6), "dt_bias": mx.zeros(6)}
+    if by_key:
+        given |= {"A_log": mx.zeros((6, 1)), "dt_bias": mx.zeros((6, 64))}
+    expected = update(**given)
+    installed()
+    found = update(**given)
+    assert bool(on_the_cpu) == ("state_steps" not in more)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert far(mine, theirs) < 1e-4
+
+
+def test_a_model_that_is_loaded_lets_its_library_use_it(installed: Callable[[], None]) -> None:
     load("bushel:tiny").close()
     assert hasattr(of_mlx_vlm.gated_delta_ops, "in_a_kernel")
     assert hasattr(of_mlx_vlm.gated_delta_chunked, "in_a_kernel")

@@ -32,7 +32,8 @@ class InFlight:
             while self._count >= self._allowed:
                 self._left.clear()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._left.wait(), _LOOK)
+                    async with asyncio.timeout(_LOOK):
+                        await self._left.wait()
             self._count += 1
 
     def leave(self) -> None:

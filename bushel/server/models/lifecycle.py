@@ -89,7 +89,8 @@ class ModelLifecycle:
                 self._changed.clear()
                 self._decide()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), _TICK)
+                    async with asyncio.timeout(_TICK):
+                        await self._changed.wait()
         finally:
             await asyncio.gather(*(model.close() for model in self._models), *self._leaving)
 

@@ -31,14 +31,16 @@ class EngineQueries:
         """TimeoutError if it is too busy to answer."""
         self._status.append(answer := asyncio.get_running_loop().create_future())
         self._send(AskStatus())
-        return await asyncio.wait_for(answer, _STATUS_SECONDS)
+        async with asyncio.timeout(_STATUS_SECONDS):
+            return await answer
 
     async def clear(self) -> EngineStatus:
         """The status behind it."""
         self._clear.append(answer := asyncio.get_running_loop().create_future())
         self._send(ClearCache())
         try:
-            return await asyncio.wait_for(answer, _CLEAR_SECONDS)
+            async with asyncio.timeout(_CLEAR_SECONDS):
+                return await answer
         except TimeoutError:
             raise errors.unavailable("it is busy, and clears its cache when it is not") from None
 
