@@ -17,8 +17,10 @@ from bushel.engine.decode_batch import DecodeBatch
 from bushel.engine.drafts.lookup import PromptLookup
 from bushel.engine.drafts.mtp import MTPDrafter
 from bushel.engine.engine import Engine
+from bushel.engine.prompt_runner import PromptRunner
 from bushel.engine.sampling.sampler import Sampled, SampledDraft, Sampler
 from bushel.engine.sequence import Sequence
+from bushel.engine.step_costs import Stopwatch
 from bushel.models.text_model import TextModel
 from bushel.models.vision.vision_model import VisionModel
 from tests.depth import often, rarely
@@ -152,6 +154,26 @@ def test_nothing_planted_and_drafts_hold(family: str) -> None:
         assert llm.status()["max_decode_batch"] == len(ASKED)
     alike(outputs, plain(family))
     assert all(accepted([output]) for output in outputs)
+
+
+def test_steps_without_drafts_are_timed_as_such_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round is over when its step is; a decode step may run into the next."""
+    timed: list[tuple[int, bool]] = []
+    step = Stopwatch.step
+
+    def noted(watch: Stopwatch, *times: float, rows: int, read: bool, **more: Any) -> None:
+        timed.append((rows, read))
+        step(watch, *times, rows=rows, read=read, **more)
+
+    monkeypatch.setattr(Stopwatch, "step", noted)
+    with guessing("llama") as llm:
+        run(llm, ASKED[:1])
+        [(rows, read)] = {one for one in timed if one[1]}
+        assert (rows, read) == (1, True)
+        timed.clear()
+        run(llm, [(request, replace(params, speculate=False)) for request, params in ASKED[:2]])
+        assert (2, False) in timed
+        assert not any(read for _, read in timed)
 
 
 CASES = itertools.product(FAMILIES, PLACES, ("early", "late"))
@@ -347,6 +369,22 @@ def test_a_device_that_fails_in_a_round_spoils_no_reply(
         assert planted.told == 2
         alike(outputs, plain(family))
         alike(run(llm, ASKED), plain(family))
+
+
+def test_a_round_that_ran_when_the_device_failed_at_a_prompt_is_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with guessing("llama") as llm:
+        rows = llm._own_engine()._rows
+        rebuilt = Faults(monkeypatch, Engine, "_rebuild", ())
+        beside = Faults(
+            *(monkeypatch, PromptRunner, "run", [2]),
+            when=lambda *_: rows._round is not None,
+            words=WORDS,
+        )
+        alike(run(llm, ASKED), plain("llama"))
+        assert (beside.raised, rebuilt.calls) == (1, 0)
+        assert drafts(llm)["accepted"] > 0
 
 
 def test_a_device_may_fail_while_rows_of_a_failed_round_run_alone(
