@@ -32,6 +32,7 @@ from bushel.core.terminal_line import TerminalLine
 from bushel.core.version import VERSION
 from bushel.doctor import command as doctor
 from bushel.server.command import flags
+from bushel.server.command.options_of_flags import options_of_flags
 from bushel.server.command.settings import with_settings
 from bushel.server.observability import logs
 
@@ -178,7 +179,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _serve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    options, notes = flags.options(with_settings(arguments, parser, os.environ))
+    options, notes = options_of_flags(with_settings(arguments, parser, os.environ))
     logs.setup(options)
     for note in notes:
         logs.log.warning("%s", note)

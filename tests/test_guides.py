@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bushel import BushelError, cli
-from bushel.server.command import flags
+from bushel.server.command.options_of_flags import options_of_flags
 from bushel.server.command.settings import with_settings
 from tests.drawings import see
 from tests.server.server_process import PATIENCE, Server, serving
@@ -75,7 +75,7 @@ def parsed(words: list[str]) -> None:
     """As far as the command goes before it loads or asks anything."""
     arguments = cli._parsed(words[1:])
     if words[1:2] == ["serve"]:
-        flags.options(with_settings(arguments, serve_parser(), {}))
+        options_of_flags(with_settings(arguments, serve_parser(), {}))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_the_settings_that_are_shown_are_settings(tmp_path: Path) -> None:
     file = tmp_path / "bushel.toml"
     file.write_text(text.replace("/var/cache/bushel", str(tmp_path)))
     arguments = cli._parsed(["serve", "--config", str(file)])
-    options, _ = flags.options(with_settings(arguments, serve_parser(), {}))
+    options, _ = options_of_flags(with_settings(arguments, serve_parser(), {}))
     assert options.engine.max_batch == 16
     file.write_text(f"{text}frobnicate = 3\n")
     with pytest.raises(BushelError, match="frobnicate"):

@@ -29,6 +29,7 @@ from bushel.engine.process import Process
 from bushel.llm import LLM
 from bushel.models.load import open_host
 from bushel.server.command import flags
+from bushel.server.command.options_of_flags import options_of_flags
 from bushel.server.observability.metrics import Metrics
 from bushel.server.service import service as real
 from bushel.server.service.job import GenerationJob
@@ -203,14 +204,14 @@ def test_keys_share_nothing_if_that_is_asked_for() -> None:
 def test_flags() -> None:
     parser = argparse.ArgumentParser()
     flags.add(parser.add_subparsers())
-    plain, _ = flags.options(parser.parse_args(["serve"]), {})
+    plain, _ = options_of_flags(parser.parse_args(["serve"]), {})
     assert (plain.chat_options, plain.cache_per_key) == (ChatOptions(), False)
     given = ["--keep-client-headers", "--cache-per-key", "--system-messages", "hoist"]
     given += ["--tool-format", "hermes", "--thinking-format", "think"]
-    said, _ = flags.options(parser.parse_args(["serve", *given]), {})
+    said, _ = options_of_flags(parser.parse_args(["serve", *given]), {})
     assert (said.chat_options, said.cache_per_key) == (
         ChatOptions(True, True, "hermes", "think"),
         True,
     )
-    again, _ = flags.options(parser.parse_args(["serve", "--system-messages=fold"]), {})
+    again, _ = options_of_flags(parser.parse_args(["serve", "--system-messages=fold"]), {})
     assert again.chat_options == ChatOptions()

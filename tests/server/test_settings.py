@@ -10,6 +10,7 @@ import pytest
 from bushel.cli import main
 from bushel.core import BushelError
 from bushel.server.command import flags
+from bushel.server.command.options_of_flags import options_of_flags
 from bushel.server.command.settings import own_flags, variable, with_settings
 from bushel.server.options import ServerOptions
 
@@ -23,7 +24,7 @@ def made(*words: str, file: Path | None = None, **environment: str) -> ServerOpt
     environment.setdefault("XDG_CONFIG_HOME", "/nowhere")
     config = () if file is None else ("--config", str(file))
     arguments = serving.parse_args([*words, *config])
-    return flags.options(with_settings(arguments, serving, environment), environment)[0]
+    return options_of_flags(with_settings(arguments, serving, environment), environment)[0]
 
 
 def written(folder: Path, text: str) -> Path:
