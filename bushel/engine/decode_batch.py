@@ -275,8 +275,10 @@ class DecodeBatch:
         self._late = []
         self.rows.reserve(1 + width)
         self.rows.begin_draft([1 + count for count in counts])
-        logits, hidden = self._run(inputs)
-        self.rows.draft_ran()
+        try:
+            logits, hidden = self._run(inputs)
+        finally:
+            self.rows.draft_ran()
         return Verify(tuple(self.sequences), drafts, inputs, logits, hidden)
 
     def choose_along(self, verify: Verify, masks: Masks | None = None) -> Round:

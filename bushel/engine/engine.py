@@ -148,6 +148,8 @@ class Engine:
         self.prefilled = together.tokens
         times, rows = (arrivals.now, self._waited, self._clock()), self._rows.rows
         self._stopwatch.step(*times, rows=rows, passes=passes, read=self._rows.verified > 0)
+        if self.idle:
+            self._stopwatch.rest()  # who comes next waits for none of it
         self._tell_slow(times[-1] - times[0], passes)
         seconds = together.seconds(self._stopwatch.costs(rows))
         if plan.decode:

@@ -438,8 +438,11 @@ class BackgroundChunks:
             return
         if catch_up:
             self.wait()
-        self._marker = arrays[-1][(0,) * arrays[-1].ndim] + 0
-        mx.async_eval(arrays, self._marker)
+        marker = arrays[-1][(0,) * arrays[-1].ndim] + 0
+        mx.async_eval(arrays, marker)
+        self._marker = (
+            marker  # of what was launched: what was not raises again when it is waited for
+        )
 
     def wait(self) -> None:
         """For the last chunk."""

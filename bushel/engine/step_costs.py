@@ -95,13 +95,15 @@ class Stopwatch:
         """`rows` that decode and then `passes` of prompts: the work that this step has launched.
 
         waited: when all that was launched before had been waited for; in a step of prompts alone
-        nothing is, but each pass before the next. read: it has waited for its own rows, as a round
+        only decode steps are, and then each pass before the next. read: it has waited for its own rows, as a round
         of drafts does.
         """
         if not self._launched:
             self._since = began
         elif rows or not passes:
             self._done(waited, len(self._launched))
+        else:
+            self._done(waited, self._to_last_decode())
         self._launched += [*[_Work(rows)] * (rows > 0), *map(_work_of, passes)]
         if not self._behind or (read and not passes):
             self._done(ended, len(self._launched))
@@ -111,6 +113,10 @@ class Stopwatch:
     def rest(self) -> None:
         """Nothing of what was launched matters any more."""
         self._launched = []
+
+    def _to_last_decode(self) -> int:
+        """How much was launched up to there."""
+        return max((at for at, work in enumerate(self._launched, 1) if work.rows), default=0)
 
     def _done(self, now: float, number: int) -> None:
         """So many of what was launched."""

@@ -31,7 +31,10 @@ _DEVICES = {"cpu": mx.cpu, "gpu": mx.gpu}
 _LATE = "[METAL] Command buffer execution failed"
 # What is raised at once, since an array was too large or a kernel cannot be had, and concerns
 # whoever asked for it; it begins like this.
-_AT_ONCE = ("[malloc]", "[metal::malloc]", "[metal::Device]", "Failed to load", "cudaMalloc")
+_AT_ONCE = (
+    *("[malloc]", "[metal::malloc]", "[metal::Device]", "cudaMalloc"),
+    *("Failed to load", "Failed to compile"),
+)
 _REPORTS = 8  # of one fault, by each stream and queue that was at work
 
 

@@ -163,6 +163,13 @@ def test_an_array_that_is_too_large_is_the_fault_of_who_asked() -> None:
     assert device.device_fault(too_large) is None
 
 
+@pytest.mark.parametrize("words", ["Failed to compile kernel: error", "Failed to load kernel"])
+def test_a_kernel_that_a_machine_cannot_have_is_no_fault_of_the_device(words: str) -> None:
+    """Whoever tried it does without."""
+    by_mlx = RuntimeError(words).with_traceback(raised(outside).__traceback__)
+    assert not device.is_late(by_mlx, on_cpu=False)
+
+
 def test_a_fault_stays_what_it_is() -> None:
     fault = DeviceFault("gone")
     assert device.device_fault(fault) is fault

@@ -3,9 +3,11 @@
 from collections.abc import Collection, Iterator
 from typing import Any
 
+import mlx.core as mx
 import pytest
 
 from bushel import LLM, Output, SamplingParams
+from bushel.engine import prompt_runner
 from bushel.engine.decode_batch import DecodeBatch
 from bushel.engine.prefill import PrefilledRow
 from bushel.engine.sampling.sampler import Sampled, Sampler
@@ -85,6 +87,48 @@ def test_prefill_that_raises_midway_ends_only_its_request(
     second_chunk = lambda _, prompt, start, *__: is_guilty(prompt) and start > 0  # noqa: E731
     raising(monkeypatch, VisionModel, "prefill", second_chunk)
     check(serve(llm, guilty()), clean, "planted in prefill")
+
+
+def unlaunchable() -> mx.array:
+    """What MLX builds, and refuses as soon as somebody launches it."""
+    square = mx.zeros((32, 32), mx.float16)
+    return mx.block_masked_mm(square, square, 32, mx.ones((1, 1), mx.bool_))
+
+
+@pytest.mark.parametrize(("rows", "behind"), [(0, 1), (1, 0), (1, 1)])
+def test_a_prompt_that_cannot_be_launched_ends_alone(
+    rows: int, behind: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for it later, be it rows that run beside it or the prompt behind it."""
+    greedy = SamplingParams(max_tokens=24, temperature=0, ignore_eos=True)
+    bad, good = prompt(19, 5), [prompt(9, seed) for seed in range(rows + behind)]
+    original = prompt_runner.run_together
+
+    def planted(work: Any) -> list[mx.array]:
+        states: list[mx.array] = original(work)
+        culprit = any(len(job.prompt.ids) == 19 for job, _ in work)
+        return [*states, unlaunchable()] if culprit else states
+
+    with LLM(str(checkpoint_dir("llama")), prefix_cache=False) as llm:
+        right = [llm.generate(each, greedy)[0] for each in good]
+        monkeypatch.setattr(prompt_runner, "run_together", planted)
+        handles = [llm.submit(each, greedy) for each in good[:rows]]
+        while not all(handle.output.token_ids for handle in handles):
+            llm.step()
+        culprit = llm.submit(bad, greedy)
+        handles += [llm.submit(each, greedy) for each in good[rows:]]
+        while not all(handle.done for handle in handles):
+            llm.step()
+            llm.check_integrity()
+        assert "BlockMaskedMM" in (culprit.output.error or "")
+        for handle, expected in zip(handles, right, strict=True):
+            assert_same(handle.output, expected)
+
+
+def test_the_control_is_refused_when_it_is_launched() -> None:
+    never = unlaunchable()
+    with pytest.raises(RuntimeError, match="BlockMaskedMM"):
+        mx.async_eval(never)
 
 
 def test_sampling_that_raises_for_one_row_ends_only_that_row(

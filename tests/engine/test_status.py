@@ -162,3 +162,13 @@ def test_what_was_launched_for_a_request_that_is_given_up_is_not_waited_for() ->
         handle.abort()
         assert engine.idle
         assert not engine._stopwatch._launched
+
+
+def test_what_the_last_prompt_launched_is_not_waited_for() -> None:
+    """Of a text whose embedding is asked for, nothing else follows."""
+    with LLM(str(checkpoint_dir("llama"))) as llm:
+        engine = llm._own_engine()
+        engine._stopwatch = Stopwatch(behind=True)
+        llm.embed(["a bushel of grain"])
+        assert engine.idle
+        assert not engine._stopwatch._launched

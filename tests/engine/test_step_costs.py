@@ -69,6 +69,17 @@ def test_where_nobody_decodes_all_passes_but_the_last_are_waited_for() -> None:
     assert watch.costs(1).prompt(100) == pytest.approx(0.1)
 
 
+def test_a_decode_step_takes_no_longer_because_prompts_are_launched_behind_it() -> None:
+    """It is read before they are, and they take about as long to launch as to run."""
+    watch = Stopwatch()
+    for at in (0.0, 1.0, 2.0):
+        watch.step(at, at, at + 0.001, rows=1)
+        watch.step(at + 0.001, at + 0.005, at + 0.105, rows=0, passes=[PASS])  # the prompt's 0.1 s
+        watch.step(at + 0.105, at + 0.105, at + 0.105, rows=0)
+    assert watch.costs(1).decode_step == pytest.approx(0.005)
+    assert watch.costs(1).prompt(100) == pytest.approx(0.1)
+
+
 def test_a_round_of_drafts_is_waited_for_where_it_is_launched() -> None:
     """As soon as what follows may be: with prompts behind it, when these are waited for."""
     watch = Stopwatch()

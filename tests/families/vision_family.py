@@ -26,6 +26,7 @@ class VisionFamily(Family):
     all before it. `mended` families have images that the library's own code puts in wrong places:
     the reference sees them through another family's.
     An image that is `placed` begins with as much padding as its place in the prompt asks for.
+    `pool` is how many tokens the largest pool of a layer takes, where that is more than prompts have.
     """
 
     library: Literal["mlx_lm", "mlx_vlm"] = "mlx_vlm"
@@ -45,6 +46,7 @@ class VisionFamily(Family):
     room: int = 1
     mended: bool = False
     placed: bool = False
+    pool: int = 0
 
     @property
     def keeps_positions(self) -> bool:

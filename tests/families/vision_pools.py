@@ -1,7 +1,8 @@
 """Families that keep pools of tokens beside their keys: compressed ones, and an index over them.
 
 Sizes are such that prompts of 1 to 100 tokens, and replies of 24, lie on both sides of them: pools
-of four, windows of 16, and an index that leaves entries out after 16 or 28 tokens. Eight heads of
+of four, windows of 16, and an index that leaves entries out after 16 or 28 tokens. Of deepseek_v4,
+whose other pools are of 128 always, two prompts are longer. Eight heads of
 an index: with two, many entries have the same score, which is none.
 """
 
@@ -112,5 +113,6 @@ POOLS = (
         cuts="refused",
         placed=True,
         whole_passes="the first pool of a call does not see the one before it",
+        pool=128,
     ),
 )

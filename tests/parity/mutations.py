@@ -280,6 +280,16 @@ def overlap_forgotten(patch: Patch) -> None:
     patch.setattr(PoolingBatch, "keep_overlap", lambda *_: None)
 
 
+def large_pools_unread(patch: Patch) -> None:
+    """An entry of 128 tokens is made, and nothing of them is left in it."""
+    original = PoolingBatch.update_and_fetch
+
+    def update(self: PoolingBatch, entries: mx.array) -> Any:
+        return original(self, mx.zeros_like(entries) if self.ratio == 128 else entries)
+
+    patch.setattr(PoolingBatch, "update_and_fetch", update)
+
+
 def waiting_spoiled(layer: Any) -> None:
     """By far: an index takes as good as the same pools whatever one token adds to one of them."""
     layer.buf_kv = -9 * layer.buf_kv
@@ -621,6 +631,7 @@ MUTATIONS = (
     Mutation("pooled mask", WITH_POOLS, "chunk 512", entries_unmasked),
     Mutation("pooled slot", WITH_POOLS, "chunk 512", pool_of_other_tokens),
     Mutation("pooled overlap", ("deepseek_v4",), "chunk 512", overlap_forgotten),
+    Mutation("pooled far", ("deepseek_v4",), "chunk 512", large_pools_unread),
     Mutation("pooled restore", WITH_POOLS, "fork", restored_wrong(PooledKV, entries_dropped)),
     Mutation("pooled waiting", WITH_POOLS, "again", restored_wrong(PooledKV, waiting_spoiled)),
     Mutation("sparse blocks", BY_BLOCK, "chunk 512", blocks_from_the_padding),

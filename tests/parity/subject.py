@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -47,6 +47,9 @@ CONVERSATIONS: tuple[Said, ...] = (
     (CORPUS[300:345],),
 )
 
+# Where a layer has pools of 128 tokens: a prompt that ends a few tokens before, and one behind it.
+LONG_TEXTS: dict[int, Said] = {3: (CORPUS[:300],), 5: (CORPUS[100:500],)}
+
 
 # Takes the places where the prompt is cut, as `cuts`.
 Alone = Callable[..., Solo | VisionSolo]
@@ -90,7 +93,10 @@ def subject(name: str, tokens: int = TOKENS, rows: int = ROWS) -> Subject:
     family = VISION[name]
     whole = family.cuts in ("refused", "always refused", "whole")
     cuts = not whole and family.room * max(family.image_tokens) > 1
-    said = _vision_rows(family, tokens, CONVERSATIONS[:rows])
+    conversations = [
+        LONG_TEXTS.get(at, said) if family.pool else said for at, said in enumerate(CONVERSATIONS)
+    ]
+    said = _vision_rows(family, tokens, conversations[:rows])
     ahead = int(family.cuts == "always refused")
     seen = {"sees": True, "cuts_images": cuts, "ahead": ahead}
     return Subject(name, family.kinds, path, said, tokens=tokens, single=family.single, **seen)
@@ -121,7 +127,7 @@ def _text_rows(
 
 
 def _vision_rows(
-    family: VisionFamily, tokens: int, conversations: tuple[Said, ...]
+    family: VisionFamily, tokens: int, conversations: Sequence[Said]
 ) -> tuple[Row, ...]:
     loaded = load_reference(family.name)
     rows = []

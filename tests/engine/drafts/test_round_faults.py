@@ -21,6 +21,7 @@ from bushel.engine.prompt_runner import PromptRunner
 from bushel.engine.sampling.sampler import Sampled, SampledDraft, Sampler
 from bushel.engine.sequence import Sequence
 from bushel.engine.step_costs import Stopwatch
+from bushel.models import tapes
 from bushel.models.text_model import TextModel
 from bushel.models.vision.vision_model import VisionModel
 from tests.depth import often, rarely
@@ -225,6 +226,17 @@ def test_rounds_that_always_fail_end_drafts_and_not_batching(
         assert planted.raised == 2
         assert llm.status()["lane"] == "batch"
         assert drafts(llm)["why_off"] == "rounds of drafts fail: planted"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_nothing_is_noted_for_a_round_that_has_failed(
+    late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What layers are given is kept for as long as a draft may go back, and no longer. B55."""
+    with guessing("qwen3_5") as llm:
+        in_round(monkeypatch, "verify", late=late)
+        alike(run(llm, ASKED), plain("qwen3_5"))
+        assert tapes._open.recording is None
 
 
 def test_a_second_fault_may_come_before_the_first_one_is_over(
