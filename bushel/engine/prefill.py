@@ -440,9 +440,7 @@ class BackgroundChunks:
             self.wait()
         marker = arrays[-1][(0,) * arrays[-1].ndim] + 0
         mx.async_eval(arrays, marker)
-        self._marker = (
-            marker  # of what was launched: what was not raises again when it is waited for
-        )
+        self._marker = marker  # what could not be launched would raise again
 
     def wait(self) -> None:
         """For the last chunk."""

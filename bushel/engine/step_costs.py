@@ -95,8 +95,8 @@ class Stopwatch:
         """`rows` that decode and then `passes` of prompts: the work that this step has launched.
 
         waited: when all that was launched before had been waited for; in a step of prompts alone
-        only decode steps are, and then each pass before the next. read: it has waited for its own rows, as a round
-        of drafts does.
+        only decode steps are, and then each pass before the next. read: it has waited for its own
+        rows, as a round of drafts does.
         """
         if not self._launched:
             self._since = began

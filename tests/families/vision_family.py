@@ -26,7 +26,7 @@ class VisionFamily(Family):
     all before it. `mended` families have images that the library's own code puts in wrong places:
     the reference sees them through another family's.
     An image that is `placed` begins with as much padding as its place in the prompt asks for.
-    `pool` is how many tokens the largest pool of a layer takes, where that is more than prompts have.
+    `pool` is how many tokens the largest pool of a layer takes, where prompts have fewer.
     """
 
     library: Literal["mlx_lm", "mlx_vlm"] = "mlx_vlm"
