@@ -295,7 +295,8 @@ class DecodeBatch:
         """Go on from where each row has kept so many of its inputs, and said as many tokens."""
         self.rows.end_draft(kept)
         self._sampler.keep(kept)
-        newest = [[sequence.tokens[-1]] for sequence in self.sequences]
+        # A row that ended before its first token, as its mask could not be made, leaves at once.
+        newest = [[sequence.tokens[-1] if sequence.tokens else 0] for sequence in self.sequences]
         self._next = mx.array(newest, dtype=mx.uint32)
         for sequence, count in zip(self.sequences, kept, strict=True):
             sequence.launched += count

@@ -95,7 +95,8 @@ class Engine:
         self._decoded, self._prompts_since = 0.0, 0.0  # the last decode step, and seconds after it
         self._waited = 0.0  # when all was done that the step before the present one had launched
         self._someone_ended = False  # since `_drop_done` last looked
-        self._steps = 0
+        self._grown = 0  # tokens of a row, at most, since their memory was looked at
+        self._grew = False  # whether it is looked at in the present step
 
     # -- what callers do -------------------------------------------------------------------
 
@@ -207,8 +208,11 @@ class Engine:
         """What the step will do."""
         plan = _GO_ON  # what `schedule` says to running rows alone
         costs = self._stopwatch.costs(len(self._batch) + len(self._queue.ready))
-        self._steps += 1
-        if self._queue or self._steps % GROWTH == 0:
+        self._grown += self._rows.said
+        self._grew = self._grown + self.speculation.widest > GROWTH
+        if self._grew:
+            self._grown = 0
+        if self._queue or self._grew:
             state = self._queue.state(self._now, self._batch.sequences, costs, self._promised())
             # The device may be behind: what prompts have been given counts as if it were done.
             since = max(self._now - self._decoded, self._prompts_since)
@@ -291,7 +295,7 @@ class Engine:
     def _admit(self, plan: Plan) -> None:
         for id in plan.admit:
             self._queue.admit(id, self._now)
-        if plan.admit or plan.join or self._steps % GROWTH == 0:  # or rows have grown
+        if plan.admit or plan.join or self._grew:
             self._sharing.fit(self._promised())
 
     def _retire(self) -> None:

@@ -41,6 +41,7 @@ class RowRunner:
         self.batch = batch
         self.pending: Step | None = None  # launched, to be read in the next step of the engine
         self.verified = 0  # rows whose drafts the present or the last step has verified
+        self.said = 0  # tokens in the present or the last step, of the row that said the most
         self.most = 0  # rows of the largest batch so far
         self.drafted, self.accepted = 0, 0  # tokens so far
         self._unread: Step | None = None  # being read in the present step
@@ -67,7 +68,7 @@ class RowRunner:
         """A step of the engine; returns the decode step that it will read."""
         before, self.pending = self.pending, None
         self._unread = before
-        self.verified = 0
+        self.verified = self.said = 0
         return before
 
     def launch(self, before: Step | None, *, late: bool) -> Exception | None:
@@ -175,6 +176,7 @@ class RowRunner:
         except Exception as error:  # one row's text handling is that row's alone
             self._fail(sequence, error)
             return 0
+        self.said = max(self.said, len(event.token_ids))
         self.drafted, self.accepted = self.drafted + drafted, self.accepted + event.accepted
         self._tell(event)
         return len(event.token_ids)

@@ -1,12 +1,15 @@
 """Drafts are in the memory plan: they fit beside rows, and make way where they do not."""
 
+import itertools
 from dataclasses import replace
 
 import mlx.core as mx
 import pytest
 
 from bushel import LLM, SamplingParams
+from bushel.core.footprint import Memory
 from bushel.engine.footprint import footprint
+from bushel.engine.request_queue import GROWTH
 from bushel.models import Model
 from bushel.models.mtp import MTPHead
 from tests.depth import rarely
@@ -48,6 +51,37 @@ def test_a_flood_with_drafts_stays_under_the_limit(name: str) -> None:
     assert [out.token_ids for out in outs] == replies
     assert sum(out.usage.accepted_tokens for out in outs) > 100
     assert peak <= limit
+
+
+@pytest.mark.parametrize("speculate", ["off", "auto"])
+def test_rows_are_looked_at_before_they_outgrow_their_promise(
+    speculate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many tokens they say in a step, and although nobody else comes. B55, B63."""
+    path, params = str(checkpoint_dir("llama")), replace(PARAMS, max_tokens=120)
+    with LLM(path, speculate="off") as llm:
+        (right,) = llm.generate(prompt(40), params)
+    with LLM(path, speculate="off") as llm:
+        engine = llm._own_engine()
+        if speculate == "auto":
+            known = {tuple(prompt(40)["prompt_token_ids"]): right.token_ids}
+            engine.speculation = oracle(known, 1000)
+            engine._rows.reset(engine._new_batch())
+        looks, fit = [0], engine._sharing.fit
+
+        def noted(promised: Memory | None) -> None:
+            looks.append(len(handle.output.token_ids))
+            fit(promised)
+
+        monkeypatch.setattr(engine._sharing, "fit", noted)
+        handle = llm.submit(prompt(40), params)
+        while not handle.done:
+            llm.step()
+        assert handle.output.token_ids == right.token_ids
+        assert (handle.output.usage.accepted_tokens > 60) == (speculate == "auto")
+        steps = [*looks, len(right.token_ids)]
+        assert max(then - now for now, then in itertools.pairwise(steps)) <= GROWTH
+        assert len(looks) < len(right.token_ids)
 
 
 def test_where_memory_is_short_replies_come_without_drafts() -> None:

@@ -384,7 +384,7 @@ def shifts_of_other_rows(patch: Patch) -> None:
 def mends_forgotten(patch: Patch) -> None:
     """Batches go through the library's own code."""
     for module in (text_model, vision_model):
-        patch.setattr(module, "mend", lambda network: None)
+        patch.setattr(module, "mend", lambda *_: None)
 
 
 # -- models that see -------------------------------------------------------------------------

@@ -94,6 +94,13 @@ class PagedKVCache:
         some = self.pages.rows[row].ids[first : -(-end // PAGE)]
         self.store.write(some, start % PAGE, keys, values)
 
+    def trim(self, count: int) -> int:
+        """A lone row forgets its newest tokens, as plain caches do."""
+        self.position -= count
+        self.pages.go_back([self.position])
+        self.pages.after = []
+        return count
+
     def row(self, row: int, start: int, end: int) -> tuple[mx.array, mx.array]:
         """Keys and values of tokens [start, end) of one row: [1, heads, T, D]."""
         some = self.pages.rows[row].ids[start // PAGE : -(-end // PAGE)]

@@ -24,6 +24,11 @@ class Speculation:
     held_ask_head: bool = True  # whether its drafts may pay for rows that are held to a grammar
     most: int = MOST_DRAFTS  # in one pass, of all rows together: what the memory plan counts
 
+    @property
+    def widest(self) -> int:
+        """Most tokens that a row says in one step."""
+        return 1 + self.profile.deepest if self.makers and self.profile is not None else 1
+
     def close(self) -> None:
         if self.draft is not None:
             self.draft.close()

@@ -55,8 +55,10 @@ def _with_masks(library: Any) -> Any:
         def __call__(self, inputs: mx.array, *args: Any, **kwargs: Any) -> Any:
             state = kwargs.get("cache")
             if not args and kwargs.get("inputs_embeds") is None and state:
+                # Gemma 2 adds it to scores of its own; the first Gemma asks MLX, and rows in pages.
+                added = self.config.model_type != "gemma"
                 masked = module.create_attention_mask
-                kwargs["mask"] = masked(inputs, state[0], return_array=True)
+                kwargs["mask"] = masked(inputs, state[0], return_array=added)
             return super().__call__(inputs, *args, **kwargs)
 
     return MaskedLanguageModel

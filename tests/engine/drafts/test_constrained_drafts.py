@@ -74,6 +74,23 @@ def plain(llm: LLM) -> list[Output]:
     return outs
 
 
+def test_a_row_that_ends_before_its_first_token_spoils_no_round(llm: LLM) -> None:
+    """Others draft on, however many such come: rows of a round that failed would not."""
+    endless = {**talk("Hi"), "shape": {"regex": "x{0}"}}
+    drafts = talk("Say this again: one two three one two three one two three")
+    long = llm.submit(drafts, SamplingParams(max_tokens=160, temperature=0, ignore_eos=True))
+    ended = []
+    while not long.done:
+        if len(ended) < 5 and long.output.token_ids and (not ended or ended[-1].done):
+            params = SamplingParams(max_tokens=20, min_tokens=3, temperature=0)
+            ended.append(llm.submit(endless, params))
+        llm.step()
+        llm.check_integrity()
+    assert [bool(handle.output.error) for handle in ended] == [True] * 5
+    assert not any(handle.output.token_ids for handle in ended)
+    assert long.output.usage.accepted_tokens > 60
+
+
 def test_held_rows_say_with_drafts_what_they_say_without(llm: LLM, plain: list[Output]) -> None:
     """In one batch with free rows; every reply that ends is what its schema wants."""
     outs = together(llm, company(speculate=True))
