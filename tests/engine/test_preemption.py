@@ -96,6 +96,30 @@ def test_replies_held_to_a_schema_that_make_way_are_the_same(speculate: str, lea
         compare(llm, GUIDED, least)
 
 
+REPEATING: list[Pair] = [
+    (talk("Say this again: one two three, one two three, one two three."), greedy(40)),
+    (talk("Count: 1, 2, 3, 4, 5, 6, 7, 8, 9"), hot(30, temperature=0.5)),
+    (talk("Repeat A, B, C, A, B, C, A, B, C."), greedy(30, repetition_penalty=1.1)),
+    (shaped("Who are you?"), greedy(60, ignore_eos=False)),
+]
+
+
+@pytest.mark.parametrize("who", often(("lookup", "mtp", "bushel:tiny"), "mtp", "bushel:tiny"))
+def test_replies_that_draft_make_way_and_say_what_plain_ones_say(who: str) -> None:
+    """Their state kept, and rebuilt from their tokens; what guesses for them goes on, too. B70."""
+    with LLM("bushel:tiny", dtype="float32", speculate="off") as llm:
+        plain = served(llm, REPEATING)
+    with LLM("bushel:tiny", dtype="float32", speculate=who) as llm:
+        for drop in (False, True):
+            with pytest.MonkeyPatch.context() as patch:
+                yielded = making_way(patch, drop=drop)
+                outs = served(llm, REPEATING)
+            assert len(yielded) > 5
+            assert sum(out.usage.accepted_tokens for out in outs) > 20
+            for out, expected in zip(outs, plain, strict=True):
+                assert_same(out, expected)
+
+
 def test_a_reply_that_makes_way_while_its_last_step_is_lost_loses_no_token(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

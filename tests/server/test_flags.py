@@ -16,6 +16,7 @@ import pytest
 
 from bushel.cli import main
 from bushel.core import GenerationDefaults
+from bushel.core.checkpoint import TINY
 from bushel.core.options import EngineOptions, Order
 from bushel.server.command import flags
 from bushel.server.command.other_servers_flags import (
@@ -604,7 +605,7 @@ def serve_parser() -> argparse.ArgumentParser:
 
 def test_every_engine_option_has_one_flag_and_one_default(served: list[ServerOptions]) -> None:
     assert contradictions(serve_parser()) == []
-    assert made(served).engine == EngineOptions(flags.TINY)
+    assert made(served).engine == EngineOptions(TINY)
     assert set(flags._ORDERS.values()) == set(get_args(Order))
 
 

@@ -131,7 +131,14 @@ def test_a_server_measures_what_passes_cost_on_this_machine() -> None:
             costs = [*row["by_width"].values()]
             assert 0 < costs[0] <= costs[-1]
         assert len({str(row["by_width"]) for row in told["profile"]}) > 1
-        used(measured, CHAT)
+
+
+@pytest.mark.long
+def test_drafts_hold_where_passes_cost_what_they_do_on_this_machine() -> None:
+    """With the settings that a server has, and the model that comes with it. B59."""
+    with serving(env={"PYTHONPATH": ""}) as measured:
+        accepted, _ = used(measured, CHAT)
+        assert accepted > 0
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +156,6 @@ def test_a_server_without_guesses_says_why(plain_server: Server) -> None:
 
 
 def test_without_any_flag_drafts_hold(tiny: Server) -> None:
-    """By what passes cost on this machine, measured when the model was loaded."""
     before = tiny.status()["engine"]["speculation"]
     accepted, rejected = used(tiny, CHAT)
     after = tiny.status()["engine"]["speculation"]

@@ -10,6 +10,7 @@ import argparse
 import itertools
 from typing import Any, get_args
 
+from bushel.core.checkpoint import TINY
 from bushel.core.options import MOST_DISK, Attention, EngineOptions
 from bushel.core.wire import MediaRules
 from bushel.server import api_keys
@@ -26,7 +27,6 @@ from bushel.server.command.flag_values import (
 from bushel.server.observability.logs import LEVELS
 from bushel.server.options import Limits, ServerOptions
 
-TINY = "bushel:tiny"  # the model that comes with the package
 _DTYPES = {
     **{name: name for name in ("float32", "bfloat16", "float16")},
     **{"float": "float32", "half": "float16", "auto": None},

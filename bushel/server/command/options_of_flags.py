@@ -9,11 +9,11 @@ from typing import Any
 
 from bushel.chat.template.options import RESERVED, VARIABLE
 from bushel.core import BushelError, GenerationDefaults
+from bushel.core.checkpoint import TINY
 from bushel.core.options import ChatOptions, EngineOptions, disk_room
 from bushel.core.wire import MediaRules
 from bushel.server import api_keys
 from bushel.server.callers import is_loopback
-from bushel.server.command.flags import TINY
 from bushel.server.options import Limits, ModelSpec, ServerOptions
 from bushel.server.service.names import names_of
 

@@ -124,6 +124,28 @@ def test_replies_are_the_same_with_drafts_and_without(count: int, llm: LLM, with
     assert set(status["speculation"]["drafters"]) == {"grammar", "lookup", "mtp"}
 
 
+@pytest.mark.parametrize("count", [FEW // 2, pytest.param(AT_ONCE, marks=pytest.mark.long)])
+@pytest.mark.parametrize("who", often(("lookup", "mtp", "draft"), "draft"))
+def test_whoever_drafts_replies_are_the_same(who: str, count: int, without: LLM) -> None:
+    """Each by itself, over the same requests. The draft model is the model itself, and where
+    nothing else guesses, what will be said is foretold. B70.
+    """
+    plain = together(without, pairs := asked(count))
+    if who == "lookup":
+        pairs = [
+            ({**request, "prediction": output.text}, params)
+            for (request, params), output in zip(pairs, plain, strict=True)
+        ]
+    speculate = "bushel:tiny" if who == "draft" else who
+    with LLM("bushel:tiny", dtype="float32", speculate=speculate) as llm:
+        outputs = served(llm, pairs)
+        assert llm.status()["speculation"]["drafters"] == ["grammar", who]
+        assert llm.status()["speculation"]["accepted"] > count
+    for output, expected in zip(outputs, plain, strict=True):
+        assert (output.error, expected.error) == (None, None)
+        alike(output, expected)
+
+
 # -- controls -----------------------------------------------------------------------------
 
 
