@@ -191,7 +191,10 @@ class Prefill:
             self.model.pages.expect(pages_of(self.target) - begun + _BEYOND)
         self.done = self.kept = self.reuse.position
         if self.model.mtp is not None and self._drafts:
-            self.context = HeadContext()
+            self.context = HeadContext(remembers=prefixes is not None)
+            if prefixes is not None:
+                known = prefixes.ends.get(sequence.root, self.key, self.done)
+                self.context.restore(self.model, prompt, self.ids, known)
         self.prompt_logprobs = [None] if self._wanted_logprobs is not None else []
         if prefixes is not None and not self.replay:
             if not self.rebuilt:
@@ -396,6 +399,9 @@ class Prefill:
         assert self.prompt is not None
         wanted = [sequence for sequence in self.sequences if not sequence.done]
         snapshot = take_snapshot(self.state, self.done) if len(wanted) > 1 else None
+        if self.context is not None and self.prefixes is not None:
+            recent = self.context.take_recent()
+            self.prefixes.ends.put(self.sequences[0].root, self.key[: self.done], recent)
         for sequence in wanted:
             sequence.phase = Phase.READY
         return [

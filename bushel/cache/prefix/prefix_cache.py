@@ -33,6 +33,7 @@ from bushel.cache.prefix.kv_segment import KVSegment, SegmentLayout, parts_of
 from bushel.cache.prefix.memory_budget import MemoryBudget
 from bushel.cache.prefix.node import Edge, Node
 from bushel.cache.prefix.paged_segment import PagedForm, PagedSegment
+from bushel.cache.prefix.prompt_ends import PromptEnds
 from bushel.cache.prefix.radix_tree import RadixTree, TreeWalk
 from bushel.cache.prefix.snapshot import PrefixSnapshot
 from bushel.cache.prefix.token_key import Key, digest_of
@@ -99,6 +100,7 @@ class PrefixCache:
         self.budget = MemoryBudget(limit, buffer_limit)
         self._tree = RadixTree(self.budget, self.needs_snapshots)
         self._shelf = ImageFeatures(self.budget)
+        self.ends = PromptEnds(self.budget)
         rest = self._rest(sample, 0, False, np.zeros(1, np.int64))
         form = f"{self._layout} {[(name, array.dtype) for name, array in rest.named().items()]}"
         self._tier = (
@@ -307,7 +309,8 @@ class PrefixCache:
 
     def _await_evicted(self, before: int) -> None:
         """What was dropped before it was even computed is there until it is; pages are not."""
-        arrays = self._pages is None or self.needs_snapshots or self._shelf.used
+        shelves = self._shelf.used or self.ends.used
+        arrays = self._pages is None or self.needs_snapshots or shelves
         if arrays and self.budget.evicted > before:
             mx.synchronize()
 
@@ -351,6 +354,7 @@ class PrefixCache:
         """Forget everything, on disk too."""
         self._tree.clear()
         self._shelf.clear()
+        self.ends.clear()
         if self._tier is not None:
             self._tier.clear()
 
@@ -364,6 +368,7 @@ class PrefixCache:
         """Free all memory; files stay."""
         self._tree.clear()
         self._shelf.clear()
+        self.ends.clear()
         if self._tier is not None:
             self._tier.close()
 
@@ -385,7 +390,7 @@ class PrefixCache:
     def check_integrity(self) -> None:
         self._tree.check_integrity()
         counts = self._tree.counts
-        held = counts["edge_bytes"] + counts["snapshot_bytes"] + self._shelf.nbytes
-        self.budget.check(held)
+        held = counts["edge_bytes"] + counts["snapshot_bytes"]
+        self.budget.check(held + self._shelf.nbytes + self.ends.nbytes)
         if self._tier is not None:
             self._tier.check_integrity()

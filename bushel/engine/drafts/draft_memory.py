@@ -12,7 +12,7 @@ from bushel.core.footprint import STEP, Footprint, Piece
 from bushel.engine import footprint
 from bushel.engine.drafts.cost_profile import CostProfile
 from bushel.engine.drafts.depth import depths
-from bushel.engine.drafts.head_context import UNREAD
+from bushel.engine.drafts.head_context import RECENT, UNREAD
 from bushel.engine.drafts.speculation import Speculation
 from bushel.models import Model
 from bushel.models.mtp import HeadKVCache, MTPHead
@@ -78,10 +78,12 @@ def _most_drafts(profile: CostProfile) -> int:
 
 
 def _head_piece(head: MTPHead) -> Piece:
-    """Keys and values of one row in a head's layer, and what it has not read."""
+    """Of one row: keys and values of a head's layer, what it has not read, and what later prompts
+    may read.
+    """
     cache, width = HeadKVCache(1), head.block.norm.weight.shape[0]
     head(mx.zeros((1, 1, width)), mx.zeros((1, 1), mx.uint32), [0], [0], cache)
     held = sum(array.nbytes for array in cache.arrays)
     slots = max(array.shape[2] for array in cache.arrays)
-    unread = UNREAD * width * head.block.norm.weight.itemsize
-    return Piece(per_token=held // slots, fixed=unread, buffers=len(cache.arrays))
+    states = (UNREAD + 2 * RECENT) * width * head.block.norm.weight.itemsize
+    return Piece(per_token=held // slots, fixed=states, buffers=len(cache.arrays))
