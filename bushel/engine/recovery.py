@@ -22,7 +22,8 @@ from bushel.models import Model
 _JOINT_FAULTS = 2
 # Rounds of drafts that fail in a row before nobody drafts any more.
 _ROUND_FAULTS = 2
-# Steps that fail with this sequence in them before it is ended, whoever is to blame.
+# Steps that fail with this sequence in them before it is ended, whoever is to blame; none of those
+# before it proved itself counts.
 _MOST_FAULTS = 8
 # Faults of the device that a sequence outlives: each one has everybody start over.
 _MOST_DEVICE_FAULTS = 3
@@ -62,7 +63,7 @@ class Recovery:
         elif len(rows) > 1:
             self._joint_faults += 1
         for sequence in rows:
-            sequence.suspect, sequence.faults = True, sequence.faults + 1
+            sequence.was_in_failed_step()
         again = [sequence for sequence in rows if sequence.faults <= _MOST_FAULTS]
         return again, [sequence for sequence in rows if sequence.faults > _MOST_FAULTS]
 

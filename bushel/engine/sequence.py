@@ -29,6 +29,7 @@ from bushel.engine.plan import Row
 from bushel.text.detokenizer import Decode, OutputProcessor
 
 _NOWHERE = Row(-1)
+_PROVEN = 64  # tokens that a row says after a failed step to show that it was not to blame
 
 
 class Phase(StrEnum):
@@ -51,7 +52,8 @@ class Sequence:
     tokens: list[int] = field(default_factory=list)  # generated and read back
     launched: int = 0  # generated, possibly still on the device
     suspect: bool = False  # was in a failed step: runs alone before it may join again
-    faults: int = 0
+    faults: int = 0  # steps that failed with it, since it last proved itself
+    faulted_at: int = 0  # tokens that it had said at the last of them
     device_faults: int = 0
     failed: bool = False
     prompt_told: bool = False  # the log-probabilities of its prompt, if they were asked for
@@ -106,10 +108,19 @@ class Sequence:
     def draft_room(self) -> int:
         """Most drafts that its next pass may take: the token after them is said as well.
 
-        None after a failed step: in plain ones it is found out whose fault that was.
+        None soon after a failed step: in plain ones it is found out whose fault that was.
         """
-        drafts = self.decoding.speculate and not self.faults
+        drafts = self.decoding.speculate and (not self.faults or self._proven)
         return max(0, self.limit - len(self.tokens) - 1) if drafts else 0
+
+    @property
+    def _proven(self) -> bool:
+        return len(self.tokens) - self.faulted_at >= _PROVEN
+
+    def was_in_failed_step(self) -> None:
+        """Whoever is to blame, it runs alone before it may join again."""
+        self.suspect, self.faults = True, 1 if self._proven else self.faults + 1
+        self.faulted_at = len(self.tokens)
 
     def accepted_from(self, drafter: str, prior: float) -> Acceptance:
         """Its record of a drafter; it stays when the row is preempted or rebuilt."""

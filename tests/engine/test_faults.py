@@ -186,6 +186,36 @@ def test_one_failing_read_costs_nobody_a_token(
     assert llm.status()["lane"] == "batch"
 
 
+@pytest.mark.long
+def test_a_long_reply_outlives_the_faults_of_many_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each fails the step that it is in, long after the one before. B49."""
+    long = SamplingParams(max_tokens=640, temperature=0, ignore_eos=True)
+    original = Sampled.read
+
+    def planted(sampled: Sampled, rows: Any) -> Any:
+        if len(rows) > 1:
+            raise RuntimeError("planted in read")
+        return original(sampled, rows)
+
+    with LLM(str(checkpoint_dir("llama")), speculate="off") as llm:
+        [right] = llm.generate(prompt(9, 1), long)
+        handle, joint = llm.submit(prompt(9, 1), long), llm._own_engine()._recovery
+        for fault in range(1, 10):
+            while len(handle.output.token_ids) < 66 * fault and not handle.done:
+                llm.step()
+            other = llm.submit(prompt(5, 2), SamplingParams(max_tokens=3, temperature=0))
+            with monkeypatch.context() as patch:
+                patch.setattr(Sampled, "read", planted)
+                while not handle.done and not joint._joint_faults:
+                    llm.step()
+            while not other.done:
+                llm.step()
+        while not handle.done:
+            llm.step()
+        assert handle.output.error is None
+        assert_same(handle.output, right)
+
+
 def test_prompt_logprobs_come_once_although_the_first_step_fails(
     llm: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
