@@ -1,7 +1,7 @@
 """Bushel measured against the field: the same loads through its engine and mlx-lm's, and through
 its server, mlx-lm's and mlx-vlm's.
 
-    python -m benchmarks.field --quick                     all parts, in five minutes on a CPU
+    python -m benchmarks.field --quick --out build/field   all parts, in five minutes on a CPU
     python -m benchmarks.field --rounds 5 --clients 1 4 8
     python -m benchmarks.field --part engine --model 8b --dtype bfloat16 --loads burst poisson
     python -m benchmarks.field --part http --model 8b --dtype bfloat16 --loads --clients 1 8 32
@@ -10,11 +10,21 @@ its server, mlx-lm's and mlx-vlm's.
     http      the three servers on one model directory: the same loads, and closed loops
     sessions  over HTTP: an agent's 20 turns, a hybrid model, an image in every second request
 
-Rounds run all sides after each other, the order turning round; every side has its own settings and
-a round to warm up. Over HTTP nothing is asked twice. Figures are medians with quartiles. Every
-reply is checked against the model alone (`solo.py`). "of limit" is the least time that the load
-can take (`limits.py`) over the time it took; "of bare" the same with a bare prefill followed by
-a bare decode loop, both measured in the run.
+Rounds run all sides after each other, the order turning round; every side has its own settings,
+and for each load a round to warm up. Over HTTP nothing is asked twice. Figures are medians with
+quartiles. Every reply is checked against the model alone (`solo.py`), or those of as many rounds as
+--checked says. "of limit" is the least time that a round's own load can take (`limits.py`) over the
+time it took; "of bare" the same with a bare prefill followed by a bare decode loop, both measured
+in the run. "peak" is what a server's processes took during a load (`memory.py`); in one process,
+what MLX did.
+
+With --quick lengths are shorter and rounds are two, one for an agent's session. Only the first load
+of the engine, and of each set of servers, has a round to warm up. Over HTTP only `poisson`
+(arrivals at any time) and `shared` (system prompts in common) are sent, beside closed loops. A
+token that differs from the solo loop's is not told from one that is as good (`Solo.literal`).
+
+--out FOLDER draws when first tokens came and what closed loops made, and writes all figures to
+field.json.
 """
 
 from __future__ import annotations
@@ -65,7 +75,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="that count; 5, or 2 with --quick")
     parser.add_argument("--checked", type=int, help="rounds whose replies are checked; all of them")
     parser.add_argument("--patience", type=float, default=300, help="seconds for one load")
-    parser.add_argument("--out", type=Path, help="folder for pictures and a JSON file")
+    parser.add_argument("--out", type=Path, help="folder for pictures and field.json")
     return parser.parse_args(arguments)
 
 

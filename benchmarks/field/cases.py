@@ -30,13 +30,14 @@ class Question:
 @dataclass(frozen=True)
 class Case:
     """make: what is asked in a round, so that nothing is asked twice. clients: of a closed loop;
-    None where each question has its time. session: one that takes long."""
+    None where each question has its time. session: one that takes long. note: for its lines."""
 
     name: str
     make: Callable[[int], list[Question]]
     clients: int | None
     ids: Ids
     session: bool = False
+    note: str = ""
 
 
 class Words:
@@ -159,7 +160,8 @@ def image_case(folder: Path, clients: int, count: int, new: int) -> Case:
     def ids(text: str) -> list[int]:
         return list(tokenizer.encode(text, add_special_tokens=False))
 
-    return Case("images, every second", make, clients, ids)
+    note = "no limit: a limit counts no pictures"
+    return Case("images, every second", make, clients, ids, note=note)
 
 
 def _image_part(image: Any) -> Message:

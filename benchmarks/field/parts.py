@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -115,8 +115,8 @@ def _engine_load(subject: Subject, setting: Setting, name: str, warm: bool) -> l
             side,
             made,
             _added(subject.solo.count(load, one) for one in made[: setting.checked]),
-            subject.limit(load, rows),
-            subject.bare.together(load, rows),
+            [subject.limit(load, rows)] * len(made),
+            [subject.bare.together(load, rows)] * len(made),
             max(one.peak or 0 for one in made),
         )
         for side, made in runs.items()
@@ -147,9 +147,9 @@ def _served(server: Server, model: str, case: Case, asked: list[Question], patie
     if port is None:
         return Run([Reply(0.0, error=server.reason) for _ in asked], 1.0)
     asks = [question.ask for question in asked]
-    run = send(port, model, asks, case.ids, case.clients, patience)
-    server.look()
-    return run
+    with server.watched() as watch:
+        run = send(port, model, asks, case.ids, case.clients, patience)
+    return replace(run, peak=watch.peak)
 
 
 def http_cases(
@@ -218,21 +218,24 @@ def _result(
     notes = [side.reason] if side.reason else [error for error, _ in errors.most_common(1) if error]
     if side.deaths:
         notes.append(f"died {side.deaths} times")
-    load = tuple(one.arrival for one in asked(0) if one.arrival is not None) if runs else ()
-    rows = case.clients or min(MOST_ROWS, len(load))
-    limit_seconds = bare_seconds = None
-    if subject is not None and load:
-        limit_seconds = subject.limit(load, rows)
-        bare_seconds = subject.bare.together(load, rows)
+    notes += [case.note] if case.note else []
+    limits, bares = list[float](), list[float]()
+    if subject is not None:
+        # Each round draws other lengths: what it takes at least is its own.
+        for at in range(len(runs)):
+            load = tuple(one.arrival for one in asked(at) if one.arrival is not None)
+            rows = case.clients or min(MOST_ROWS, len(load))
+            limits.append(subject.limit(load, rows))
+            bares.append(subject.bare.together(load, rows))
     return Result(
         part,
         case.name,
         side.name,
         runs,
         dict(verdicts),
-        limit_seconds,
-        bare_seconds,
-        side.peak or None,
+        limits,
+        bares,
+        max((run.peak or 0 for run in runs), default=0) or None,
         "; ".join(notes),
     )
 
@@ -255,7 +258,8 @@ def http_part(
 
 
 def image_part(setting: Setting) -> list[Result]:
-    """A tiny hybrid that sees: only what is around the model shows in its times."""
+    """A tiny hybrid that sees: only what is around the model shows in its times, so that no limit
+    of the model's would tell anything."""
     from tests.families import checkpoint_dir
 
     folder = checkpoint_dir("qwen3_5_vl")

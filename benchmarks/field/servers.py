@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.field.memory import PeakWatch
 from benchmarks.server import NotServed, Serving, bushel_command, free_port, launch
 
 COMMANDS: dict[str, Callable[[str, int], list[str]]] = {
@@ -32,7 +32,6 @@ class Server:
     model: str
     log: Path
     deaths: int = 0
-    peak: int = 0  # bytes, of all its processes, as far as it has been looked at
     reason: str = ""  # why it does not serve the model at all
     _serving: Serving | None = field(default=None, repr=False)
 
@@ -60,11 +59,9 @@ class Server:
             self.wait(patience)
         return None if self.reason else self._serving.port
 
-    def look(self) -> int:
-        """The most memory that it has taken."""
-        if self._serving is not None and self._serving.process.poll() is None:
-            self.peak = max(self.peak, memory_of(self._serving.process.pid))
-        return self.peak
+    def watched(self) -> PeakWatch:
+        assert self._serving is not None
+        return PeakWatch(self._serving.process.pid)
 
     def stop(self) -> None:
         if self._serving is not None:
@@ -90,36 +87,3 @@ def servers(model: str, names: Sequence[str], patience: float) -> Iterator[dict[
 def last_line(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
     return next((line[:160] for line in reversed(lines) if line), "it said nothing")
-
-
-def memory_of(pid: int) -> int:
-    """Bytes of a process and those it started: the most so far on Linux, now elsewhere, and what
-    they have on an NVIDIA GPU."""
-    listed = subprocess.run(["ps", "-eo", "pid=,ppid=,rss="], capture_output=True, check=True)
-    parents = {int(line.split()[0]): int(line.split()[1]) for line in listed.stdout.splitlines()}
-    sizes = {int(line.split()[0]): int(line.split()[2]) for line in listed.stdout.splitlines()}
-    family, grown = {pid}, True
-    while grown:
-        more = {child for child, parent in parents.items() if parent in family} - family
-        family, grown = family | more, bool(more)
-    on_gpu = _gpu_bytes()
-    return sum(on_gpu.get(one, 1024 * _peak_kib(one, sizes.get(one, 0))) for one in family)
-
-
-def _peak_kib(pid: int, now: int) -> int:
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1])
-    return now
-
-
-def _gpu_bytes() -> dict[int, int]:
-    """By process, where there is an NVIDIA GPU."""
-    query = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
-    try:
-        listed = subprocess.run(query, capture_output=True, check=True, timeout=20)
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    rows = (line.split(b",") for line in listed.stdout.splitlines() if b"," in line)
-    return {int(pid): int(size) << 20 for pid, size in rows if size.strip().isdigit()}

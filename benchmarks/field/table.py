@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +18,15 @@ _SHARES = (10, 25, 50, 75, 90, 99)  # percent of replies, for pictures
 
 @dataclass(frozen=True)
 class Result:
-    """One side under one load. limit, bare: seconds."""
+    """One side under one load. limits, bares: seconds for each run, where they can be told."""
 
     part: str
     load: str
     side: str
     runs: list[Run]
     verdicts: dict[str, int]
-    limit: float | None = None
-    bare: float | None = None
+    limits: Sequence[float] = ()
+    bares: Sequence[float] = ()
     peak: int | None = None
     note: str = ""
 
@@ -43,11 +42,11 @@ class Result:
     def gaps(self) -> list[float]:
         return [gap for run in self.runs for gap in run.gaps]
 
-    def share(self, seconds: float | None) -> float | None:
-        """Of so many seconds in those that it took; nothing if replies are missing."""
-        if seconds is None or not self.runs or self.verdicts.get("failed"):
-            return None
-        return seconds / statistics.median(run.seconds for run in self.runs)
+    def shares(self, seconds: Sequence[float]) -> list[float]:
+        """By run, of so many seconds in those that it took; none if replies are missing."""
+        if not seconds or self.verdicts.get("failed"):
+            return []
+        return [least / run.seconds for least, run in zip(seconds, self.runs, strict=True)]
 
 
 HEAD = (
@@ -75,8 +74,11 @@ def ratios(ours: Result, other: Result) -> list[float]:
     return [mine / theirs for mine, theirs in pairs if theirs > 0]
 
 
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share:.0%}"
+def _percent(shares: Sequence[float]) -> str:
+    if not shares:
+        return "-"
+    middle, low, high = (100 * share for share in spread(shares))
+    return f"{middle:.0f} % ({low:.0f} … {high:.0f})"
 
 
 def _replies(result: Result) -> str:
@@ -94,8 +96,8 @@ def cells(result: Result, ours: Result | None) -> tuple[str, ...]:
         " / ".join(_number(percentile(result.firsts, share)) for share in (50, 99)),
         " / ".join(_number(percentile(result.gaps, share)) for share in (50, 95)),
         "-" if result.peak is None else f"{result.peak / 1e9:.2f}",
-        _percent(result.share(result.limit)),
-        _percent(result.share(result.bare)),
+        _percent(result.shares(result.limits)),
+        _percent(result.shares(result.bares)),
         _replies(result),
     )
 
@@ -150,8 +152,8 @@ def as_json(results: Sequence[Result], about: dict[str, Any]) -> str:
             "first_token": result.firsts,
             "largest_gap": result.gaps,
             "peak_bytes": result.peak,
-            "limit_seconds": result.limit,
-            "bare_seconds": result.bare,
+            "limit_seconds": list(result.limits),
+            "bare_seconds": list(result.bares),
             "replies": result.verdicts,
             "note": result.note,
         }

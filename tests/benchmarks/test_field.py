@@ -1,11 +1,14 @@
 """`python -m benchmarks.field`: its loads, limits and verdicts, without a clock."""
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import mlx.core as mx
 import pytest
 
-from benchmarks.field.cases import Words
+from benchmarks.field.cases import Case, Question, Words
 from benchmarks.field.in_process import SIDES, run_in_process
 from benchmarks.field.limits import (
     Machine,
@@ -20,13 +23,17 @@ from benchmarks.field.loads import (
     LOADS,
     SCALES,
     Arrival,
+    Load,
     closed_loop,
     fresh_tokens,
     make_load,
     spread_over,
 )
 from benchmarks.field.over_http import Ask
+from benchmarks.field.parts import Subject
+from benchmarks.field.parts import _result as http_result
 from benchmarks.field.records import Reply, Run, percentile
+from benchmarks.field.servers import Server
 from benchmarks.field.solo import Solo, verdict
 from benchmarks.field.table import Result, ratios, table
 from benchmarks.networks import BYTES, make
@@ -161,7 +168,7 @@ def test_replies_of_a_load_are_those_of_the_solo_run(model: Model, solo: Solo, s
 
 def _result(side: str, tokens: int, **verdicts: int) -> Result:
     reply = Reply(0, [0.5, 1.0, 2.0], list(range(tokens)))
-    return Result("http", "burst", side, [Run([reply], 2.0)], verdicts, limit=1.0)
+    return Result("http", "burst", side, [Run([reply], 2.0)], verdicts, limits=[1.0])
 
 
 def test_the_table_tells_ratios_and_what_was_wrong() -> None:
@@ -169,7 +176,7 @@ def test_the_table_tells_ratios_and_what_was_wrong() -> None:
     assert ratios(ours, other) == [1.5]
     _, mine, theirs = table([ours, other]).splitlines()
     assert "15 (15 … 15)" in mine
-    assert "50%" in mine
+    assert "50 % (50 … 50)" in mine
     assert "1.5 (1.5 … 1.5)" in theirs
     assert theirs.endswith("1 wrong")
 
@@ -177,7 +184,27 @@ def test_the_table_tells_ratios_and_what_was_wrong() -> None:
 def test_a_side_that_failed_is_not_compared() -> None:
     failed = _result("mlx-lm", 20, equal=1, failed=1)
     assert ratios(_result("Bushel", 30, equal=2), failed) == []
-    assert failed.share(1.0) is None
+    assert failed.shares([1.0]) == []
+
+
+def test_each_round_is_held_to_the_limit_of_its_own_lengths() -> None:
+    """A side that takes twice the limit in every round is at 50 %, however rounds differ."""
+    tokens = [10, 1000, 4000]  # of each round's one prompt
+
+    def make(at: int) -> list[Question]:
+        arrival = Arrival(0, tuple(range(tokens[at])), 8)
+        return [Question(Ask(0, [], 8), lambda _: "equal", arrival)]
+
+    def least(load: Load, rows: int) -> float:
+        assert rows == 4
+        return len(load[0].ids) / 1000
+
+    subject = cast(Subject, SimpleNamespace(limit=least, bare=SimpleNamespace(together=least)))
+    runs = [Run([Reply(0, [0.5])], 2 * count / 1000) for count in tokens]
+    case, side = Case("4 clients", make, 4, lambda _: []), Server("Bushel", "model", Path("log"))
+    made = http_result("http", case, side, runs, make, subject, None)
+    assert made.shares(made.limits) == made.shares(made.bares) == [0.5, 0.5, 0.5]
+    assert table([made]).count("50 % (50 … 50)") == 2
 
 
 def test_times_of_a_reply() -> None:

@@ -64,7 +64,10 @@ def ask_all(server: Server) -> list[tuple[int, Any]]:
 def test_nobody_is_answered_wrongly_then_or_later_or_by_another_server(
     tiny: Server, tmp_path: Path
 ) -> None:
-    """Whatever was being computed: a chunk, a step, a join, what is kept or written. B65."""
+    """Whatever was being computed: a chunk, a step, a join, what is kept or written. B65.
+
+    The log tells of the engine that takes over. B69.
+    """
     right = [ask(tiny, sent) for sent in ASKED]
     with failing(tmp_path) as server:
         for _ in range(3 * len(FAULTS)):  # one engine may fail while it serves what another had

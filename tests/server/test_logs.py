@@ -115,7 +115,7 @@ def row(id: str, prefilled: int) -> RequestStatus:
 
 
 def test_a_long_prompt_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every few seconds, once for all of its choices, and not when it has run."""
+    """Every few seconds, once for all of its choices, and not when it has run. B69."""
     stream, now = written(), [100.0]
     monkeypatch.setattr(requests, "awake", lambda: now[0])
     them = Requests(options(), Metrics("org/model"), lambda: None, LoadGate())
@@ -409,6 +409,7 @@ def test_the_banner_tells_why_nothing_is_reused() -> None:
 
 
 def test_the_banner_is_logged_like_the_rest() -> None:
+    """So that a start has its lines. B69."""
     stream = written()
     logs.announce(banner(options(), ["a"], {"lane": "batch"}))
     assert len(stream.getvalue().splitlines()) == 6

@@ -94,7 +94,7 @@ def newest(server: Server, before: int) -> str | None:
 
 
 def test_every_refused_request_has_its_line(server: Server) -> None:
-    """With status and code, one alone, and nothing that is secret."""
+    """With status and code, one alone, and nothing that is secret. B69."""
     kinds: Counter[str] = Counter()
     for answer, sent in REFUSED:
         before = len(told(server))
@@ -109,6 +109,7 @@ def test_every_refused_request_has_its_line(server: Server) -> None:
 
 
 def test_a_flood_of_refusals_does_not_flood_the_log(server: Server) -> None:
+    """A few lines stand for all of them. B69."""
     before = len(server.log.splitlines())
     for _ in range(300):
         assert server.http.get("/v1/models").status_code == 401
@@ -129,6 +130,7 @@ def refusals(caplog: pytest.LogCaptureFixture) -> tuple[Refusals, list[Call]]:
 def test_those_beyond_the_first_are_counted(
     refusals: tuple[Refusals, list[Call]], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Of many alike their number is told. B69."""
     them, later = refusals
     for _ in range(250):
         them.tell(ApiError(401, "No.", code="invalid_api_key"), "GET /v1/models", "10.0.0.7")

@@ -303,7 +303,7 @@ def test_an_answer_may_be_held_to_a_schema() -> None:
     ],
 )
 def test_what_cannot_be_said_is_refused_by_its_place(body: dict[str, Any], place: str) -> None:
-    """A client gets a 400 that says which field or block is wrong. B17."""
+    """A client gets a 400 that says which field or block is wrong. B17, B71."""
     with pytest.raises(InvalidField) as caught:
         conversation_of({"messages": [message("user", "Hi")], **body})
     assert caught.value.param == place

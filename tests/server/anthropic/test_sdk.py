@@ -264,6 +264,8 @@ def test_the_tool_runner_goes_on_without_a_thread(
 
 
 def test_a_parsed_answer_is_an_object_of_its_class(claude: Caller) -> None:
+    """To a question whose free answer is none. B71."""
+
     class Answer(BaseModel):
         colour: Literal["red", "green"]
         count: int

@@ -200,7 +200,8 @@ def test_names_aliases_and_nothing_else_may_be_asked_for(server: Server) -> None
 
 @pytest.mark.long
 def test_the_death_of_one_engine_is_felt_by_its_model_alone(server: Server) -> None:
-    """A stream of the other one goes on to its last token. B73."""
+    """A stream of the other one goes on to its last token; the log names the one that died.
+    B69, B73."""
     for name in ("tiny", "plain"):
         assert control(server, name, "load").json()["state"] == "ready"
     killed, other = engine(server, "plain"), engine(server, "tiny")
@@ -300,6 +301,7 @@ def test_one_with_requests_is_not_unloaded(server: Server) -> None:
 
 
 def test_metrics_status_and_log_say_which_model(server: Server) -> None:
+    """The log of each that starts, too. B69."""
     for name in FAMILIES:
         text(ask(server, name))
     shown = server.http.get("/metrics").text

@@ -117,6 +117,7 @@ class Answer(BaseModel):
 
 
 def test_parse_gives_an_object(caller: Caller) -> None:
+    """Of a question whose free answer is none. B71."""
     parse: Any = caller.sdk.responses.parse
     found = parse(input=SUM, text_format=Answer, **{**GREEDY, "max_output_tokens": 64})
     assert found.status == "completed"

@@ -428,6 +428,7 @@ REFUSED: dict[str, Any] = {
 
 
 def test_what_cannot_be_obeyed_is_refused_by_name() -> None:
+    """A form of the answer among it. B71."""
     talk = Talk(Service())
     for name, value in REFUSED.items():
         reply = talk.respond(**{name: value})
