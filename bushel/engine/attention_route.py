@@ -17,7 +17,7 @@ from bushel.core.options import Attention
 from bushel.engine.batching_check import packing_fault, paging_fault
 from bushel.models import Model, State
 from bushel.models.device import ON_CPU
-from bushel.models.known_families import batches_exactly, cuts_matter
+from bushel.models.known_families import cuts_matter, packs_exactly
 
 _PADDED = "padded rows"
 # Kinds that no device has in pages.
@@ -41,7 +41,7 @@ def choose_attention(model: Model, wanted: Attention) -> dict[str, str]:
     if why is not None:
         model.pages = None
     if all(map(pageable, state)) and not cuts_matter(model.network):
-        known = model.pages is None and batches_exactly(model.network)
+        known = model.pages is None and packs_exactly(model.network)
         model.shares_passes = known or packing_fault(model) is None
     if model.pages is not None:
         model.pages.clear()

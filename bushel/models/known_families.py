@@ -56,6 +56,9 @@ _EXACT = {"mlx_lm": frozenset(_TEXT.split()), "mlx_vlm": frozenset(_VISION.split
 # Of these, such as count the columns of a padded batch, which is not what rows are in that draft.
 _BY_COLUMN = ("cohere_compass", "limite", "minimax_m3", "minimax_m3_vl")
 
+# And of these attention asks more of its cache than a pass has that prompts share.
+_NOT_PACKED = ("afm7", "limite")
+
 
 def single_because(network: Any) -> str | None:
     """Why rows of this network cannot share a batch, or None if nothing is known against it."""
@@ -71,6 +74,11 @@ def batches_exactly(network: Any) -> bool:
     """Whether this family is known to; code that a checkpoint brings never is."""
     library = type(network).__module__.partition(".")[0]
     return family_of(network) in _EXACT.get(library, ())
+
+
+def packs_exactly(network: Any) -> bool:
+    """Whether prompts of this family are known to be as exact in one pass."""
+    return batches_exactly(network) and family_of(network) not in _NOT_PACKED
 
 
 def drafts_exactly(network: Any) -> bool:

@@ -26,3 +26,13 @@ def test_prompts_that_share_a_pass_are_as_near_to_themselves_alone_as_rows_are(n
     model.close()
     assert fault is None
     assert shares or EVERY
+
+
+@pytest.mark.parametrize("name", ["afm7", "limite"])
+def test_prompts_that_cannot_share_a_pass_do_not_try_to(name: str) -> None:
+    """Every such pass would fail, and be run again prompt by prompt."""
+    model = load(str(checkpoint_dir(name)))
+    choose_attention(model, "padded")
+    assert not model.shares_passes
+    assert packing_fault(model) is not None
+    model.close()
