@@ -49,7 +49,6 @@ NOT_MADE: dict[tuple[str, str], str] = {
     ("mlx_vlm", "inkling"): "where it scales by position, it counts the padding of a batch",
     ("mlx_vlm", "llmjpvl"): "mlx-vlm has no processor for it",
     ("mlx_vlm", "molmo_point"): "it keeps one row's image and reply on the model object",
-    ("mlx_vlm", "z1t"): "no batch form of its state is known",
     ("mlx_vlm", "unlimited_ocr"): "its tower has one size; a network made by hand is exact",
     **{("mlx_vlm", name): why for name, why in OF_VISION.items()},
 }

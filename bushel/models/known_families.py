@@ -49,7 +49,7 @@ _VISION = """
     minimax_m3 minimax_m3_vl mistral3 mistral_large3 mllama molmo molmo2 moondream2 moondream3
     multi_modality nemotron_h_nano_omni paddleocr_vl paligemma phi3_v phi4_siglip phi4mm pixtral
     qwen2_5_vl qwen2_vl qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_5_text qwen3_omni_moe qwen3_vl
-    qwen3_vl_moe qwen4_exp smolvlm step3p7 xing4_0 zaya1_vl
+    qwen3_vl_moe qwen4_exp smolvlm step3p7 xing4_0 z1t zaya1_vl
 """
 _EXACT = {"mlx_lm": frozenset(_TEXT.split()), "mlx_vlm": frozenset(_VISION.split())}
 
