@@ -68,12 +68,14 @@ format: dev ## apply ruff's fixes and formatting
 bench: dev ## decode benchmark
 	$(PY) -m benchmarks.decode
 
+# Tests that try every family where BUSHEL_TEST_FAMILIES says so. What one of them compares is what
+# `python -m tests.parity` has just compared.
+WIDENED = $(shell grep -rlE 'import .*(EVERY|tried)' --include='test_*.py' tests) \
+	--deselect tests/parity/test_parity.py::test_batched_equals_solo
+
 parity: dev ## batched output against solo output, and all that is tested of every family
 	$(TESTS) -m tests.parity
-	BUSHEL_TEST_FAMILIES=all $(PYTEST) tests/families tests/models/test_feature_cache.py \
-		tests/parity/test_controls.py tests/llm/test_kv_bits.py tests/cache/test_snapshots.py \
-		tests/prefix/test_reuse.py tests/prefix/test_agent_turns.py \
-		tests/engine/test_packed_families.py tests/tools/test_families.py
+	BUSHEL_TEST_FAMILIES=all $(PYTEST) $(WIDENED)
 	BUSHEL_TEST_SCRIPTS=500 BUSHEL_TEST_TRACES=600 BUSHEL_TEST_KILLS=2 $(PYTEST) \
 		tests/engine/test_random_scripts.py tests/prefix/test_traces.py tests/prefix/disk \
 		tests/server/test_cache_killed.py

@@ -80,6 +80,11 @@ class Report:
     results: tuple[Result, ...]
     notes: tuple[str, ...] = ()
 
+    @property
+    def difference(self) -> float:
+        """The largest there is; not a number stays one."""
+        return float(np.max([0.0, *(result.difference for result in self.results)]))
+
     def good(self, result: Result) -> bool:
         # Not a number is not within the bound.
         return not result.faults and result.difference <= self.bound
@@ -365,6 +370,7 @@ def _state_lines(report: Report) -> Iterator[str]:
     yield ""
     if report.trial is not None:
         yield _trial_line(report.trial)
+    yield f"Here at most {report.difference:.1e} apart, where {report.bound:g} is rounding."
     why = report.reuse_reason
     yield "Prefixes: reused." if why is None else f"Prefixes: not reused ({why})."
 

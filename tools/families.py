@@ -171,7 +171,7 @@ def _untried(library: str, family: str) -> Row:
     why = NOT_MADE.get((library, family), "")
     if (single := known_families._FAMILIES.get(family)) is not None:
         cut = known_families._CUT.get(family)
-        reasons = "; ".join(filter(None, (single, cut)))
+        reasons = "; ".join(filter(None, (single, cut, why)))
         return Row(family, "single", "no", "no" if cut else "", reasons)
     return Row(family, "tried", "", "", why)
 

@@ -46,10 +46,12 @@ NOT_MADE: dict[tuple[str, str], str] = {
     ): "one vocabulary is written into its code; a network made by hand is exact",
     ("mlx_vlm", "hrm_text"): "its processor wants prompts read both ways; mlx-vlm's loop does not",
     ("mlx_vlm", "got"): "its processor writes a prompt of its own, and expands no image of a chat",
-    ("mlx_vlm", "inkling"): "where it scales by position, it counts the padding of a batch",
+    ("mlx_vlm", "inkling"): "not tried: a scale by row, as `row_positions/llama4.py` has it",
+    (
+        "mlx_vlm",
+        "molmo_point",
+    ): "not tried: its features, bounds and ids so far as a state of each row",
     ("mlx_vlm", "llmjpvl"): "mlx-vlm has no processor for it",
-    ("mlx_vlm", "molmo_point"): "it keeps one row's image and reply on the model object",
-    ("mlx_vlm", "z1t"): "no batch form of its state is known",
     ("mlx_vlm", "unlimited_ocr"): "its tower has one size; a network made by hand is exact",
     **{("mlx_vlm", name): why for name, why in OF_VISION.items()},
 }

@@ -49,6 +49,7 @@ _BY_CLASS: dict[str, LayerKind] = {
     "OverlapPoolingCache": _POOLED,
     "PoolingBatch": _POOLED,
     "ArraysCache": _RECURRENT,
+    "RunningSums": _RECURRENT,
     "CrossMemory": Fixed(),
     "UnkeptProjections": Unkept(),
     "LayerCache": Compressed(),

@@ -10,7 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 # Served one row at a time, and why: by the library's module, which several model types may share.
-_FAMILIES: dict[str, str] = {}
+# Of these the tests have no checkpoint, and the trial at load is too short or shows no picture.
+_FAMILIES: dict[str, str] = {
+    "inkling": "beyond log_scaling_n_floor tokens its attention scales by column, and would count "
+    "the padding of a batch",
+    "molmo_point": "one row's picture and reply are kept on the model, and not in its state: texts "
+    "after it would be computed with them",
+}
 
 # Families whose answer depends on how a prompt is cut, also in the library's own loop.
 _CUT = {
@@ -49,7 +55,7 @@ _VISION = """
     minimax_m3 minimax_m3_vl mistral3 mistral_large3 mllama molmo molmo2 moondream2 moondream3
     multi_modality nemotron_h_nano_omni paddleocr_vl paligemma phi3_v phi4_siglip phi4mm pixtral
     qwen2_5_vl qwen2_vl qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_5_text qwen3_omni_moe qwen3_vl
-    qwen3_vl_moe qwen4_exp smolvlm step3p7 xing4_0 zaya1_vl
+    qwen3_vl_moe qwen4_exp smolvlm step3p7 xing4_0 z1t zaya1_vl
 """
 _EXACT = {"mlx_lm": frozenset(_TEXT.split()), "mlx_vlm": frozenset(_VISION.split())}
 

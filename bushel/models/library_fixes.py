@@ -34,6 +34,7 @@ _BY_ROW = {
     "phi3small": "phi3small",
     "qwen4_exp": "qwen4_exp",
     "unlimitedocr": "unlimited_ocr",
+    "z1t": "z1t",
 }
 # By family: a module of `vision.image_fixes`.
 _IMAGES = {
@@ -139,6 +140,12 @@ def _indexed(network: Any, state: State) -> State:
     ]
 
 
+def _summed(network: Any, state: State) -> State:
+    from bushel.models.running_sums import RunningSums
+
+    return [RunningSums() for _ in state]
+
+
 def _in_steps(network: Any, state: State) -> State:
     """hy_v4 doubles the room of its keys: a row would have more than is counted for it."""
     from mlx_vlm.models.cache import CacheList, KVCache
@@ -154,4 +161,5 @@ _CHANGES: dict[str, Callable[[Any, State], State]] = {
     "longcat_flash_ngram": _whole_context,
     "minimax_m3": _indexed,
     "minimax_m3_vl": _indexed,
+    "z1t": _summed,
 }

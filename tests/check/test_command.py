@@ -18,6 +18,7 @@ from bushel.models.text_model import TextModel
 from tests.depth import often
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import chatml
+from tests.families.vision import VISION
 from tests.models.altered_checkpoints import copied, set_json, set_template
 from tests.parity.mutations import (
     Patch,
@@ -58,6 +59,37 @@ def test_an_equal_family_passes(name: str, capsys: Capture) -> None:
     assert code == 0
     assert set(verdicts(lines).values()) == {"equal"}
     assert largest_batch(lines) == 8
+    assert lines[-1] == "Equal to solo; lane: batch."
+
+
+def test_the_largest_difference_is_told_of_a_family_that_is_known(capsys: Capture) -> None:
+    model = str(checkpoint_dir("llama_sliding"))
+    _, lines = check(capsys, model)
+    largest = max(float(line[34:44]) for line in lines if line[46:] == "equal")
+    assert f"Here at most {largest:.1e} apart, where 0.0001 is rounding." in lines
+
+
+# With states that are new among families, of each network that there is of them.
+NEWEST = [
+    *("qwen4_exp", "deepseek_v4", "deepseek_v41", "glm5_next"),
+    *("minimax_m3", "minimax_m3_vl-text", "minimax_m3_vl", "llama4", "llama4_text", "llama4_vl"),
+]
+
+
+@pytest.mark.parametrize("name", often(NEWEST, "qwen4_exp"))
+def test_the_newest_families_share_batches_and_what_was_computed(
+    name: str, capsys: Capture
+) -> None:
+    """Contexts on both sides of every budget, window and pool border that is near."""
+    code, lines = check(capsys, str(checkpoint_dir(name)))
+    found = verdicts(lines)
+    assert code == 0
+    assert set(found.values()) == {"equal"}
+    assert found.keys() >= {"kept and restored"}
+    assert ("images beside text" in found) == (name in VISION)
+    assert largest_batch(lines) == 8
+    assert "Prefixes: reused." in lines
+    assert not any(line.startswith("Not checked") for line in lines)
     assert lines[-1] == "Equal to solo; lane: batch."
 
 

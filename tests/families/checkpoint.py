@@ -243,7 +243,7 @@ RULES: tuple[tuple[str, Draw], ...] = (
     (r"recurrent_param$", _slow_decay),
     (r"x_[rwkvag]$|k_a$", _unit),
     (r"k_k$|g_norm\.weight$|(qkv|o)_scale$|(resid|post)_lambda_\w+$", _around_one),
-    (r"sinks$|r_k$", _normal),
+    (r"sinks$|r_k$|w_conv$", _normal),
     (r"reparam(_conv)?\.weight$", _loud),
     (r"\.signs$", _sign),
     (r"tid2eid$", _some_expert),

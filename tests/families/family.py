@@ -12,6 +12,7 @@ KINDS = {
     "KVCache": "kv",
     "RotatingKVCache": "window",
     "ArraysCache": "recurrent",
+    "Z1TCache": "recurrent",
     "CacheList": "composite",
     "MiniMaxM3KVCache": "composite",
     "ChunkedKVCache": "chunked",

@@ -104,4 +104,5 @@ OF_VLM: tuple[Family, ...] = (
         softcap_logits={"kind": "sigmoid", "a": 30.0, "b": 0.0, "c": 8.0},
     ),
     plain("xing4_0", LATENT, ROUTED, library="mlx_vlm", hc_mult=2),
+    family("z1t", "recurrent", library="mlx_vlm", max_position_embeddings=512, aft_ksize=8, seed=1),
 )

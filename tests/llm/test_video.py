@@ -1,7 +1,6 @@
 """Videos on families whose processor takes them (B7a), against the library's own loop."""
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -22,6 +21,7 @@ from bushel.core.video import FrameSampling, Video
 from bushel.models.vision import vision_model
 from tests.chat.media_files import film, moving
 from tests.depth import often
+from tests.families.family import EVERY
 from tests.families.images import LARGE, MEDIUM, picture
 from tests.families.library_vision_loop import Solo, prepare, solo_vision
 from tests.llm.request_builders import BOUND, assert_same, base64_url, greedy, image, solo, text
@@ -31,7 +31,6 @@ PLACE = "<|vision_start|><|video_pad|><|vision_end|>"
 FAMILIES = ("qwen3_vl", "qwen3_5_vl", "qwen2_5_vl")
 QUESTION = "What happens?"
 SAYS = 10
-EVERY_FAMILY = os.environ.get("BUSHEL_TEST_FAMILIES") == "all"
 
 
 def with_videos(name: str, folder: Path, place: str = PLACE, **vision: Any) -> Path:
@@ -258,7 +257,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("name", OTHERS if EVERY_FAMILY else ["gemma4_vl"])
+@pytest.mark.parametrize("name", OTHERS if EVERY else ["gemma4_vl"])
 def test_other_families_see_videos_as_the_library_does(name: str, tmp_path: Path) -> None:
     """In a batch, and again from what is kept of it; beside an image if they can. B7a."""
     place, both = OTHERS[name]

@@ -31,7 +31,10 @@ from .subject import Row, Subject
 BOUND = 1e-4
 # Families whose own rounding is larger: gemma3_text comes to 1.04e-4, where its solo loop in
 # float32 is 7e-5 from its solo loop in float64, and all scenarios in float64 agree to 2e-6.
-WIDER = {"gemma3_text": 2e-4}
+# glm5_next comes to 1.12e-4, at one place of one reply, spread over all of its log-probabilities.
+# Its solo loop in float32 is 6e-5 from that in float64, and up to 2.1e-4 from itself, at the same
+# place, if every weight moves by its last bit at most; all scenarios in float64 agree to 9e-15.
+WIDER = {"gemma3_text": 2e-4, "glm5_next": 2e-4}
 
 
 @dataclass(frozen=True)

@@ -217,7 +217,7 @@ LIKE_NO_OTHER = (
     *("minicpmo", "minicpmv4_6", "minicpmv4_7", "gemma4_vl", "idefics2"),
     *("glm5_next", "deepseek_v4", "qwen4_exp"),
     *("paligemma", "zaya1_vl", "phi4mm", "molmo", "step3p7"),
-    *("granite4_vision", "llama4_vl"),
+    *("granite4_vision", "llama4_vl", "z1t"),
 )
 
 

@@ -23,6 +23,7 @@ from ..families.reference import load_reference
 from ..families.text import TEXT, load_network
 from ..families.vision import VISION
 from ..families.vision_family import VisionFamily
+from .float64 import float64
 
 NAMES = (*TEXT, *VISION)
 # Enough for a prompt of one token to fill the fixtures' window of 16 and wrap it in decode; and
@@ -96,7 +97,7 @@ def subject(name: str, tokens: int = TOKENS, rows: int = ROWS) -> Subject:
     conversations = [
         LONG_TEXTS.get(at, said) if family.pool else said for at, said in enumerate(CONVERSATIONS)
     ]
-    said = _vision_rows(family, tokens, conversations[:rows])
+    said = _vision_rows(family, tokens, conversations[:rows], load_reference(name))
     ahead = int(family.cuts == "always refused")
     seen = {"sees": True, "cuts_images": cuts, "ahead": ahead}
     return Subject(name, family.kinds, path, said, tokens=tokens, single=family.single, **seen)
@@ -104,12 +105,19 @@ def subject(name: str, tokens: int = TOKENS, rows: int = ROWS) -> Subject:
 
 @cache
 def doubled(name: str) -> Subject:
-    """A text family in float64, on both sides: what rounding there is does not count."""
+    """A family in float64, on both sides: what rounding there is does not count."""
     path = str(checkpoint_dir(name))
-    model = load_network(name, Path(path))
-    model.set_dtype(mx.float64)
-    rows = _text_rows(model, TOKENS, LENGTHS)
-    return Subject(name, TEXT[name].kinds, path, rows, sees=False, double=True)
+    with float64():
+        if name in TEXT:
+            model = load_network(name, Path(path))
+            model.set_dtype(mx.float64)
+            rows = _text_rows(model, TOKENS, LENGTHS)
+            return Subject(name, TEXT[name].kinds, path, rows, sees=False, double=True)
+        family = VISION[name]
+        loaded = load_reference(name)
+        loaded[0].set_dtype(mx.float64)
+        rows = _vision_rows(family, TOKENS, CONVERSATIONS, loaded)
+    return Subject(name, family.kinds, path, rows, sees=True, double=True)
 
 
 def _text_rows(
@@ -127,9 +135,8 @@ def _text_rows(
 
 
 def _vision_rows(
-    family: VisionFamily, tokens: int, conversations: Sequence[Said]
+    family: VisionFamily, tokens: int, conversations: Sequence[Said], loaded: tuple[Any, Any]
 ) -> tuple[Row, ...]:
-    loaded = load_reference(family.name)
     rows = []
     for seed, said in enumerate(conversations):
         said = _taken(said, family.most_images)

@@ -40,6 +40,7 @@ NOT_PAGED = {
         ("glm4_moe_lite", "kimi_k25", "kimi_vl-text", "paddleocr_vl", "xing4_0"),
         "a mask of all tokens",
     ),
+    **dict.fromkeys(("mistral_large3", "paligemma2"), "a mask of all tokens"),
     "limite": "_idx",
     "plamo": "tile",
     "stablelm": "astype",

@@ -12,6 +12,7 @@ from tests.depth import rarely
 from ..families.family import EVERY
 from ..families.text import TEXT
 from ..families.vision import VISION
+from .float64 import float64
 from .run import WIDER
 from .scenarios import scenarios, selected, short, shortened, tried
 from .subject import NAMES, ROWS, Subject, doubled, subject
@@ -70,6 +71,7 @@ def test_batched_equals_solo(name: str) -> None:
 def test_a_wider_bound_is_for_rounding_alone(name: str) -> None:
     """In float64, where nothing rounds but the log-softmax, the family needs none. B1."""
     for title in selected(name) if EVERY else ["again"]:
-        result = scenarios(name)[title](doubled(name))
+        with float64():
+            result = scenarios(name)[title](doubled(name))
         assert not result.faults, f"{title}: {result}"
         assert result.difference < 1e-5, f"{title}: {result}"
