@@ -11,6 +11,7 @@ one computes is kept where a later one may need it (`snapshot_points`).
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -33,6 +34,9 @@ from bushel.engine.sampling.sampler import logprobs_of, ranks_of
 from bushel.engine.sequence import Phase, Sequence
 from bushel.engine.snapshot_points import FAR, SnapshotPoint, plan_snapshot_points
 from bushel.models import Model, Prompt, State
+from bushel.models.device import raise_device_fault
+
+log = logging.getLogger(__name__)
 
 # Log-probabilities of a prompt in one event: more would keep its receiver busy for too long.
 _LOGPROBS = 256
@@ -399,9 +403,7 @@ class Prefill:
         assert self.prompt is not None
         wanted = [sequence for sequence in self.sequences if not sequence.done]
         snapshot = take_snapshot(self.state, self.done) if len(wanted) > 1 else None
-        if self.context is not None and self.prefixes is not None:
-            recent = self.context.take_recent()
-            self.prefixes.ends.put(self.sequences[0].root, self.key[: self.done], recent)
+        self._keep_hidden()
         for sequence in wanted:
             sequence.phase = Phase.READY
         return [
@@ -410,6 +412,17 @@ class Prefill:
             )
             for at, sequence in enumerate(wanted)
         ]
+
+    def _keep_hidden(self) -> None:
+        """For prompts that begin with this one, which do without where it cannot be kept."""
+        if self.context is None or self.prefixes is None:
+            return
+        try:
+            recent = self.context.take_recent()
+            self.prefixes.ends.put(self.sequences[0].root, self.key[: self.done], recent)
+        except Exception as error:
+            raise_device_fault(error)
+            log.warning("what a prediction head knows of a prompt is not kept: %s", error)
 
     @property
     def _wanted_logprobs(self) -> int | None:

@@ -9,6 +9,7 @@ import pytest
 from bushel import LLM, SamplingParams
 from bushel.cache.prefix.prompt_ends import PromptEnds
 from bushel.core import Usage
+from bushel.engine.drafts.head_context import HeadContext
 from tests.families.images import picture
 from tests.llm.request_builders import chat, image, text
 
@@ -74,6 +75,24 @@ def test_without_it_drafts_of_a_restored_prompt_hold_less_often(
         for request in FIRST:
             cold, warm = (asked(llm, request)[0] for _ in range(2))
             assert guesses(warm) != guesses(cold)
+
+
+def test_where_it_cannot_be_kept_a_reply_does_not_notice(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """B43."""
+
+    def full(*_: Any) -> None:
+        raise RuntimeError("[malloc] there is no room")
+
+    with LLM("bushel:tiny", dtype="float32", speculate="mtp") as llm:
+        _, right = asked(llm, FIRST[0])
+        llm.clear_cache()
+        monkeypatch.setattr(HeadContext, "take_recent", full)
+        usage, said = asked(llm, FIRST[0])
+        assert said == right
+        assert usage.accepted_tokens > 0
+        assert "is not kept: [malloc]" in caplog.text
 
 
 def test_nothing_is_left_of_it_when_the_cache_is_cleared_or_the_device_failed() -> None:
