@@ -104,7 +104,7 @@ REPEATING: list[Pair] = [
 ]
 
 
-@pytest.mark.parametrize("who", often(("lookup", "mtp", "bushel:tiny"), "mtp", "bushel:tiny"))
+@pytest.mark.parametrize("who", often(("lookup", "mtp", "bushel:tiny"), "mtp"))
 def test_replies_that_draft_make_way_and_say_what_plain_ones_say(who: str) -> None:
     """Their state kept, and rebuilt from their tokens; what guesses for them goes on, too. B70."""
     with LLM("bushel:tiny", dtype="float32", speculate="off") as llm:

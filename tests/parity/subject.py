@@ -23,7 +23,7 @@ from ..families.reference import load_reference
 from ..families.text import TEXT, load_network
 from ..families.vision import VISION
 from ..families.vision_family import VisionFamily
-from .float64 import float64
+from .double_precision import float64
 
 NAMES = (*TEXT, *VISION)
 # Enough for a prompt of one token to fill the fixtures' window of 16 and wrap it in decode; and

@@ -12,7 +12,7 @@ from tests.depth import rarely
 from ..families.family import EVERY
 from ..families.text import TEXT
 from ..families.vision import VISION
-from .float64 import float64
+from .double_precision import float64
 from .run import WIDER
 from .scenarios import scenarios, selected, short, shortened, tried
 from .subject import NAMES, ROWS, Subject, doubled, subject

@@ -64,7 +64,7 @@ def test_of_several_the_nearest_is_given(ends: PromptEnds) -> None:
 
 
 def test_what_belongs_to_one_key_is_not_given_to_another(ends: PromptEnds) -> None:
-    """B68."""
+    """However much their prompts have in common. B68."""
     ends.put("mine", key(*LONG), [states(12, 20)])
     assert ends.get("yours", key(*LONG), 19) == []
 

@@ -48,7 +48,7 @@ def held(llm: LLM) -> tuple[list[int], list[int]]:
 
 
 def test_the_same_request_guesses_alike_however_much_of_it_was_restored() -> None:
-    """B59."""
+    """As many tokens, of which as many hold. B59."""
     with LLM("bushel:tiny", dtype="float32", speculate="mtp") as llm:
         for request in FIRST:
             cold, *again = (asked(llm, request)[0] for _ in range(3))
@@ -66,6 +66,7 @@ def test_in_the_next_turn_a_head_knows_of_those_before() -> None:
         llm.check_integrity()
 
 
+@pytest.mark.long
 def test_without_it_drafts_of_a_restored_prompt_hold_less_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -80,7 +81,7 @@ def test_without_it_drafts_of_a_restored_prompt_hold_less_often(
 def test_where_it_cannot_be_kept_a_reply_does_not_notice(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """B43."""
+    """It is a line in the log. B43."""
 
     def full(*_: Any) -> None:
         raise RuntimeError("[malloc] there is no room")
@@ -96,7 +97,7 @@ def test_where_it_cannot_be_kept_a_reply_does_not_notice(
 
 
 def test_nothing_is_left_of_it_when_the_cache_is_cleared_or_the_device_failed() -> None:
-    """B65."""
+    """Nor of the memory that it was promised. B65."""
     with LLM("bushel:tiny", dtype="float32", speculate="mtp") as llm:
         prefixes = llm._own_engine().prefixes
         assert prefixes is not None

