@@ -15,7 +15,7 @@ PY := scripts/env.sh $(BIN)/python
 TESTS := scripts/env.sh --tests $(BIN)/python
 # Each process keeps to files of its own, whose tests share what they need, until it has nothing
 # left to do. More than there are cores: tests of servers also wait.
-PYTEST := $(TESTS) -m pytest -n 4 --dist worksteal
+PYTEST := $(TESTS) -m pytest -n 3 --dist worksteal
 # Where it is set, every process that a test starts would compile Bushel again.
 unexport PYTHONDONTWRITEBYTECODE
 
