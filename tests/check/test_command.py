@@ -76,7 +76,8 @@ NEWEST = [
 ]
 
 
-@pytest.mark.parametrize("name", often(NEWEST, "qwen4_exp"))
+@pytest.mark.long
+@pytest.mark.parametrize("name", NEWEST)
 def test_the_newest_families_share_batches_and_what_was_computed(
     name: str, capsys: Capture
 ) -> None:

@@ -58,6 +58,7 @@ def test_the_same_request_guesses_alike_however_much_of_it_was_restored() -> Non
         llm.check_integrity()
 
 
+@pytest.mark.long
 def test_in_the_next_turn_a_head_knows_of_those_before() -> None:
     """But for what was said between two prompts."""
     with LLM("bushel:tiny", dtype="float32", speculate="mtp") as llm:
