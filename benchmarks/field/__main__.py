@@ -58,6 +58,7 @@ from bushel.models import load
 
 PARTS = ("engine", "http", "sessions")
 QUICK_LOADS = ("poisson", "shared")
+LONG_LOADS = ("ragged",)  # left out of a quick run
 
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -133,7 +134,8 @@ def _runs(
 
     sessions = "sessions" in options.part
     if "engine" in options.part:
-        yield lambda: engine_part(made.subject(options.model), setting, options.loads)
+        whole = [name for name in options.loads if name not in LONG_LOADS or not options.quick]
+        yield lambda: engine_part(made.subject(options.model), setting, whole)
     if "http" in options.part:
         # A quick run sends those loads over HTTP that only a whole server shows.
         loads = [name for name in options.loads if name in QUICK_LOADS or not options.quick]
