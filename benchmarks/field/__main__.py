@@ -4,7 +4,7 @@ its server, mlx-lm's and mlx-vlm's.
     python -m benchmarks.field --quick --out build/field   all parts, in five minutes on a CPU
     python -m benchmarks.field --rounds 5 --clients 1 4 8
     python -m benchmarks.field --part engine --model 8b --dtype bfloat16 --loads burst poisson
-    python -m benchmarks.field --part http --model 8b --dtype bfloat16 --loads --clients 1 8 32
+    python -m benchmarks.field --part http --model 8b --dtype bfloat16 --clients 8 --alone 32
 
     engine    Bushel's engine and mlx-lm's BatchGenerator in one process
     http      the three servers on one model directory: the same loads, and closed loops
@@ -72,6 +72,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--scale", choices=SCALES, help="by default small on a CPU, full on a GPU")
     parser.add_argument("--loads", nargs="*", default=list(LOADS), choices=LOADS)
     parser.add_argument("--clients", nargs="*", type=int, default=[1, 4, 8])
+    parser.add_argument("--alone", nargs="*", type=int, default=[], help="clients, without peers")
     parser.add_argument("--sides", nargs="+", default=list(COMMANDS), choices=COMMANDS)
     parser.add_argument("--rounds", type=int, help="that count; 5, or 2 with --quick")
     parser.add_argument("--checked", type=int, help="rounds whose replies are checked; all of them")
@@ -139,11 +140,11 @@ def _runs(
     if "http" in options.part:
         # A quick run sends those loads over HTTP that only a whole server shows.
         loads = [name for name in options.loads if name in QUICK_LOADS or not options.quick]
-        yield http("http", options.model, loads, options.clients, sessions)
+        yield http("http", options.model, loads, options.clients, options.alone, sessions)
     elif sessions:
-        yield http("http", options.model, [], [], True)
+        yield http("http", options.model, [], [], [], True)
     if sessions:
-        yield http("hybrid", options.hybrid, [], [4], not options.quick)
+        yield http("hybrid", options.hybrid, [], [4], [], not options.quick)
         yield lambda: image_part(setting)
 
 

@@ -30,13 +30,15 @@ class Question:
 @dataclass(frozen=True)
 class Case:
     """make: what is asked in a round, so that nothing is asked twice. clients: of a closed loop;
-    None where each question has its time. session: one that takes long. note: for its lines."""
+    None where each question has its time. session: one that takes long. alone: only Bushel is
+    asked. note: for its lines."""
 
     name: str
     make: Callable[[int], list[Question]]
     clients: int | None
     ids: Ids
     session: bool = False
+    alone: bool = False
     note: str = ""
 
 
@@ -99,12 +101,13 @@ def load_case(name: str, words: Words, vocab: int, scale: Scale, span: float) ->
     )
 
 
-def loop_case(clients: int, words: Words, vocab: int, scale: Scale) -> Case:
+def loop_case(clients: int, words: Words, vocab: int, scale: Scale, *, alone: bool) -> Case:
     return Case(
         f"{clients} clients",
         lambda at: words.asked(closed_loop(clients, vocab, scale, seed=at)),
         clients,
         words.ids,
+        alone=alone,
     )
 
 

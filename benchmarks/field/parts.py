@@ -27,7 +27,7 @@ from benchmarks.field.over_http import send
 from benchmarks.field.records import Reply, Run, percentile
 from benchmarks.field.servers import Server, servers
 from benchmarks.field.solo import Solo
-from benchmarks.field.table import Result, table
+from benchmarks.field.table import OURS, Result, table
 from benchmarks.rounds import rounds
 from bushel.models import Model
 
@@ -182,6 +182,7 @@ def _http_case(
     warm: bool,
 ) -> list[Result]:
     asked = _asked(case)
+    sides = {name: side for name, side in sides.items() if name == OURS or not case.alone}
 
     def run(side: Server) -> Callable[[int], Run]:
         return lambda at: _served(side, model, case, asked(at), setting.patience)
@@ -247,12 +248,14 @@ def http_part(
     setting: Setting,
     loads: Sequence[str],
     clients: Sequence[int],
+    alone: Sequence[int],
     agent: bool,
 ) -> list[Result]:
-    """agent: with a session of many turns."""
+    """clients, alone: of closed loops, with peers and without. agent: with a session of turns."""
     vocab, scale, words = subject.model.vocab, setting.scale, subject.words()
     cases = [load_case(name, words, vocab, scale, subject.span(name, scale)) for name in loads]
-    cases += [loop_case(count, words, vocab, scale) for count in clients]
+    cases += [loop_case(count, words, vocab, scale, alone=False) for count in clients]
+    cases += [loop_case(count, words, vocab, scale, alone=True) for count in alone]
     cases += [agent_case(words, vocab, scale)] if agent else []
     return http_cases(part, folder, subject, setting, cases)
 
