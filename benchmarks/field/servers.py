@@ -1,4 +1,8 @@
-"""The three servers on one model directory, each with its own settings."""
+"""The three servers on one model directory, each with its own settings.
+
+Where memory is a GPU's own, Bushel takes most of it at load, and peers, which take theirs as they
+need it, would end in its want: beside them it is held to its part.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import mlx.core as mx
 
 from benchmarks.field.memory import PeakWatch
 from benchmarks.server import NotServed, Serving, bushel_command, free_port, launch
@@ -31,13 +37,15 @@ class Server:
     name: str
     model: str
     log: Path
+    flags: Sequence[str] = ()  # more of them
     deaths: int = 0
     reason: str = ""  # why it does not serve the model at all
     _serving: Serving | None = field(default=None, repr=False)
 
     def start(self) -> None:
         port = free_port()
-        self._serving = launch(COMMANDS[self.name](self.model, port), port, self.log)
+        command = [*COMMANDS[self.name](self.model, port), *self.flags]
+        self._serving = launch(command, port, self.log)
 
     def wait(self, seconds: float) -> None:
         assert self._serving is not None
@@ -73,6 +81,8 @@ def servers(model: str, names: Sequence[str], patience: float) -> Iterator[dict[
     """All of them, started together and ready, or with the reason why not."""
     with tempfile.TemporaryDirectory(prefix="bushel-") as folder:
         made = {name: Server(name, model, Path(folder) / f"{name}.log") for name in names}
+        if "Bushel" in made and len(made) > 1:
+            made["Bushel"].flags = _part_of_memory(len(made) + 1)  # this process has a model, too
         try:
             for server in made.values():
                 server.start()
@@ -82,6 +92,12 @@ def servers(model: str, names: Sequence[str], patience: float) -> Iterator[dict[
         finally:
             for server in made.values():
                 server.stop()
+
+
+def _part_of_memory(parts: int) -> Sequence[str]:
+    if not mx.cuda.is_available():
+        return ()
+    return "--memory-limit-gb", f"{mx.get_memory_limit() / 1e9 / parts:.1f}"
 
 
 def last_line(log: Path) -> str:
