@@ -34,7 +34,7 @@ class Scale:
     requests: int
 
 
-SCALES = {"full": Scale(1, 1, 1), "small": Scale(8, 4, 2), "quick": Scale(32, 8, 2)}
+SCALES = {"full": Scale(1, 1, 1), "small": Scale(8, 4, 2), "quick": Scale(32, 8, 3)}
 
 
 class Draw:

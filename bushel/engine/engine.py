@@ -31,7 +31,7 @@ from bushel.engine.plan import Arrivals, Plan, Policy, Work
 from bushel.engine.prefill import PrefilledRow
 from bushel.engine.prompt_runner import PromptRunner
 from bushel.engine.recovery import Recovery, run_alone
-from bushel.engine.request_queue import GROWTH, RequestQueue
+from bushel.engine.request_queue import RequestQueue
 from bushel.engine.row_runner import RowRunner
 from bushel.engine.scheduler import schedule
 from bushel.engine.sequence import Phase, Sequence
@@ -41,14 +41,14 @@ from bushel.engine.status import (
     describe_requests,
     describe_speculation,
 )
-from bushel.engine.step_costs import Passes, Stopwatch, total
+from bushel.engine.step_costs import Passes
+from bushel.engine.step_times import StepTimes, tell_slow
 from bushel.models import Model, device
 from bushel.models.device import ON_CPU, device_fault, raise_device_fault
 
 log = logging.getLogger(__name__)
 
 _GO_ON, _NOTHING = Plan(decode=True), Plan()
-_SLOW = 2.0  # times as long as was foreseen, beyond the gap that streams were promised: told
 _SHORT_WAIT = 0.01  # seconds until the next look at what has been read or compiled
 
 
@@ -81,22 +81,16 @@ class Engine:
         self.before_prompts: Callable[[], None] = lambda: None
         self.work = Work()  # of the present or the last step; any thread may look
         self._snapshot_every = snapshot_every
-        self._clock = clock
-        self._now = 0.0  # when the present or the last step began
+        self._times = StepTimes(clock, behind=not ON_CPU)
         self._queue = RequestQueue(model, piece)
         self.masks = MaskThread(model)
         self._prompts = PromptRunner(self._queue, self._tell, self._fail)
         self._recovery = Recovery()
         doing = self._tell, self._fail, self._rebuild
         self._rows = RowRunner(self._new_batch(), self.masks, self._recovery, *doing)
-        self._stopwatch = Stopwatch(behind=not ON_CPU)
         self._fault: DeviceFault | None = None  # that nobody has been told of
         self._events: list[Event] = []
-        self._decoded, self._prompts_since = 0.0, 0.0  # the last decode step, and seconds after it
-        self._waited = 0.0  # when all was done that the step before the present one had launched
         self._someone_ended = False  # since `_drop_done` last looked
-        self._grown = 0  # tokens of a row, at most, since their memory was looked at
-        self._grew = False  # whether it is looked at in the present step
 
     # -- what callers do -------------------------------------------------------------------
 
@@ -110,7 +104,7 @@ class Engine:
         ]
         for sequence in sequences:
             sequence.asks_head = self.speculation.asks_head(sequence.decoding)
-        job = self._queue.arrive(sequences, self._clock())
+        job = self._queue.arrive(sequences, self._times.clock())
         job.prefixes, job.every = self.prefixes, self._snapshot_every
         job.arrive()
         self.masks.begin(job)
@@ -145,32 +139,18 @@ class Engine:
         self.take_in(arrivals)
         plan = self.decide()
         passes = self.execute(plan, self._rows_read)
-        together = total(passes)
+        rows, read = self._rows.rows, self._rows.verified > 0
+        seconds, together = self._times.end(rows, passes, read=read, decoded=plan.decode)
         self.prefilled = together.tokens
-        times, rows = (arrivals.now, self._waited, self._clock()), self._rows.rows
-        self._stopwatch.step(*times, rows=rows, passes=passes, read=self._rows.verified > 0)
         if self.idle:
-            self._stopwatch.rest()  # who comes next waits for none of it
-        self._tell_slow(times[-1] - times[0], passes)
-        seconds = together.seconds(self._stopwatch.costs(rows))
-        if plan.decode:
-            self._decoded, self._prompts_since = arrivals.now, 0.0
-        self._prompts_since += seconds
+            self._times.rest()
+        tell_slow(seconds, self.work, self.policy.token_gap, passes)
 
     def _rows_read(self) -> None:
         """To launch prompts takes about as long as to run them: see `Stopwatch`."""
-        self._waited = self._clock()
+        self._times.waited()
         if self._events:
             self.before_prompts()
-
-    def _tell_slow(self, seconds: float, passes: list[Passes]) -> None:
-        """Streams have felt it, and somebody may wonder why."""
-        work, gap = self.work, self.policy.token_gap
-        if work.rows and seconds > max(gap, _SLOW * work.seconds):
-            log.info(
-                "a step took %.2f s instead of %.2f: %d rows, prompts of %s tokens",
-                *(seconds, work.seconds, work.rows, [each.tokens for each in passes]),
-            )
 
     @property
     def idle(self) -> bool:
@@ -181,7 +161,7 @@ class Engine:
 
     def _arrivals(self) -> Arrivals:
         """The one look at clock, disk and compilers; all else in a step follows from it."""
-        now = self._clock()
+        now = self._times.clock()
         if self.prefixes is not None:
             self.prefixes.settle()
         read, compiled = self._queue.arrivals() if self._queue.waiting else ((), ())
@@ -189,7 +169,7 @@ class Engine:
 
     def take_in(self, arrivals: Arrivals) -> None:
         """Begin a step with what has arrived."""
-        self._now = arrivals.now
+        self._times.began = arrivals.now
         for id in arrivals.read:
             self._queue.waiting[id].take_read()
         for id in arrivals.compiled:
@@ -207,16 +187,12 @@ class Engine:
     def decide(self) -> Plan:
         """What the step will do."""
         plan = _GO_ON  # what `schedule` says to running rows alone
-        costs = self._stopwatch.costs(len(self._batch) + len(self._queue.ready))
-        self._grown += self._rows.said
-        self._grew = self._grown + self.speculation.widest > GROWTH
-        if self._grew:
-            self._grown = 0
-        if self._queue or self._grew:
+        costs = self._times.costs(len(self._batch) + len(self._queue.ready))
+        self._sharing.grow(self._rows.said, self.speculation.widest)
+        if self._queue or self._sharing.outgrown:
             state = self._queue.state(self._now, self._batch.sequences, costs, self._promised())
-            # The device may be behind: what prompts have been given counts as if it were done.
-            since = max(self._now - self._decoded, self._prompts_since)
-            plan = schedule(dataclasses.replace(state, since_decode=since), self.policy)
+            state = dataclasses.replace(state, since_decode=self._times.since_decode)
+            plan = schedule(state, self.policy)
             if plan == _NOTHING and self._rows.pending is None:
                 self._wait()
         self.work = Work.of(plan, len(self._batch), costs)
@@ -295,7 +271,7 @@ class Engine:
     def _admit(self, plan: Plan) -> None:
         for id in plan.admit:
             self._queue.admit(id, self._now)
-        if plan.admit or plan.join or self._grew:
+        if plan.admit or plan.join or self._sharing.outgrown:
             self._sharing.fit(self._promised())
 
     def _retire(self) -> None:
@@ -415,7 +391,7 @@ class Engine:
         self._sharing.new_pages()
         self._rows.reset(self._new_batch())
         self._prompts.forget()
-        self._stopwatch.rest()
+        self._times.rest()
         self.model.distrust()
         if self.prefixes is not None:
             self.prefixes.distrust()
@@ -424,6 +400,11 @@ class Engine:
             self._fail(sequence, fault)
         self._queue.start_over([sequence for sequence in running if not sequence.done], self._now)
         self._drop_done()
+
+    @property
+    def _now(self) -> float:
+        """When the present or the last step began."""
+        return self._times.began
 
     @property
     def _batch(self) -> DecodeBatch:
@@ -461,7 +442,7 @@ class Engine:
         self._queue.forget_served(self._batch.sequences)
         if self.idle:
             self._prompts.forget()
-            self._stopwatch.rest()
+            self._times.rest()
 
     # -- looking at it ---------------------------------------------------------------------
 

@@ -32,7 +32,18 @@ class MemorySharing:
         self._model, self._admission, self._prefixes = model, admission, prefixes
         self._claim = claim
         self._least_pages = 0
+        self._grown = 0  # tokens of a row, at most, since memory was looked at
+        self.outgrown = False  # whether rows may have used up what they were promised
         self._watch_pages()
+
+    def grow(self, said: int, widest: int) -> None:
+        """At the beginning of a step. said: tokens of a row, at most, since the last one. widest:
+        what one may say in the present one.
+        """
+        self._grown += said
+        self.outgrown = self._grown + widest > GROWTH
+        if self.outgrown:
+            self._grown = 0
 
     def keep_to(self, limit: int, usable: int, kept: int) -> None:
         """Another limit for MLX; rows and what is kept of prompts may have `usable` of it, and

@@ -38,7 +38,7 @@ def seen() -> Seen:
     handles, found = [], {}
     with LLM(str(checkpoint_dir("llama")), prefill_chunk=64, speculate="off") as llm:
         assert llm._engine is not None
-        llm._engine._clock = lambda: 0.0  # how prompts are cut follows from what they cost
+        llm._engine._times.clock = lambda: 0.0  # how prompts are cut follows from what they cost
         waiting = [250, 250, 560, 700]
         while waiting or not all(handle.done for handle in handles):
             if waiting:

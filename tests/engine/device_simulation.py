@@ -11,6 +11,7 @@ from typing import NamedTuple
 from bushel.engine.plan import PendingPrompt, Plan, Policy, Row, State
 from bushel.engine.scheduler import schedule
 from bushel.engine.step_costs import Passes, Stopwatch, total
+from bushel.engine.step_times import StepTimes
 
 CLIENTS, REQUESTS, REPLY = 32, 64, 128
 APART = 0.02  # seconds between the first requests of two clients
@@ -68,10 +69,11 @@ class ClosedLoops:
         of which it may be ahead of the device.
         """
         self._ahead = ahead
-        self._chance, self._watch = Random(seed), watch
+        self._chance = Random(seed)
         self._often, self._most = often, most
         self._now = self._device = self._chunk_ready = 0.0
-        self._decoded = self._prompts_since = 0.0
+        self._times = StepTimes(lambda: self._now, behind=True)
+        self._times.stopwatch = watch
         self._due = [APART * at for at in range(CLIENTS)]
         self._todo = [self._chance.randint(200, 2000) for _ in range(REQUESTS)]
         self._waiting: dict[int, _Prompt] = {}
@@ -94,7 +96,7 @@ class ClosedLoops:
                 self._ask()
             self._step()
         assert not self._busy
-        self._watch.rest()
+        self._times.rest()
         firsts = sorted(reply.first for reply in self._replies)
         gaps = sorted(reply.gap for reply in self._replies)
         p95 = int(0.95 * len(self._replies))
@@ -113,7 +115,8 @@ class ClosedLoops:
         self._now += _HOST
         if self._chance.random() < self._often:
             self._now += self._chance.random() * self._most
-        began, plan = self._now, self._plan()
+        self._times.began = began = self._now
+        plan = self._plan()
         for id in plan.admit:
             self._prefilling[id] = self._waiting.pop(id)
             self._prefilling[id].last_served = began
@@ -127,13 +130,10 @@ class ClosedLoops:
             self._now = max(self._now, self._chunk_ready)
         if before is not None:
             self._read(before)
-        waited = self._now
+        self._times.waited()
         passes = self._run_prompts(plan, began)
         rows = len(self._pending.rows) if self._pending else 0
-        self._watch.step(began, waited, self._now, rows=rows, passes=passes)
-        if plan.decode:
-            self._decoded, self._prompts_since = began, 0.0
-        self._prompts_since += total(passes).seconds(self._watch.costs(rows))
+        self._times.end(rows, passes, read=False, decoded=plan.decode)
 
     def _plan(self) -> Plan:
         running, ready = (tuple(Row(id, id) for id in ids) for ids in (self._rows, self._ready))
@@ -143,8 +143,8 @@ class ClosedLoops:
             ready,
             tuple(prompt.job(id) for id, prompt in self._prefilling.items()),
             tuple(prompt.job(id) for id, prompt in self._waiting.items()),
-            self._watch.costs(len(running) + len(ready)),
-            since_decode=max(self._now - self._decoded, self._prompts_since),
+            self._times.costs(len(running) + len(ready)),
+            since_decode=self._times.since_decode,
         )
         return schedule(state, _POLICY)
 
@@ -162,7 +162,7 @@ class ClosedLoops:
 
     def _run_prompts(self, plan: Plan, now: float) -> list[Passes]:
         passes, took = [], 0.0
-        costs = self._watch.costs(len(self._pending.rows) if self._pending else 0)
+        costs = self._times.costs(len(self._pending.rows) if self._pending else 0)
         for chunk in plan.chunks:
             prompt = self._prefilling[chunk.job]
             if self._pending is None:

@@ -59,7 +59,7 @@ def test_rows_that_wait_for_prompts_say_what_they_say_alone(llm: LLM, plans: lis
     """With grammars, budgets and seeds; where rows are padded nobody waits."""
     expected = [out.token_ids for out in alone(llm, PAIRS)]
     plans.clear()
-    llm._engine._clock = lambda: 0.0  # type: ignore[union-attr]
+    llm._engine._times.clock = lambda: 0.0  # type: ignore[union-attr]
     handles, pairs, steps = [], list(PAIRS), 0
     while pairs or not all(handle.done for handle in handles):
         if pairs and steps % 3 == 0:

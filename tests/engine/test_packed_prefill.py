@@ -48,7 +48,7 @@ def served(name: str = "llama", attention: Attention = "pages", **options: Any) 
     """Nothing is known of costs, which would say how much padding is worth a pass."""
     llm = LLM(str(checkpoint_dir(name)), attention=attention, max_batch=8, **options)
     assert llm._engine is not None
-    llm._engine._clock = lambda: 0.0
+    llm._engine._times.clock = lambda: 0.0
     return llm
 
 

@@ -131,8 +131,8 @@ def play_again(llm: LLM, seed: int) -> None:
     """With a clock that only counts, so that the same rows meet every time."""
     assert llm._engine is not None
     ticks = itertools.count()
-    llm._engine._clock = lambda: next(ticks) / 1000
-    llm._engine._stopwatch = Stopwatch(behind=False)
+    llm._engine._times.clock = lambda: next(ticks) / 1000
+    llm._engine._times.stopwatch = Stopwatch(behind=False)
     play(llm, seed)
 
 

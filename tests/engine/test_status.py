@@ -140,8 +140,8 @@ def test_a_step_that_streams_have_felt_is_told(
             now += jump if len(handle.output.token_ids) == 6 else 0.001
             return now
 
-        engine._clock = clock
-        with caplog.at_level("INFO", "bushel.engine.engine"):
+        engine._times.clock = clock
+        with caplog.at_level("INFO", "bushel.engine.step_times"):
             while not handle.done:
                 llm.step()
     told = [record.message for record in caplog.records if "a step took" in record.message]
@@ -154,21 +154,21 @@ def test_what_was_launched_for_a_request_that_is_given_up_is_not_waited_for() ->
     with LLM(str(checkpoint_dir("llama"))) as llm:
         engine = llm._engine
         assert engine is not None
-        engine._stopwatch = Stopwatch(behind=True)
+        engine._times.stopwatch = Stopwatch(behind=True)
         handle = llm.submit(prompt(1, 8), SamplingParams(max_tokens=40, ignore_eos=True))
         while len(handle.output.token_ids) < 4:
             llm.step()
-        assert engine._stopwatch._launched
+        assert engine._times.stopwatch._launched
         handle.abort()
         assert engine.idle
-        assert not engine._stopwatch._launched
+        assert not engine._times.stopwatch._launched
 
 
 def test_what_the_last_prompt_launched_is_not_waited_for() -> None:
     """Of a text whose embedding is asked for, nothing else follows."""
     with LLM(str(checkpoint_dir("llama"))) as llm:
         engine = llm._own_engine()
-        engine._stopwatch = Stopwatch(behind=True)
+        engine._times.stopwatch = Stopwatch(behind=True)
         llm.embed(["a bushel of grain"])
         assert engine.idle
-        assert not engine._stopwatch._launched
+        assert not engine._times.stopwatch._launched

@@ -102,8 +102,8 @@ class OnLLM:
         self._llm_closed = False
         assert llm._engine is not None
         ticks = itertools.accumulate(iter(partial(self._rng.uniform, 0.0, 0.02), None))
-        llm._engine._clock = partial(next, ticks)  # type: ignore[assignment]
-        llm._engine._stopwatch = Stopwatch(behind=False)
+        llm._engine._times.clock = partial(next, ticks)  # type: ignore[assignment]
+        llm._engine._times.stopwatch = Stopwatch(behind=False)
         return llm
 
     def _late_disk(self, *args: Any) -> LateDisk:

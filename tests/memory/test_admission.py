@@ -202,7 +202,7 @@ def test_many_requests_leave_nothing_behind(many: int) -> None:
     """Bytes and buffers after each round of them are the same. B55."""
     with LLM(str(checkpoint_dir("lfm2")), max_batch=64) as llm:
         assert llm._engine is not None
-        llm._engine._clock = lambda: 0.0  # who meets whom follows from what prompts cost
+        llm._engine._times.clock = lambda: 0.0  # who meets whom follows from what prompts cost
         params = SamplingParams(max_tokens=2, temperature=0, ignore_eos=True)
         seen = []
         for round_ in range(4):
