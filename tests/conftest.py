@@ -53,9 +53,9 @@ def _what_stays() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def quick_imports() -> Iterator[None]:
-    """Commands that tests start have read transformers' files as soon as servers have."""
-    folder = str(Path(__file__).parent / "quick_imports")
+def quick_starts() -> Iterator[None]:
+    """Commands that tests start are ready as soon as servers are."""
+    folder = str(Path(__file__).parent / "quick_starts")
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYTHONPATH", folder, prepend=os.pathsep)
         yield
@@ -66,7 +66,7 @@ def drafts_that_pay() -> Iterator[None]:
     """Engines of tests draft as if wide passes were cheap: nothing is measured for each of them,
     and what a test sees does not depend on what else the machine does.
     """
-    from tests.engine.drafts.cheap_passes import cheap
+    from tests.quick_starts.cheap_passes import cheap
 
     with patch("bushel.engine.drafts.cost_profile.measure", cheap):
         yield

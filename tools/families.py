@@ -70,7 +70,9 @@ def row_of(name: str, family: Family) -> Row:
     module = module_of(name, family)
     single = _single_reason(name, family) if family.single else ""
     pages, reuse = _no_pages(name, family), _no_reuse(module, family)
-    why = dict.fromkeys(reason for reason in (single, pages, reuse) if reason)
+    alone = known_families.text_alone_because(family.config)
+    text = alone and f"text alone: {alone}"
+    why = dict.fromkeys(reason for reason in (single, pages, reuse, text) if reason)
     return Row(
         module,
         "single" if family.single else "batch",

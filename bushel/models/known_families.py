@@ -7,6 +7,7 @@ batches against its solo run. What a batch would get wrong is put right from out
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 # Served one row at a time, and why: by the library's module, which several model types may share.
@@ -14,8 +15,13 @@ from typing import Any
 _FAMILIES: dict[str, str] = {
     "inkling": "beyond log_scaling_n_floor tokens its attention scales by column, and would count "
     "the padding of a batch",
-    "molmo_point": "one row's picture and reply are kept on the model, and not in its state: texts "
-    "after it would be computed with them",
+}
+
+# Families that get no pictures, and why: by model type. Without them they are text models.
+_TEXT_ALONE = {
+    "molmo_point": "mlx-vlm keeps a reply's pictures on the model, and not in its state, so that "
+    "later requests would be computed with them, and its replies name points by ids that are no "
+    "tokens",
 }
 
 # Families whose answer depends on how a prompt is cut, also in the library's own loop.
@@ -52,8 +58,8 @@ _VISION = """
     glm_ocr granite4_vision granite_vision hunyuan_vl hy_v4 idefics2 idefics3 internvl
     internvl_chat k2_horizon kimi_vl kolibri1 lfm2_vl limite llama4 llava llava_bunny llava_next
     llava_onevision longcat_flash_sparse mage_vl mimo_v2 minicpmo minicpmv4_6 minicpmv4_7
-    minimax_m3 minimax_m3_vl mistral3 mistral_large3 mllama molmo molmo2 moondream2 moondream3
-    multi_modality nemotron_h_nano_omni paddleocr_vl paligemma phi3_v phi4_siglip phi4mm pixtral
+    minimax_m3 minimax_m3_vl mistral3 mistral_large3 mllama molmo molmo2 molmo_point moondream2
+    moondream3 multi_modality nemotron_h_nano_omni paddleocr_vl paligemma phi3_v phi4_siglip phi4mm pixtral
     qwen2_5_vl qwen2_vl qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_5_text qwen3_omni_moe qwen3_vl
     qwen3_vl_moe qwen4_exp smolvlm step3p7 xing4_0 z1t zaya1_vl
 """
@@ -69,6 +75,11 @@ _NOT_PACKED = ("afm7", "limite")
 def single_because(network: Any) -> str | None:
     """Why rows of this network cannot share a batch, or None if nothing is known against it."""
     return _FAMILIES.get(family_of(network))
+
+
+def text_alone_because(config: Mapping[str, Any]) -> str | None:
+    """Why a checkpoint is not given the pictures that it was made for."""
+    return _TEXT_ALONE.get(str(config.get("model_type")))
 
 
 def cuts_matter(network: Any) -> str | None:

@@ -19,6 +19,7 @@ from bushel.core.load_progress import OnLoaded
 from bushel.core.options import Task
 from bushel.models.device import ON_CPU, require_device, use_cpu
 from bushel.models.encoder_model import encoder_task, open_encoder
+from bushel.models.known_families import text_alone_because
 from bushel.models.kv_bits import BITS, plan_kv_bits
 from bushel.models.model import Model, Prompt, State
 from bushel.models.preparer import Preparer
@@ -196,6 +197,8 @@ def _open(model: str, trust: bool) -> tuple[Checkpoint, Callable[[], Model]]:
 
 def _opener(checkpoint: Checkpoint) -> Callable[[Checkpoint, bool], Model]:
     custom = bool(checkpoint.config.get("model_file"))
+    if text_alone_because(checkpoint.config):
+        return _open_text_of_vlm
     if checkpoint.sees and (custom or _known_to("mlx_vlm", checkpoint)):
         return _open_vision
     if custom or _known_to("mlx_lm", checkpoint):

@@ -17,6 +17,7 @@ from bushel.core import GenerationDefaults, Prepared, RequestError, public_messa
 from bushel.core.checkpoint import Checkpoint
 from bushel.core.options import Task
 from bushel.core.video import FrameSampling, Video
+from bushel.models.known_families import text_alone_because
 from bushel.models.processor_fixes import mend_processor
 from bushel.models.vision.image_fixes.expansion import make_room
 from bushel.models.vision.image_spans import packed_media, placeholders, spans_of, to_host
@@ -66,8 +67,9 @@ class Preparer:
         Control strings with `mark` inside are a client's text (`chat.control_tokens`).
         """
         if media:
+            why = text_alone_because(self.config) or "it is a text model"
             raise RequestError(
-                f"{self.name} is a text model: it takes no images or videos.",
+                f"{self.name} takes no images or videos: {why}.",
                 code="unsupported_media",
                 param="messages",
             )

@@ -4,6 +4,7 @@ import json
 from importlib import import_module
 from pathlib import Path
 
+import mlx.core as mx
 import mlx.nn as nn
 import mlx_lm
 from mlx_lm.utils import _get_classes
@@ -94,7 +95,10 @@ def load_network(name: str, path: Path) -> nn.Module:
         return mlx_lm.load(str(path))[0]
     from mlx_vlm.utils import load_model
 
-    return load_model(path)
+    model = load_model(path)
+    if name == "molmo_point":  # the library reads its weights as float16
+        model.set_dtype(mx.float32)
+    return model
 
 
 def _bare(family: Family) -> nn.Module:

@@ -1,6 +1,8 @@
 """Text families that only mlx-vlm has, of plain, sliding, recurrent and latent layers."""
 
+from .checkpoint import VOCAB
 from .config_fragments import (
+    BASE,
     EXPERTS,
     FULL,
     LATENT,
@@ -26,6 +28,14 @@ QWEN3_5_TEXT: Config = {
         "partial_rotary_factor": 0.5,
         "mrope_section": [2, 1, 1],
     },
+}
+
+_TOWER: Config = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
 }
 
 OF_VLM: tuple[Family, ...] = (
@@ -104,5 +114,15 @@ OF_VLM: tuple[Family, ...] = (
         softcap_logits={"kind": "sigmoid", "a": 30.0, "b": 0.0, "c": 8.0},
     ),
     plain("xing4_0", LATENT, ROUTED, library="mlx_vlm", hc_mult=2),
+    # Bushel gives it no pictures; without them it is a plain model with weights that nobody reads.
+    family(
+        "molmo_point",
+        "kv",
+        library="mlx_vlm",
+        text_config={**BASE, "vocab_size": VOCAB - 8, "additional_vocab_size": 8},
+        vision_config={**_TOWER, "num_hidden_layers": 2},
+        adapter_config={**_TOWER, "text_hidden_size": BASE["hidden_size"], "vit_layers": [-1, -2]},
+        patch_embed_dim=32,
+    ),
     family("z1t", "recurrent", library="mlx_vlm", max_position_embeddings=512, aft_ksize=8, seed=1),
 )

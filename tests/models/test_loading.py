@@ -13,14 +13,15 @@ import mlx_lm
 import pytest
 from mlx.utils import tree_flatten
 
-from bushel import LLM, ModelError, SamplingParams
+from bushel import LLM, ModelError, RequestError, SamplingParams
 from bushel.core.checkpoint import read_checkpoint
 from bushel.models import Model, load
+from bushel.models.load import open_host
 from bushel.models.text_model import TextModel
 from bushel.models.vision.vision_model import VisionModel
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import END_OF_TEXT, IM_END, SPECIAL
-from tests.families.images import MEDIUM, picture
+from tests.families.images import MEDIUM, SMALL, picture
 from tests.llm.request_builders import (
     assert_same,
     chat,
@@ -448,3 +449,14 @@ def test_names_of_the_config_are_read_where_the_text_model_keeps_them(tmp_path: 
 def test_a_dtype_the_machine_cannot_run_is_refused_at_load() -> None:
     """Experts run in float32 alone on the CPU; every request would fail. B3."""
     assert_refused(str(checkpoint_dir("qwen3_moe")), "dtype bfloat16", dtype="bfloat16")
+
+
+def test_pictures_that_a_family_would_keep_are_refused() -> None:
+    """molmo_point: what mlx-vlm leaves of them on the model would be in later replies."""
+    path = checkpoint_dir("molmo_point")
+    assert read_checkpoint(str(path)).sees  # it was made for them
+    host = open_host(str(path))
+    with pytest.raises(RequestError, match="keeps a reply's pictures on the model") as refused:
+        host.prepare("What is this?", [picture(SMALL, 0)])
+    assert refused.value.code == "unsupported_media"
+    assert host.prepare("What is this?", []).ids

@@ -21,7 +21,7 @@ from bushel.core.held_files import VARIABLE
 PATIENCE = 120.0  # seconds for anything that has to happen; far more than it takes
 # Nothing is measured at their start, unless a test says otherwise of PYTHONPATH.
 _HERE = Path(__file__).parent
-_FOLDERS = (_HERE / "cheap_drafts", _HERE.parent / "quick_imports", _HERE.parents[1])
+_FOLDERS = (_HERE.parent / "quick_starts", _HERE.parents[1])
 _PATH = os.pathsep.join(map(str, _FOLDERS))
 FEW = ("--workers", "1")  # processes to start, where it does not matter
 

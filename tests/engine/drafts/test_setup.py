@@ -11,9 +11,9 @@ from bushel.core.checkpoint import TINY, read_checkpoint
 from bushel.engine.drafts.cost_profile import CostProfile
 from bushel.models.vision.vision_model import VisionModel
 from tests.engine.constrained_requests import together
-from tests.engine.drafts.cheap_passes import cheap
 from tests.families import checkpoint_dir
 from tests.llm.request_builders import greedy, prompt
+from tests.quick_starts.cheap_passes import cheap
 
 ASKED = [
     [{"role": "user", "content": "What is 3 + 4?"}],

@@ -6,35 +6,11 @@ It does so in every process that imports it: half a second each, and a server ha
 import hashlib
 import os
 import pickle
-import sys
 import tempfile
-from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-_MODULE = "transformers.utils.import_utils"
-
-
-class _Finder(MetaPathFinder):
-    """Finds one module as Python does, and changes it once it is loaded."""
-
-    def find_spec(self, name: str, path: Sequence[str] | None, _: Any = None) -> ModuleSpec | None:
-        if name != _MODULE:
-            return None
-        sys.meta_path.remove(self)
-        spec = PathFinder.find_spec(name, path)
-        if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                load(module)
-                _remember(module)
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
+from changed_modules import change
 
 
 def _remember(module: Any) -> None:
@@ -59,4 +35,4 @@ def _kept(models: Path, find: Any) -> Any:
     return pickle.loads(file.read_bytes())
 
 
-sys.meta_path.insert(0, _Finder())
+change("transformers.utils.import_utils", _remember)
