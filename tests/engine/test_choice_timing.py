@@ -51,7 +51,7 @@ def test_it_waits_for_the_next_step_unless_a_prompt_would_run_before_it(
         return run_pass(self, *given)
 
     monkeypatch.setattr(PromptRunner, "_run_pass", spy)
-    monkeypatch.setattr(llm._engine, "_clock", lambda: 0.0)  # nothing costs: all steps decode
+    monkeypatch.setattr(llm._engine._times, "clock", lambda: 0.0)  # nothing costs: all steps decode
     running = llm.submit(prompt(20), LONG)
     while len(running.output.token_ids) < 3:
         llm.step()

@@ -99,7 +99,7 @@ def blind(engine: Engine) -> Iterator[None]:
         raise AssertionError("a step looked outside")
 
     with (
-        patch.object(engine, "_clock", asked),
+        patch.object(engine._times, "clock", asked),
         patch.object(Disk, "read", asked),
         patch.object(Disk, "wait", asked),
         patch.object(Disk, "take_gone", asked),
