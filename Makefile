@@ -100,7 +100,7 @@ sdks: dev ## every stream through versions of the official SDKs of a year (ARGS=
 peers: dev ## what clients of other servers rely on, over HTTP
 	$(PYTEST) tests/peers
 
-conformance: dev ## what Bushel relies on in mlx, mlx-lm and mlx-vlm, with their newest releases (ARGS=mlx-lm==0.32.1)
+conformance: dev ## what Bushel relies on in mlx, mlx-lm and mlx-vlm, with their newest releases (ARGS=mlx-lm==0.32.2)
 	$(BIN)/python -m tests.conformance $(ARGS)
 
 dashboardtest: dev ## the dashboard's queries against a real Prometheus (apt-get install prometheus)

@@ -1,4 +1,4 @@
-# A Homebrew formula, for a tap of one's own. Untested: written without a Mac at hand.
+# A Homebrew formula, for a tap of one's own. Not tested yet.
 #   brew tap-new you/bushel && cp packaging/bushel.rb "$(brew --repository you/bushel)/Formula/"
 #   brew install --HEAD you/bushel/bushel && brew services start bushel
 class Bushel < Formula

@@ -9,7 +9,7 @@ set -euo pipefail
 wanted=(openblas)
 if [ "${1:-}" = --tests ]; then
     wanted+=(jemalloc)
-    # Tests run in two workers, which would otherwise fight over the cores.
+    # Tests run in several processes at once, which would otherwise fight over the cores.
     export OPENBLAS_NUM_THREADS=${OPENBLAS_NUM_THREADS:-1}
     shift
 fi

@@ -129,7 +129,7 @@ def test_every_guide_shows_something() -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    models = ("bushel:tiny", "second=bushel:tiny")
+    models = ("bushel:tiny", "eyes=bushel:tiny")
     with serving("--pin", "bushel:tiny", "--workers", "1", model=models) as server:
         yield server
 

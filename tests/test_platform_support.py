@@ -1,4 +1,4 @@
-"""Where Bushel cannot run, one line names the mend, in a setup, a command and a script."""
+"""Where Bushel cannot run, one line says what to install, in a setup, a command and a script."""
 
 from __future__ import annotations
 

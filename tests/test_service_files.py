@@ -156,4 +156,4 @@ def test_open_webui_calls_bushel_by_a_name_that_is_allowed() -> None:
 
 def test_what_was_not_tried_says_so() -> None:
     for name in ("Dockerfile", "compose.yaml", "bushel.rb"):
-        assert "Untested" in (PACKAGING / name).read_text().partition("\n\n")[0]
+        assert "Not tested yet" in (PACKAGING / name).read_text().partition("\n\n")[0]

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bushel.chat.reply.thinking_formats import THINKING_FORMATS
+from bushel.chat.tool_parsers.registry import FORMATS
 from bushel.core.options import EngineOptions
 from bushel.server.api.descriptions import KIND
 from bushel.server.app import create_app
@@ -78,6 +80,15 @@ def _settings() -> Iterator[str]:
         yield from _table(("flag", "variable", "what it does"), rows)
 
 
+def _formats() -> Iterator[str]:
+    rows = (("--tool-format", FORMATS), ("--thinking-format", THINKING_FORMATS))
+    named = [
+        (f"`{flag}`", ", ".join(f"`{name}`" for name in (*sorted(known), "none")))
+        for flag, known in rows
+    ]
+    yield from _table(("flag", "values"), named)
+
+
 # -- endpoints -----------------------------------------------------------------------------
 
 
@@ -116,7 +127,10 @@ def _number(value: float) -> str:
         return f"{value:g}"
     whole = abs(int(value))
     power, last = (whole + 1).bit_length() - 1, whole & (whole + 1) == 0
-    return f"{'-' if value < 0 else ''}2^{power}{' - 1' if last else ''}"
+    text = f"2^{power}{' - 1' if last else ''}"
+    if value >= 0:
+        return text
+    return f"-({text})" if last else f"-{text}"
 
 
 def _name(schema: Mapping[str, Any]) -> str:
@@ -281,6 +295,12 @@ def _lines() -> list[str]:
         "over the file. Variables and lines of several words: between commas, as a list.",
         *_settings(),
         "",
+        "## Formats of tool calls and reasoning",
+        "",
+        "By default the format is detected from the chat template. `none`: the model has none.",
+        "",
+        *_formats(),
+        "",
         "## Other variables",
         "",
         *_table(("variable", "what it does"), [(f"`{k}`", v) for k, v in _VARIABLES.items()]),
@@ -288,9 +308,10 @@ def _lines() -> list[str]:
         "## Endpoints",
         "",
         "A field of a body that is not needed may be null. Its kind says what comes of it:",
-        "honoured, ignored as a hint, or refused by name with a 400 unless it is empty. One that",
-        "is not named here is ignored, and the log says so once; a name that is one letter away",
-        "from another is refused.",
+        "honoured, ignored as a hint, or refused by name with a 400 unless it is empty. Where some",
+        "values of an honoured field are refused, its text says so. A field that is not named here",
+        "is ignored, and the log says so once; a name that is one letter away from another is",
+        "refused.",
         *_endpoints(document),
         "",
         "## Objects of requests",

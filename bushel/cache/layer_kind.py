@@ -96,7 +96,9 @@ class LayerKind(ABC):
         raise NotImplementedError(self.name)
 
     def assemble(self, arrays: Sequence[mx.array], position: int, fresh: Layer) -> None:
-        """Of a kind that appends: let a fresh single hold these, of which so many tokens are."""
+        """Of a kind that appends: fill a fresh single with these arrays, the first `position`
+        tokens of a row.
+        """
         raise NotImplementedError(self.name)
 
     @abstractmethod
@@ -109,7 +111,7 @@ class LayerKind(ABC):
 
     @abstractmethod
     def check(self, layer: Layer, positions: Sequence[int]) -> None:
-        """Raise IntegrityError unless the layer fits rows that have run so many tokens."""
+        """Raise IntegrityError unless the layer fits rows that have run `positions` tokens."""
 
     def size(self, single: Layer, position: int) -> list[Piece]:
         """What rows of this layer cost, told from a single that has run `position` tokens.

@@ -1,4 +1,4 @@
-"""Recurrent state: a few arrays of fixed size that have eaten every token so far.
+"""Recurrent state: a few arrays of fixed size that summarise all tokens so far.
 
 There is no way back from it: going to an earlier position means restoring a snapshot.
 """

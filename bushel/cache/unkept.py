@@ -1,4 +1,4 @@
-"""A place in a layer's state where nothing is kept: what it is for can be computed again."""
+"""A state slot that is not stored, because it can be recomputed."""
 
 from __future__ import annotations
 

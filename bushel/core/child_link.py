@@ -67,7 +67,7 @@ class Link(Generic[M]):
         return self._arrived.get()
 
     def receive(self, timeout: float) -> Iterator[tuple[M, memoryview]]:
-        """All that has arrived, after waiting up to so many seconds for the first."""
+        """All that has arrived, after waiting up to `timeout` seconds for the first."""
         try:
             yield self._arrived.get(block=timeout > 0, timeout=timeout)
             while True:

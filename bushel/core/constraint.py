@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ThinkingBudget:
-    """Thoughts end after so many tokens: then the row is made to say `closing`, and goes on.
+    """Reasoning ends after `tokens`: then the row is made to write `closing`, and goes on.
 
-    opened: the prompt ends inside a thinking block. Otherwise thoughts begin with `opening`, and
-    a reply that does not begin so has none. markers: as `ReplyFormat.markers`, for these two.
+    opened: the prompt ends inside a thinking block. Otherwise reasoning begins with `opening`,
+    and a reply that does not begin with it has none. markers: as `ReplyFormat.markers`, for these
+    two.
     """
 
     tokens: int

@@ -9,7 +9,7 @@ from bushel.core.errors import RequestError
 
 
 def unit(values: Sequence[float], dimensions: int | None = None) -> list[float]:
-    """Of length one; the first so many, if that is asked for. RequestError if there are fewer."""
+    """Of length one; the first `dimensions`, if given. RequestError if there are fewer."""
     if dimensions is not None:
         good = type(dimensions) is int and 1 <= dimensions <= len(values)
         if not good:

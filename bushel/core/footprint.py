@@ -33,7 +33,7 @@ class Piece:
     paged: bool = False  # its tokens lie in pages that it shares with others
 
     def row(self, tokens: int) -> int:
-        """Bytes of a row of so many tokens, which may just have grown by a step."""
+        """Bytes of a row of `tokens`, which may just have grown by a step."""
         kept = tokens + STEP
         return self.fixed + self.per_token * (kept if self.most is None else min(kept, self.most))
 
@@ -75,7 +75,7 @@ class Footprint:
         return tokens * self.pass_token(context) + self.gathered(context)
 
     def pass_token(self, context: int) -> int:
-        """Bytes of a forward pass for each of its tokens, of which the last looks at so many."""
+        """Bytes of a forward pass for each token; the last one attends to `context` tokens."""
         windows = sum(
             piece.count * piece.per_token for piece in self.pieces if piece.most is not None
         )
@@ -87,7 +87,7 @@ class Footprint:
         return 2 * context * max(paged, default=0)
 
     def peak(self, rows: int, longest: int, chunk: int, tokens: int | None = None) -> int:
-        """All that exists at once with so many rows, of which one runs a chunk of its prompt."""
+        """All that exists at once with `rows`, of which one runs a chunk of its prompt."""
         chunk = max(chunk, longest) if self.whole else chunk
         return (
             self.weights
@@ -116,7 +116,7 @@ class Memory:
     tokens: int = 0  # of all rows, where they lie in pages
 
     def with_rows(self, rows: int, length: int) -> Memory:
-        """As it will be when so many more have come to this length."""
+        """As it will be when `rows` more have grown to `length`."""
         tokens = self.tokens + rows * (length + STEP)
         return replace(
             self, rows=self.rows + rows, longest=max(self.longest, length), tokens=tokens
@@ -127,11 +127,11 @@ class Memory:
         return replace(self, rows=self.rows - rows, tokens=max(0, self.tokens - rows * length))
 
     def peak(self, chunk: int) -> int:
-        """All that will exist at once, while a chunk of so many tokens runs."""
+        """All that will exist at once, while a chunk of `chunk` tokens runs."""
         return self.footprint.peak(self.rows, self.longest, chunk, self.tokens)
 
     def fits(self, chunk: int) -> bool:
-        """Whether the promises hold while a chunk of so many tokens runs."""
+        """Whether the promises hold while a chunk of `chunk` tokens runs."""
         return (
             self.peak(chunk) <= self.limit
             and self.footprint.buffers(self.rows) <= self.buffer_limit
@@ -153,7 +153,7 @@ class Memory:
         return max(min(want, most), min(want, least))
 
     def longest_row(self, rows: int, chunk: int, most: int) -> int:
-        """The longest that so many rows could be with nobody else there; 0 if none could."""
+        """The longest that `rows` could be without other rows; 0 if none fits."""
         low, high = 0, most
         nobody = replace(self, rows=0, longest=0, tokens=0)
         while low < high:

@@ -43,7 +43,7 @@ def held_folder(name: str, folder: Path | None = None) -> Path:
             if made.stat().st_uid == os.getuid() and os.access(made, os.W_OK):
                 return made
     raise BushelError(
-        f"No folder for {name} can be made: {folder}. Set {VARIABLE} to one that can."
+        f"Cannot create a folder for {name} in {folder}. Set {VARIABLE} to a writable directory."
     )
 
 

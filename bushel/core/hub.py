@@ -197,7 +197,8 @@ def model_folder(model: str) -> Path:
     folder = cache / name
     if folder.is_symlink() or not folder.is_dir():
         raise HubError(
-            "not_deleted", f"{model} lies elsewhere, and the hub's cache only links to it."
+            "not_deleted",
+            f"{model} is a symlink or a file in the hub cache, not a folder, and is not deleted.",
         )
     return folder
 

@@ -76,11 +76,11 @@ class SamplingParams:
     A dict of the same names does as well. max_tokens, min_tokens: of the reply; without a limit it
     is 256. temperature: 0 takes the likeliest token. seed: the same one gives the same reply.
     stop, stop_token_ids: what ends it, and is not shown unless include_stop_str_in_output says so.
-    n: choices, that share the prompt. logprobs, prompt_logprobs: so many likeliest tokens beside
-    each one. typical_p, top_n_sigma, xtc_…: what else may not be drawn. dry_…: a penalty on tokens
-    that would go on with a repetition. repeat_last_n: tokens that repetition_penalty looks back at;
-    -1 is all of them. allowed_token_ids, bad_words: what alone, and what never, is chosen.
-    speculate: tokens may be guessed ahead, which changes none of them.
+    n: choices, that share the prompt. logprobs, prompt_logprobs: how many of the likeliest tokens
+    are listed beside each one. typical_p, top_n_sigma, xtc_…: what else may not be drawn. dry_…: a
+    penalty on tokens that would go on with a repetition. repeat_last_n: tokens that
+    repetition_penalty looks back at; -1 is all of them. allowed_token_ids, bad_words: what alone,
+    and what never, is chosen. speculate: tokens may be drafted, which changes none of them.
 
     >>> llm = LLM("bushel:tiny")
     >>> short, long = llm.generate(

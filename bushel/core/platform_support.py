@@ -1,4 +1,4 @@
-"""Which Pythons and Macs Bushel runs on; elsewhere, the one line that names the mend.
+"""Which Pythons and Macs Bushel runs on; elsewhere, one line that says what to install.
 
 An old Python has to be able to read this file, and reads it before any other: as part of Bushel, or
 by itself (`python bushel/core/platform_support.py`, which `make setup` does).

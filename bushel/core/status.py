@@ -77,17 +77,17 @@ class CacheStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PassCosts(msgspec.Struct, frozen=True):
-    """Milliseconds of passes of so many tokens a row, as they were measured when it was loaded."""
+    """Milliseconds of passes, by tokens a row (`by_width`), as measured at load."""
 
     rows: int
     by_width: dict[str, float]
 
 
 class SpeculationStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of tokens that are guessed ahead."""
+    """Of speculative decoding."""
 
-    drafters: list[str] = []  # who guesses: lookup, mtp or draft
-    why_off: str | UnsetType = UNSET  # where nobody does
+    drafters: list[str] = []  # lookup, mtp or draft
+    why_off: str | UnsetType = UNSET  # where there are none
     drafted: int = 0  # tokens, since the engine started
     accepted: int = 0  # of those, how many were said
     acceptance: float = 0.0  # the share of them

@@ -46,7 +46,7 @@ class Start(WireMessage, frozen=True):
 
 
 class AskLimits(WireMessage, frozen=True):
-    """Before `Start`: what may be used where others take so many bytes? See `MachineLimits`."""
+    """Before `Start`: what may be used where others take `beside` bytes? See `MachineLimits`."""
 
     beside: int
 

@@ -53,11 +53,11 @@ class Costs(NamedTuple):
     late: float = 0.0  # by how much a step of late took longer than was foreseen, at most
 
     def per_token(self, tokens: int, done: int) -> float:
-        """Of so many tokens after those that are done."""
+        """Seconds of each of `tokens`, after the `done` ones."""
         return self.prefill_token + self.prefill_reach * (done + tokens / 2)
 
     def prompt(self, tokens: int, done: int = 0, *, packed: bool = False) -> float:
-        """So many tokens after those that are done, in a pass of their own unless it is packed."""
+        """Seconds of `tokens` after the `done` ones, in a pass of their own unless `packed`."""
         alone = 0.0 if packed else self.prefill_pass
         return alone + tokens * self.per_token(tokens, done)
 

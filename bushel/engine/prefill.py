@@ -1,12 +1,13 @@
-"""Running one prompt through the model, alone and in chunks.
+"""Running one prompt through the model, in chunks.
 
     tokens   p0 p1 p2 … … … p(L-1) | g0 g1 … g(k-1)      prompt, then tokens to run again
     run      restored |- chunk -|- chunk -|               all but the last of them
     then     the last one is the row's first decode step; for an embedding it is run with the others
 
 Each prompt is prefilled by itself because that is exact for every family, and because a
-failure stays with its request. What an earlier prompt has computed is restored, and what this
-one computes is kept where a later one may need it (`snapshot_points`).
+failure stays with its request; short prompts of some models share a pass (`prefill_pass`). What an
+earlier prompt has computed is restored, and what this one computes is kept where a later one may
+need it (`snapshot_points`).
 """
 
 from __future__ import annotations

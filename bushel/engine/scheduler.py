@@ -57,7 +57,7 @@ _UNMEASURED = 512
 _PADDING, _SMALL = 0.25, 512
 # Tokens that cost what a pass does, when nobody knows.
 _WORTH = 64
-# Tokens of which chunks that have at least so many are a multiple; short ones are a power of two.
+# (multiple, least): chunks of `least` tokens or more are a multiple; short ones a power of two.
 _EVEN = ((1024, 2048), (128, 128))
 
 
@@ -153,7 +153,7 @@ def _seconds_for_prompts(running: int, costs: Costs, policy: Policy) -> float:
 def _can_wait(
     chunks: tuple[Chunk, ...], jobs: Sequence[PendingPrompt], seconds: float, costs: Costs
 ) -> bool:
-    """Whether so many seconds are enough for these chunks before the next decode step."""
+    """Whether `seconds` are enough for these chunks before the next decode step."""
     if not chunks or not costs.prefill_token:
         return False
     done = {job.id: job.done for job in jobs}
@@ -272,7 +272,7 @@ def _even(tokens: int) -> int:
 
 
 def _affordable(seconds: float, costs: Costs, most: int, done: int) -> int:
-    """Tokens of one chunk that take no longer than `seconds`, at most so many."""
+    """Tokens of one chunk that take no longer than `seconds`, at most `most`."""
     left, first = seconds - costs.prefill_pass, costs.per_token(0, done)
     if left <= 0:
         return 0

@@ -1,23 +1,25 @@
 """Who gets a slot and who yields one: shared between owners, then between their requests.
 
-Next is whose owner holds the fewest, then whose request (`group`) does; among equals, who was
-served longest ago, then the order of the policy (B67). Whose request holds none and has waited
-for start_wait takes one from an owner with at least two more, or from a request of its own owner
-with more than a quarter of all. The row that yields has run for start_wait, so that nobody
-yields often; it keeps its state, unless memory is what is lacking. Then the youngest yields,
-and never the oldest of its owner's that hold state: that one runs to its end.
+Owners with the fewest slots are next, then of an owner the request (`group`) with the fewest; among
+equals the one that was served longest ago, then the order of the policy (B67). A request without a
+slot that has waited for start_wait takes one from an owner with at least two more, or from a
+request of its own owner with more than a quarter of all. The row that is preempted has run for
+start_wait, so that no row is preempted often. It keeps its state, unless memory is short. Then the
+youngest is preempted, but never the oldest of its owner's that hold state: that one runs to its
+end.
 
 Memory is promised with a slot, for the prompt and some room; rows grow into more. When there is no
-more, the youngest of all yield with their state until the others fit, and come back before anyone
-new; the oldest of all never does, and alone it fits. Who does not fit lets others pass until he is
-`oldest`, or if he yielded not at all; from then on nobody takes memory before him, but rows whose
-request has no other, since they hold some that only they can give back.
+more, the youngest of all are preempted and lose their state until the others fit, and come back
+before new requests. The oldest of all never is, and alone it fits. A request that does not fit lets
+others pass, until it has waited for `oldest`, or at once if it was preempted for want of memory
+(`returning`). From then on no other takes memory before it, except a row whose request has no slot:
+it may hold memory that only it can give back.
 
 Of an owner's requests those of the lowest `priority` are next, and take slots from its others as
-above; between owners it makes no difference. Work in the background is after everyone's, and beside
-live rows it has few slots: the others yield at once, and come back when there has been no live work
-for start_wait. No class of work starves (B82): one that has
-waited for `oldest` since it last got a slot gets the next one that is free.
+above; between owners it makes no difference. Background work comes after all other work, and beside
+live rows it has few slots: the other rows yield at once, and come back when there has been no live
+work for start_wait. No class of work starves (B82): one that has waited for `oldest` since it last
+got a slot gets the next one that is free.
 """
 
 from __future__ import annotations

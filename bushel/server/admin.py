@@ -138,7 +138,7 @@ def admin_routes(services: Services) -> APIRouter:
 
     @routes.get("/v1/log", responses=documented(), summary="The last lines of the server's log")
     async def log(request: Request, after: LineNumber = 0) -> LogTail:
-        keys.caller(request.headers).require_operator("The log")
+        keys.caller(request.headers).require_operator("Reading the log")
         lines = [LogEntry(**line._asdict()) for line in logs.recent(after)]
         return LogTail(last=lines[-1].number if lines else after, lines=lines)
 

@@ -36,8 +36,8 @@ class Caller:
         if not self.operator:
             raise ApiError(
                 403,
-                f"{what} concerns every key, so it needs an operator's. Start the server with "
-                "--operator-key KEY and send that.",
+                f"{what} affects all API keys and needs an operator key. Start the server with "
+                "--operator-key KEY and send that key.",
                 code="operator_only",
             )
 

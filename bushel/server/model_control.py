@@ -46,7 +46,7 @@ def control_routes(services: Services) -> APIRouter:
             operation_id=f"{name}_model",
         )
         async def change(model_id: ModelName, request: Request) -> Response:
-            keys.caller(request.headers).require_operator("Which models are loaded")
+            keys.caller(request.headers).require_operator("Loading and unloading models")
             service = services.of(model_id)
 
             async def work() -> ModelCard:

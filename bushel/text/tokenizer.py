@@ -61,7 +61,7 @@ class Tokenizer:
         try:
             Environment(extensions=_EXTENSIONS).parse(template)
         except TemplateError as error:
-            raise ModelError(f"The chat template is none: {public_message(error)}") from None
+            raise ModelError(f"Invalid chat template: {public_message(error)}") from None
         self.hf.chat_template = template
         return Tokenizer(self.hf, self._checkpoint)
 

@@ -71,4 +71,4 @@ def test_others_are_told_that_they_may_not(guest: Visitor) -> None:
     guest.page.get_by_role("button", name="Load two").click()
     guest.page.get_by_role("alert").filter(has_text="needs an operator's").wait_for()
     guest.view("Live")
-    guest.page.get_by_text("The log concerns every key").wait_for()
+    guest.page.get_by_text("Reading the log affects all API keys").wait_for()

@@ -96,7 +96,7 @@ def test_what_goes_wrong_is_told_in_the_servers_words(browser: Browser, hub: Hub
     page.get_by_text("The API key is wrong.").wait_for()
     enter(page, USER)
     visitor.view("Models")
-    page.get_by_text("What is on this machine's disk concerns every key").wait_for()
+    page.get_by_text("Managing models on disk affects all API keys").wait_for()
     page.get_by_role("button", name="API key").click()
     enter(page, OPERATOR)
     ask_for(visitor, "../../etc")

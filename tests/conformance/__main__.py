@@ -1,7 +1,7 @@
 """`python -m tests.conformance`: the newest mlx, mlx-lm and mlx-vlm, held to what Bushel relies on.
 
     python -m tests.conformance                     the newest that go together
-    python -m tests.conformance mlx-lm==0.32.1      this one, and the newest of the others
+    python -m tests.conformance mlx-lm==0.32.2      this one, and the newest of the others
 
 They are installed in an environment of their own, beside the one with the releases that Bushel is
 tested with. Prints what moved, then a line for everything that is no longer so. Exits with 0 if all

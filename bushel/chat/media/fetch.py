@@ -168,7 +168,7 @@ class Fetcher:
             addresses = ()
         # The same words whether or not there is such a name, which may be known only inside.
         if not addresses or not all(self.allowed(address) for address in addresses):
-            raise UnusableMedia("Its host has no public address, or others beside.")
+            raise UnusableMedia("The URL's host must resolve to public addresses only.")
         return list(addresses)
 
     def _body(self, answer: http.client.HTTPResponse) -> bytes:

@@ -55,7 +55,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--api-key", metavar="KEY", help="the server's key; default: BUSHEL_API_KEY"
     )
-    sweep = parser.add_argument_group("what is asked")
+    sweep = parser.add_argument_group("requests")
     sweep.add_argument(
         *("--concurrency", "-c"),
         **_numbers([1, 4, 8], "requests at once (default: 1 4 8)"),
@@ -75,35 +75,39 @@ def add(commands: Any) -> None:
         "--requests",
         type=_positive,
         metavar="N",
-        help="requests of each cell of the table (default: four for each at once)",
+        help="requests of each cell of the table (default: four times its concurrency)",
     )
     sweep.add_argument(
-        "--rounds", type=_positive, default=1, metavar="N", help="of the whole (default: 1)"
+        "--rounds",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="repeat the whole sweep N times (default: 1)",
     )
     sweep.add_argument(
         "--shared-prefix",
         type=_positive,
         default=0,
         metavar="TOKENS",
-        help="that all prompts begin with, about; to measure what a prefix cache gains",
+        help="shared prefix of all prompts, in tokens (approximate), to measure a prefix cache",
     )
     sweep.add_argument(
-        "--seed", type=int, metavar="N", help="of the prompts; default: others each time"
+        "--seed", type=int, metavar="N", help="seed for the prompts (default: random)"
     )
     sweep.add_argument(
         "--timeout",
         type=_positive,
         default=600,
         metavar="SECONDS",
-        help="after which a request has failed (default: 600)",
+        help="request timeout (default: 600)",
     )
-    told = parser.add_argument_group("what is told")
-    told.add_argument("--json", metavar="FILE", help="everything, with all times; - is stdout")
+    told = parser.add_argument_group("results")
+    told.add_argument("--json", metavar="FILE", help="write results and times as JSON; - is stdout")
     told.add_argument(
-        "--plot", metavar="FILE", help=f"curves as an SVG file, or as bars: {_TERMINAL}"
+        "--plot", metavar="FILE", help=f"write curves as an SVG file; {_TERMINAL}: print bars"
     )
     told.add_argument(
-        "--compare", nargs=2, metavar=("A", "B"), help="two files of --json, without measuring"
+        "--compare", nargs=2, metavar=("A", "B"), help="compare two files of --json; no measurement"
     )
     parser.set_defaults(run=run)
 

@@ -100,7 +100,7 @@ def _choose(models: Sequence[str]) -> str:
         try:
             answer = input("Which one? ").strip()
         except EOFError:
-            raise BushelError("Nobody was chosen to talk to.") from None
+            raise BushelError("No model was chosen.") from None
         if answer in models:
             return answer
         if answer.isdecimal() and 1 <= int(answer) <= len(models):

@@ -51,9 +51,8 @@ examples:
   bushel serve small=./a large=./b --keep-alive 10m   two, each loaded when it is asked for
   bushel serve MODEL --host 0.0.0.0 --api-key-file keys.txt
 
-Flags of vLLM, vllm-mlx, mlx-lm and llama.cpp are understood: those that mean one of the above as
-that one (--model as MODEL), those for what Bushel always does with a note, and all others are
-refused.
+Flags of vLLM, vllm-mlx, mlx-lm and llama.cpp are understood. Those that mean one of the above set
+that one (--model sets MODEL). Those for what Bushel always does get a note. All others are refused.
 """
 
 Group = argparse._ArgumentGroup
@@ -78,8 +77,7 @@ def _model_flags(group: Group) -> None:
         nargs="*",
         action="extend",
         help=f"a directory or a hub id (default: {TINY}, which comes with Bushel). Several, or a "
-        "directory of checkpoints, are each loaded when somebody asks for them; NAME=MODEL says "
-        "what one is called",
+        "directory of checkpoints, are each loaded on first use; NAME=MODEL sets the name of one",
     )
     group.add_argument(
         "--model", "-m", dest="models", action="append", metavar="MODEL", help=argparse.SUPPRESS
@@ -89,14 +87,14 @@ def _model_flags(group: Group) -> None:
           "operators download while the server runs; code that these bring is never run")
     _flag(group, "--keep-alive", "server.keep_alive", "--auto-unload-idle-seconds",
           type=values.duration, metavar="TIME",
-          help="of several models, or one, to unload one that nobody has asked for so long: "
-          "seconds, 90s, 10m, 2h or never; 0: at once (default: "
-          f"{ServerOptions.keep_alive / 60:g}m for several, never for one)")
+          help="unload a model after it has been idle for TIME: seconds, 90s, 10m, 2h or never; "
+          f"0: at once (default: {ServerOptions.keep_alive / 60:g}m with several models, never "
+          "with one)")
     _flag(group, "--pin", "pinned", action="append", metavar="NAME",
           help="of several models, load this one at the start and keep it; may be repeated")
     _flag(group, "--swap-seconds", "server.swap_seconds", type=real(0), metavar="SECONDS",
-          help="a model that waits for memory waits no longer before one that is in use finishes "
-          f"what it has and makes way (default: {ServerOptions.swap_seconds:g})")
+          help="seconds a model waits for memory before models in use are drained and unloaded "
+          f"(default: {ServerOptions.swap_seconds:g})")
     _flag(group, "--served-model-name", "names", "--alias", "-a", nargs="+", action="append",
           metavar="NAME",
           help="names the model is served under; replies to requests that name none carry the "
@@ -109,10 +107,10 @@ def _model_flags(group: Group) -> None:
           help=f"{names} (default: the checkpoint's; float32 on a CPU)")
     _flag(group, "--max-model-len", "engine.max_model_len", "--ctx-size", "-c", "--context-length",
           type=values.context_tokens, metavar="TOKENS",
-          help="prompt and reply together have no more than so many tokens: 8192, 32k (32,000) or "
-          "32K (32,768) (default: auto, the model's own context, which is never exceeded)")
+          help="most tokens of a prompt and its reply together: 8192, 32k (32,000) or 32K "
+          "(32,768) (default: auto, the model's own context, which is never exceeded)")
     _flag(group, "--kv-bits", "engine.kv_bits", type=OneOf(_BITS), metavar="{8,4}",
-          help="keep attention's keys and values in so many bits")
+          help="bits of attention's keys and values")
     _flag(group, "--trust-remote-code", "engine.trust_remote_code", action="store_true",
           help="run code that the checkpoint brings")
     _flag(group, "--no-self-check", "engine.self_check", action="store_false",
@@ -148,8 +146,8 @@ def _access_flags(group: Group) -> None:
           help="a path such as /llm below which a proxy has this server: it answers there, too, "
           "whether the proxy leaves the path in requests or takes it away")
     _flag(group, "--cache-per-key", "server.cache_per_key", action="store_true",
-          help="what was computed for a request serves others with the same key alone; without "
-          "it a key can tell by time and cached_tokens how others' prompts began")
+          help="share cached prefixes only between requests with the same key; without it a key "
+          "can tell by time and cached_tokens how others' prompts begin")
 
 
 def _load_flags(group: Group) -> None:
@@ -166,24 +164,24 @@ def _load_flags(group: Group) -> None:
           help="who is admitted first: by arrival (also: fcfs) or the shortest prompt (also: "
           "sjf)")
     _flag(group, "--attention", "engine.attention", type=OneOf(_ATTENTION), metavar="HOW",
-          help="rows of a batch have pages, or are padded to the longest (default: auto: pages on "
-          "a GPU, if they stand a trial there)")
+          help="auto, pages or padded: how rows of a batch keep keys and values (default: auto: "
+          "pages on a GPU if they pass a check at load)")
     _flag(group, "--speculate", "engine.speculate", "--draft-model", "--mllm-draft-model",
-          type=values.drafter, metavar="WHO",
-          help="who guesses tokens ahead, which changes none of them: lookup finds them in prompt "
-          "and reply, mtp are the model's own heads, a directory or hub id is a draft model; off: "
-          "nobody (default: auto: heads if the model has some, and lookup)")
+          type=values.drafter, metavar="DRAFTER",
+          help="drafter for speculative decoding: auto, off, lookup, mtp, or a draft model's "
+          "directory or hub id; output never changes (default: auto: lookup, and mtp if the "
+          "checkpoint has prediction heads)")
     for flag, reads in (("--speculative-config", values.speculative_config),
                         ("--speculative-method", values.speculative_method)):
         group.add_argument(flag, dest="engine.speculate", type=reads, help=argparse.SUPPRESS)
     group.add_argument("--enable-mtp", dest="engine.speculate", action="store_const", const="mtp",
                        help=argparse.SUPPRESS)
     _flag(group, "--token-gap", "engine.token_gap", type=real(0), metavar="SECONDS",
-          help="a running reply should not wait longer for its next token "
+          help="most seconds between two tokens of a running reply, as a target "
           f"(default: {engine.token_gap})")
     _flag(group, "--start-wait", "engine.start_wait", type=real(0), metavar="SECONDS",
-          help="a prompt should not wait longer for its next chunk, or for its first while "
-          f"another request holds many rows (default: {engine.start_wait})")
+          help="seconds after which a waiting prompt is served first, or takes a slot from a "
+          f"request that holds many (default: {engine.start_wait})")
     _flag(group, "--memory-limit-gb", "engine.memory_limit", type=scaled_bytes(10**9, 0.001),
           metavar="GB", help="what MLX may use (default: what this machine can spare)")
     _flag(group, "--scheduler-headroom-gb", "engine.headroom", type=scaled_bytes(10**9, 0),
@@ -202,25 +200,28 @@ def _cache_flags(group: Group) -> None:
           "--no-enable-prefix-caching", action="store_false",
           help="compute every prompt whole")
     _flag(group, "--cache-memory", "engine.cache_memory", type=size, metavar="SIZE",
-          help="memory for it, such as 4 (GB) or 512MB; running requests come first (default: "
-          "half of what is free beside the weights)")
+          help="memory for the prefix cache, such as 4 (GB) or 512MB; running requests come first "
+          "(default: half of what is free beside the weights)")
     _flag(group, "--cache-memory-mb", "engine.cache_memory", type=scaled_bytes(1 << 20, 1),
           help=argparse.SUPPRESS)
     _flag(group, "--snapshot-every", "engine.snapshot_every", "--mid-prefill-save-interval",
           type=whole(0, 1 << 30), metavar="TOKENS",
-          help="how far apart states of a long prompt are kept where layers cannot go back; 0: "
-          f"none but those at the borders of messages (default: {EngineOptions.snapshot_every})")
+          help="tokens between two snapshots of a long prompt, of models with layers that cannot "
+          "go back to an earlier token; 0: only at the borders of messages "
+          f"(default: {EngineOptions.snapshot_every})")
     _flag(group, "--cache-kv-bits", "engine.cache_kv_bits", "--kv-cache-quantization-bits",
           type=OneOf(_BITS), metavar="{8,4}",
-          help="keep it in so many bits: more fits, and replies may differ a little")
+          help="bits of cached keys and values: more fits, and replies may differ a little")
     group.add_argument(
         "--kv-cache-quantization", dest="quantized", action="store_true", help=argparse.SUPPRESS
     )
     _flag(group, "--cache-dir", "engine.cache_dir", "--ssd-cache-dir", type=values.place,
           metavar="DIR",
-          help="keep it in files there, too, across restarts; they hold what prompts say")
+          help="keep the prefix cache in files there, too, across restarts; they hold what "
+          "prompts say")
     _flag(group, "--cache-disk", "engine.cache_disk", "--ssd-cache-max-gb", type=size,
-          metavar="SIZE", help=f"room for these files (default: {MOST_DISK // 10**9} GB, or a "
+          metavar="SIZE",
+          help=f"size limit of the files in --cache-dir (default: {MOST_DISK // 10**9} GB, or a "
           "tenth of what is free there if that is less)")
 
 
@@ -231,18 +232,19 @@ def _batch_flags(group: Group) -> None:
           help="keep files and batches there; they hold what requests and replies say (default: "
           "in ~/.cache/bushel, a folder for each port)")
     _flag(group, "--batch-disk", "server.batch_disk", type=size, metavar="SIZE",
-          help=f"room for these files (default: {ServerOptions.batch_disk // 10**9} GB)")
+          help="size limit of files and batches on disk "
+          f"(default: {ServerOptions.batch_disk // 10**9} GB)")
 
 
 def _process_flags(group: Group) -> None:
     server = ServerOptions
     _flag(group, "--timeout", "server.timeout", type=real(0.001), metavar="SECONDS",
-          help="for a request that names none (default: as long as it takes)")
+          help="timeout of requests that set none (default: as long as it takes)")
     _flag(group, "--drain-seconds", "server.drain_seconds", type=real(0), metavar="SECONDS",
-          help="what running requests get when the server is told to end "
+          help="time for running requests to finish when the server is told to end "
           f"(default: {server.drain_seconds:g})")
     _flag(group, "--hang-seconds", "server.hang_seconds", type=real(1), metavar="SECONDS",
-          help="an engine that makes no progress for so long is replaced "
+          help="an engine that makes no progress for this long is replaced "
           f"(default: {server.hang_seconds:g})")
     _flag(group, "--workers", "server.workers", type=whole(1, 64), metavar="N",
           help="processes that template, tokenize and decode images "
@@ -260,9 +262,11 @@ def _chat_flags(group: Group) -> None:
           "template takes none there, or hoist all to the top, so that every one changes all "
           "tokens behind it (default: fold)")
     _flag(group, "--tool-format", "chat_options.tools", metavar="NAME",
-          help="how the model writes calls (default: as its template tells)")
+          help="format of the model's tool calls (default: detected from the chat template); "
+          "docs/reference.md lists the names")
     _flag(group, "--thinking-format", "chat_options.thinking", metavar="NAME",
-          help="how the model writes thoughts (default: as its template tells)")
+          help="format of the model's reasoning (default: detected from the chat template); "
+          "docs/reference.md lists the names")
     _flag(group, "--chat-template", "chat_options.template", type=values.chat_template,
           metavar="FILE",
           help="a chat template instead of the checkpoint's: a file, or the template itself")
@@ -285,13 +289,15 @@ def _sampling_flags(group: Group) -> None:
           "else is meant; or a directory with another generation_config.json (default: auto)")
     for name, *also in _SAMPLED:
         flag = f"--default-{name.replace('_', '-')}"
-        _flag(group, flag, f"defaults.{name}", *also, type=values.sampled(name), metavar="X")
+        _flag(group, flag, f"defaults.{name}", *also, type=values.sampled(name), metavar="X",
+              help=f"{name} of requests that set none")
     _flag(group, "--default-max-tokens", "defaults.max_tokens", "--max-tokens", "--n-predict", "-n",
-          type=values.unless("-1", values.sampled("max_tokens")), metavar="N")
+          type=values.unless("-1", values.sampled("max_tokens")), metavar="N",
+          help="max_tokens of requests that set none; -1: the same as without this flag")
     _flag(group, "--seed", "defaults.seed", "-s",
           type=values.unless("-1", values.sampled("seed")), metavar="N",
-          help="of a request that names none; the same request gets the same reply then (default: "
-          "another one each time)")
+          help="seed of requests that set none, so that the same request gets the same reply "
+          "(default: a new one each time)")
 
 
 def _media_flags(group: Group) -> None:
@@ -307,10 +313,10 @@ def _media_flags(group: Group) -> None:
           """'{"image": 4, "video": 1}' or image=4,video=1 (default: """
           f"{MediaRules().most_items} in all)")
     _flag(group, "--max-media-size", "media.most_bytes", type=size, metavar="SIZE",
-          help="of one image or video, as it is sent or fetched "
+          help="size limit of one image or video, as it is sent or fetched "
           f"(default: {MediaRules().most_bytes >> 20} MiB)")
     _flag(group, "--video-max-frames", "media.most_frames", type=whole(1, 4096), metavar="N",
-          help="of one video, that are looked at; spread over all of it "
+          help="most frames used of one video, spread over all of it "
           f"(default: {MediaRules().most_frames})")
     _flag(group, "--video-max-seconds", "media.most_seconds", type=real(1), metavar="SECONDS",
           help="a longer video is refused "
@@ -335,7 +341,7 @@ def add(commands: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         "serve",
         usage="bushel serve [MODEL ...] [FLAG ...]",
-        help="serve models over HTTP: OpenAI's chat and completions",
+        help="serve models over HTTP (OpenAI, Anthropic, Ollama and llama.cpp APIs)",
         description="Serves models over HTTP, to many clients at once.",
         epilog=_EPILOG,
         argument_default=argparse.SUPPRESS,
@@ -351,14 +357,11 @@ def add(commands: Any) -> argparse.ArgumentParser:
         ("model", _model_flags),
         ("address and access", _access_flags),
         ("load and memory", _load_flags),
-        ("reuse of what prompts have in common", _cache_flags),
+        ("prefix cache", _cache_flags),
         ("files and batches", _batch_flags),
         ("time and processes", _process_flags),
         ("conversations and replies", _chat_flags),
-        (
-            "where a request does not say (default: as the model's generation config)",
-            _sampling_flags,
-        ),
+        ("sampling defaults (otherwise: the model's generation config)", _sampling_flags),
         ("images and video in requests (data: URLs always work)", _media_flags),
         ("logs, on stderr", _log_flags),
     ):

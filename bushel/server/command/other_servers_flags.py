@@ -12,14 +12,15 @@ from collections.abc import Sequence
 from typing import Any
 
 _ALWAYS = "Bushel always works this way."
-_FITS = "there are no blocks to size; a request is admitted when all of it fits into memory."
+_FITS = "pages have 16 tokens, and their number follows from memory; see --memory-limit-gb."
 _PROCESSES = "the engine is always a process of its own; --workers counts those beside it."
 _MAPPED = "weights are read once, into memory of the device."
 _DEVICE = "MLX uses the whole device."
 _PREFIX = "needs no flag; --no-prefix-cache switches it off."
 _ENTRIES = "what is kept is bounded by its size; see --cache-memory."
 
-_DEPTH = "as many tokens are guessed as each reply's guesses so far are worth."
+_DEPTH = "the draft length follows from measured costs and each reply's acceptance."
+_PROMPTS = "prompts run in chunks, and short ones share a pass; see --prefill-chunk."
 
 # Flags without a value.
 NOTED = {
@@ -35,7 +36,7 @@ NOTED = {
     "--no-enable-log-requests": "prompts are not logged without --log-prompts.",
     "--disable-uvicorn-access-log": _ALWAYS,
     "--enable-auto-tool-choice": "calls are read whenever a request offers tools.",
-    "--enable-reasoning": "thoughts are always told apart from the answer.",
+    "--enable-reasoning": "reasoning is always separate from the answer.",
     "--disable-log-stats": "numbers are at /metrics and /v1/status, and not in the log.",
     "--enable-prompt-tokens-details": "replies always tell how many tokens were reused.",
     "--enable-server-load-tracking": "metrics are always at /metrics.",
@@ -65,7 +66,7 @@ NOTED_PERHAPS = {
 # Flags with one value.
 NOTED_VALUES = {
     "--stream-interval": "Bushel sends what every step adds.",
-    "--prefill-batch-size": "prompts run one at a time, in chunks; see --prefill-chunk.",
+    "--prefill-batch-size": _PROMPTS,
     "--completion-batch-size": "--max-num-seqs says how many replies run together.",
     "--paged-cache-block-size": _FITS,
     "--max-cache-blocks": _FITS,
@@ -78,7 +79,7 @@ NOTED_VALUES = {
     "--chat-template-content-format": "found by trying the model's template.",
     "--allowed-methods": "--cors-origin allows all that the server has.",
     "--allowed-headers": "--cors-origin allows all that a page asks for.",
-    "--prompt-concurrency": "prompts run one at a time, in chunks; see --prefill-chunk.",
+    "--prompt-concurrency": _PROMPTS,
     "--prompt-cache-size": _ENTRIES,
     "--threads": _DEVICE,
     "-t": _DEVICE,
@@ -109,7 +110,7 @@ REFUSED = {
     "--mcp-config": "tools are the client's to run.",
     "--enable-thinking": _THINKING,
     "--default-thinking-token-budget": _THINKING,
-    "--mtp-optimistic": "a guess is said only if it is what would have been said without it.",
+    "--mtp-optimistic": "a drafted token is accepted only if sampling gives the same token.",
     "--specprefill": "sparse prefill is not there yet.",
     "--specprefill-threshold": "sparse prefill is not there yet.",
     "--specprefill-keep-pct": "sparse prefill is not there yet.",

@@ -69,7 +69,7 @@ class DiskRights:
         self._open = not self._keys and not is_loopback(services.options.host)
 
     def look(self, headers: Headers) -> None:
-        self._keys.caller(headers).require_operator("What is on this machine's disk")
+        self._keys.caller(headers).require_operator("Managing models on disk")
 
     def change(self, headers: Headers) -> None:
         self.look(headers)

@@ -23,7 +23,7 @@ class OllamaOptions(LlamaSamplingFields):
         "ends (default: the server's, the model's, or -1).",
     )
     penalize_newline: Literal[True] | None = Field(
-        None, description="New lines are penalised like any token: false is refused."
+        None, description="Always true: new lines are penalised like any token. False is refused."
     )
 
     # The context is the model's, prompts are never shortened, and the rest is about the machine.

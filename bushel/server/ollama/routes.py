@@ -144,7 +144,7 @@ def _loaded(
     service, model = served_as(services, body.model)
     if body.unloads:
         caller = ApiKeys(services.options).caller(request.headers)
-        caller.require_operator("Which models are loaded")
+        caller.require_operator("Loading and unloading models")
 
     async def work() -> BaseModel:
         await (services.loading.unload if body.unloads else services.loading.load)(service)

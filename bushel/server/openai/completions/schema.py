@@ -100,10 +100,10 @@ class CompletionRequest(OpenAIRequest, StructuredOutputFields):
         "(default: false).",
     )
     best_of: Choices | None = Field(
-        None, description="Refused, unless it is as many as `n`: none are dropped."
+        None, description="Must equal `n`, since no reply is dropped; other values are refused."
     )
     add_special_tokens: Literal[True] | None = Field(
-        None, description="Texts always begin as the tokenizer begins them: false is refused."
+        None, description="Always true: texts begin as the tokenizer begins them. False is refused."
     )
     suffix: Prose | None = Field(
         None,
