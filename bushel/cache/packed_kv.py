@@ -64,11 +64,6 @@ class PackedKVCache:
         for single, state in zip(self._singles, states, strict=True):
             single.state = state
 
-    def undo(self) -> None:
-        """The pass came to nothing: rows are where they were."""
-        for single, start in zip(self._singles, self._starts, strict=True):
-            single.offset = start
-
 
 def _padded(rows: mx.array, length: int) -> mx.array:
     return mx.pad(rows, [(0, 0), (0, 0), (0, length - rows.shape[2]), (0, 0)])

@@ -84,7 +84,7 @@ class Engine:
         self._times = StepTimes(clock, behind=not ON_CPU)
         self._queue = RequestQueue(model, piece)
         self.masks = MaskThread(model)
-        self._prompts = PromptRunner(self._queue, self._tell, self._fail)
+        self._prompts = self._new_prompts()
         self._recovery = Recovery()
         doing = self._tell, self._fail, self._rebuild
         self._rows = RowRunner(self._new_batch(), self.masks, self._recovery, *doing)
@@ -148,7 +148,7 @@ class Engine:
 
     def _rows_read(self) -> None:
         """To launch prompts takes about as long as to run them: see `Stopwatch`."""
-        self._times.waited()
+        self._times.caught_up()
         if self._events:
             self.before_prompts()
 
@@ -191,7 +191,8 @@ class Engine:
         self._sharing.grow(self._rows.said, self.speculation.widest)
         if self._queue or self._sharing.outgrown:
             state = self._queue.state(self._now, self._batch.sequences, costs, self._promised())
-            state = dataclasses.replace(state, since_decode=self._times.since_decode)
+            since, waited = self._times.since_decode, self._times.waited
+            state = dataclasses.replace(state, since_decode=since, waited=waited)
             plan = schedule(state, self.policy)
             if plan == _NOTHING and self._rows.pending is None:
                 self._wait()
@@ -232,9 +233,11 @@ class Engine:
         rows.read(pending)
         rows_read()
         passes = self._prompts.run(plan.chunks, self._now, catch_up=not launched)
-        rows.finish_round()
-        if fault is not None:
-            self._rebuild(fault)
+        renewed = self._prompts.failed and self._renew_pages()
+        if not renewed:
+            rows.finish_round()
+            if fault is not None:
+                self._rebuild(fault)
         self._drop_done()
         return passes
 
@@ -372,8 +375,9 @@ class Engine:
         if self._recovery.batching_fails:
             self.single_because = f"batched steps fail: {error}"
             self.policy = dataclasses.replace(self.policy, max_batch=1)
-        self._rows.reset(self._new_batch())
         self._queue.forget(set(sequences))
+        self._rows.reset(self._new_batch())
+        self._renew_pages()
         for sequence in again:
             self._queue.restart(sequence, self._now, slot=True)
         for sequence in given_up:
@@ -386,8 +390,26 @@ class Engine:
         """
         log.error("%s All that it computed is thrown away.", fault)
         device.settle()
-        running = dict.fromkeys((*self._batch.sequences, *self._rows.left_batch()))
         self._fault = None
+        rows = (*self._batch.sequences, *self._rows.left_batch(), *self._queue.begun())
+        for sequence in self._recovery.device_failed(rows):
+            self._fail(sequence, fault)
+        self._throw_away()
+        self._drop_done()
+
+    def _renew_pages(self) -> bool:
+        """After an evaluation that failed: if it was to write to pages, they cannot be read any
+        more, and all rows begin again in others. Returns whether that is so.
+        """
+        if self._sharing.pages_hold:
+            return False
+        log.warning("what was written to pages cannot be computed: all rows begin again in others")
+        self._throw_away()
+        return True
+
+    def _throw_away(self) -> None:
+        """All that was computed; whoever runs begins again from the tokens that were told."""
+        running = dict.fromkeys((*self._batch.sequences, *self._rows.left_batch()))
         self._sharing.new_pages()
         self._rows.reset(self._new_batch())
         self._prompts.forget()
@@ -395,11 +417,7 @@ class Engine:
         self.model.distrust()
         if self.prefixes is not None:
             self.prefixes.distrust()
-        rows = (*running, *self._queue.begun())
-        for sequence in self._recovery.device_failed(rows):
-            self._fail(sequence, fault)
         self._queue.start_over([sequence for sequence in running if not sequence.done], self._now)
-        self._drop_done()
 
     @property
     def _now(self) -> float:
@@ -409,6 +427,9 @@ class Engine:
     @property
     def _batch(self) -> DecodeBatch:
         return self._rows.batch
+
+    def _new_prompts(self) -> PromptRunner:
+        return PromptRunner(self._queue, self._tell, self._fail, lambda: self._sharing.pages_hold)
 
     def _new_batch(self) -> DecodeBatch:
         return DecodeBatch(self.model, self.speculation.batch_drafts())
@@ -423,6 +444,7 @@ class Engine:
         except Exception as error:  # nobody else was there
             raise_device_fault(error)
             self._fail(sequence, error)
+            self._renew_pages()
         sequence.suspect = False
         return None if sequence.done else ready
 
@@ -517,7 +539,7 @@ class Engine:
     def close(self) -> None:
         self._queue = RequestQueue(self.model)
         self._rows.reset(self._new_batch())
-        self._prompts = PromptRunner(self._queue, self._tell, self._fail)
+        self._prompts = self._new_prompts()
         self.masks.close()
         if self.prefixes is not None:
             self.prefixes.close()

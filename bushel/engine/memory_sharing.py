@@ -118,6 +118,11 @@ class MemorySharing:
         pool.resize(pool.least)
         return pool.nbytes
 
+    @property
+    def pages_hold(self) -> bool:
+        """Whether what was written to pages can be computed, after an evaluation has failed."""
+        return self._pool is None or self._pool.computable()
+
     def new_pages(self) -> None:
         """Other pages, in which nobody has written."""
         if self._pool is not None:

@@ -14,7 +14,7 @@ The places are fields of a `State`; the words at the arrows are fields of a `Pla
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class PendingPrompt:
     remaining: int  # tokens to run before it can decode
     last_served: float  # when it got its last chunk, or was admitted; while it waits, arrived
     order: int  # of arrival
-    done: int = 0  # tokens it has run
+    done: int = 0  # tokens it has run; before it begins, those that it will find restored
     length: int = 0  # tokens to promise it memory for: the prompt, and some room
     rows: int = 1  # choices, each of which will be a row
     owner: str = ""
@@ -100,6 +100,7 @@ class PendingPrompt:
     returning: bool = False  # it ran before, and yielded for want of memory
     priority: int = 0
     background: bool = False
+    packs: bool = True  # it may share a forward pass, if it is short
 
 
 class WorkClass(NamedTuple):
@@ -155,6 +156,7 @@ class State:
     memory: Memory | None = None  # with what is held or promised so far; None: enough
     served: Served = _NEVER
     since_decode: float = 0.0  # seconds of prompts since the last decode step was started
+    waited: float = 0.0  # of these, in steps after that one
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,7 @@ class Plan:
     join: tuple[int, ...] = ()  # ready rows that decode from now on
     chunks: tuple[Chunk, ...] = ()  # at most one per job
     decode: bool = False  # all rows by one token
+    seconds: float = field(default=0.0, compare=False)  # that the chunks are expected to take
 
 
 class Work(NamedTuple):
@@ -186,10 +189,6 @@ class Work(NamedTuple):
     @classmethod
     def of(cls, plan: Plan, running: int, costs: Costs) -> Work:
         rows = running + len(plan.join) if plan.decode else 0
-        seconds = costs.decode_step if rows else 0.0
-        if not plan.chunks:
-            return cls(seconds, False, rows)
-        tokens = sum(chunk.tokens for chunk in plan.chunks)
-        passes = sum(not chunk.packed for chunk in plan.chunks)
-        seconds += tokens * costs.prefill_token + passes * costs.prefill_pass
-        return cls(seconds, tokens > 0, rows)
+        decode = costs.decode_step if rows else 0.0
+        prefill = any(chunk.tokens for chunk in plan.chunks)
+        return cls(decode + plan.seconds, prefill, rows)

@@ -81,6 +81,7 @@ class Prefill:
     every: int = 0  # tokens between two states kept of a long prompt
     piece: int = 0  # tokens of every chunk, where the answer depends on them; 0: any number
     rebuilt: bool = False  # it begins again, and was reported when it first began
+    alone: bool = False  # it shares no pass: one that it shared has failed
     prompt: Prompt | None = None
     state: State = field(default_factory=list)
     done: int = 0  # tokens run, or restored
@@ -325,9 +326,11 @@ class Prefill:
     @property
     def plain(self) -> bool:
         """Whether what is left of it is text, and no token's logits are wanted."""
-        assert self.prompt is not None
-        logprobs = self._wanted_logprobs is not None
-        return not self.prompt.spans and not self.prompt.uncut and not logprobs
+        if self._wanted_logprobs is not None:
+            return False
+        if self.prompt is None:
+            return not self.sequences[0].request.prompt.media
+        return not self.prompt.spans and not self.prompt.uncut
 
     @property
     def ids(self) -> list[int]:

@@ -85,12 +85,7 @@ def _run(
     counts = [len(row.ids) for row in rows]
     states = zip(*(row.state for row in rows), strict=True)
     layers = [PackedKVCache(singles, counts) for singles in states]
-    try:
-        return forward(mx.array(tokens), [row.position for row in rows], list(layers))
-    except Exception:
-        for layer in layers:
-            layer.undo()
-        raise
+    return forward(mx.array(tokens), [row.position for row in rows], list(layers))
 
 
 def _run_over_pages(
@@ -164,7 +159,7 @@ def run_together(work: Sequence[tuple[Prefill, int]]) -> list[mx.array]:
     states: list[mx.array] = []
     rows: list[tuple[Prefill, int, PassRow]] = []
     for job, tokens in work:
-        if not _shares(job, alone=len(work) == 1) or job.remaining <= 0 or tokens < 1:
+        if not _is_row(job, alone=len(work) == 1) or job.remaining <= 0 or tokens < 1:
             states += job.run(tokens)
             continue
         end = job.end_of_piece(tokens)
@@ -185,13 +180,20 @@ def _run_rows(jobs: Sequence[Prefill], rows: Sequence[PassRow]) -> None:
         job.read_hidden(states)
 
 
-def _shares(job: Prefill, *, alone: bool) -> bool:
-    """Whether it runs as a row of a pass."""
-    if not job.model.shares_passes or not job.plain:
+def shares(job: Prefill) -> bool:
+    """Whether it may be run with others in one pass."""
+    if job.model.encodes:
+        return True
+    if job.alone or not job.model.shares_passes or not job.plain:
         return False
-    if job.model.pages is None:
-        return not alone and job.done <= _REACH
-    return EVEN or not alone
+    return job.model.pages is not None or job.target - job.expected <= _REACH
+
+
+def _is_row(job: Prefill, *, alone: bool) -> bool:
+    """Whether it runs as a row of a pass. alone: the only one."""
+    if alone:
+        return _is_even(job.model) and job.model.shares_passes and job.plain
+    return shares(job)
 
 
 def _encode(jobs: Sequence[Prefill]) -> list[mx.array]:

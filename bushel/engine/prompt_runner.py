@@ -1,7 +1,8 @@
 """Carries out the chunks of a plan: begins prompts, runs them, and hands on those that are through.
 
-Faults stay with their prompt: whoever cannot begin ends, and a pass that several shared and that
-fails is run again prompt by prompt. Of a fault of the device see `engine`.
+Faults stay with their prompt: whoever cannot begin ends, and of a pass that several shared and that
+fails each prompt begins again, by itself. Where rows have pages, a pass that cannot be launched is
+part of what is written to them: see `Engine._renew_pages`. Of a fault of the device see `engine`.
 """
 
 from __future__ import annotations
@@ -28,18 +29,23 @@ class PromptRunner:
         queue: RequestQueue,
         tell: Callable[[Event], None],
         fail: Callable[[Sequence, Exception], None],
+        pages_hold: Callable[[], bool],
     ):
+        """pages_hold: whether what was written to pages can be computed."""
         self._queue, self._tell, self._fail = queue, tell, fail
+        self._pages_hold = pages_hold
         self._background = BackgroundChunks()
         self.started: list[Started] = []  # that nobody has been told of
+        self.failed = False  # whether a pass has, in the present or the last step
 
     def run(self, chunks: tuple[Chunk, ...], now: float, *, catch_up: bool) -> list[Passes]:
         """Those that are packed share the pass of the one before them. catch_up: nothing else keeps
         the host from running off. Returns each pass that was run.
         """
         passes: list[Passes] = []
+        self.failed = False
         for at, chunk in enumerate(chunks):
-            if not chunk.packed:
+            if not chunk.packed and not self._pages_fail:
                 rest = itertools.takewhile(lambda other: other.packed, chunks[at + 1 :])
                 passes += self._run_pass([chunk, *rest], now, catch_up)
         return passes
@@ -60,8 +66,13 @@ class PromptRunner:
             self._background.start(states, catch_up=catch_up)
         except Exception as error:
             raise_device_fault(error)
+            self.failed = True
             if len(work) == 1:
                 self._drop(work[0][0].job, error)
+                return []
+            for chunk, _ in work:
+                self._queue.begin_again(chunk.job, alone=True)
+            if self._pages_fail:
                 return []
             return [run for chunk, _ in work for run in self._run_pass([chunk], now, catch_up)]
         passes = Passes()
@@ -74,6 +85,11 @@ class PromptRunner:
             if job.remaining <= 0:
                 self._finish(chunk.job, job, now)
         return [passes] if work else []
+
+    @property
+    def _pages_fail(self) -> bool:
+        """Whether whatever is run now fails too, since pages are written by what failed."""
+        return self.failed and not self._pages_hold()
 
     def _begun(self, id: int) -> Prefill | None:
         """A prompt that can run; None if it has just failed."""

@@ -17,6 +17,7 @@ from bushel.core import BushelError
 from bushel.core.footprint import Memory
 from bushel.engine.plan import BEFORE, Costs, PendingPrompt, Row, Served, State, WorkClass
 from bushel.engine.prefill import Prefill, PrefilledRow
+from bushel.engine.prefill_pass import shares
 from bushel.engine.sequence import Phase, Sequence
 from bushel.models import Model
 
@@ -182,11 +183,16 @@ class RequestQueue:
         for sequence in running:
             self.restart(sequence, now, slot=True)
 
+    def begin_again(self, id: int, *, alone: bool) -> None:
+        """A prompt that runs begins again; alone: in passes that it shares with nobody."""
+        job = self.prefilling[id] = self._anew(self.prefilling[id])
+        job.alone = job.alone or alone
+
     def _anew(self, job: Prefill) -> Prefill:
         """The same prompt from its beginning, without any state."""
         again = Prefill(self._model, job.sequences, job.order, job.last_served, piece=self._piece)
         again.admitted, again.prefixes, again.every = job.admitted, job.prefixes, job.every
-        again.rebuilt = job.rebuilt or job.prompt is not None
+        again.rebuilt, again.alone = job.rebuilt or job.prompt is not None, job.alone
         return again
 
     # -- leaving -----------------------------------------------------------------------------
@@ -316,7 +322,7 @@ def _jobs(prefills: dict[int, Prefill]) -> tuple[PendingPrompt, ...]:
             job.expected,
             job.last_served,
             job.order,
-            job.done,
+            max(0, job.target - job.expected),
             max(sequence.row.length for sequence in job.sequences),
             len(job.sequences),
             job.sequences[0].row.owner,
@@ -327,6 +333,7 @@ def _jobs(prefills: dict[int, Prefill]) -> tuple[PendingPrompt, ...]:
             job.rebuilt and job.sequences[0].row.yields > 0,
             job.sequences[0].row.priority,
             job.sequences[0].row.background,
+            shares(job),
         )
         for id, job in prefills.items()
     )

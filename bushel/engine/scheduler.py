@@ -82,6 +82,11 @@ def schedule(state: State, policy: Policy) -> Plan:
     chunks = _chunks(jobs, seconds, state.costs, slots.memory, policy, small=beside)
     left = 0.0 if beside else seconds - state.since_decode
     wait = policy.decode_waits and before > 0 and _can_wait(chunks, jobs, left, state.costs)
+    if before and state.waited and not wait:
+        # The next token of a row is told after the prompts of this step, and its last one was told
+        # before those that it waited for.
+        seconds = max(seconds / 2, seconds - state.waited)
+        chunks = _chunks(jobs, seconds, state.costs, slots.memory, policy, small=beside)
     return Plan(
         preempt=tuple(victim.id for victim in slots.preempted),
         drop=tuple(victim.id for victim in slots.dropped),
@@ -89,6 +94,7 @@ def schedule(state: State, policy: Policy) -> Plan:
         join=() if wait else tuple(row.id for row in join),
         chunks=chunks,
         decode=running > 0 and not wait,
+        seconds=_seconds_of(chunks, jobs, state.costs),
     )
 
 
@@ -156,8 +162,12 @@ def _can_wait(
     """Whether `seconds` are enough for these chunks before the next decode step."""
     if not chunks or not costs.prefill_token:
         return False
+    return _seconds_of(chunks, jobs, costs) <= seconds
+
+
+def _seconds_of(chunks: Sequence[Chunk], jobs: Sequence[PendingPrompt], costs: Costs) -> float:
     done = {job.id: job.done for job in jobs}
-    return sum(_seconds(chunk, done[chunk.job], costs) for chunk in chunks) <= seconds
+    return sum(_seconds(chunk, done[chunk.job], costs) for chunk in chunks)
 
 
 def _seconds(chunk: Chunk, done: int, costs: Costs) -> float:
@@ -258,7 +268,7 @@ class _Pass:
             self._context = max(self._context, job.done + chunk.tokens)
 
     def _short(self, job: PendingPrompt) -> bool:
-        return 0 < job.remaining <= self._policy.pack
+        return job.packs and 0 < job.remaining <= self._policy.pack
 
 
 def _even(tokens: int) -> int:

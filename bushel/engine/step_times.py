@@ -21,9 +21,10 @@ class StepTimes:
         self.clock = clock
         self.stopwatch = Stopwatch(behind=behind)
         self.began = 0.0  # the present or the last step
-        self._waited = 0.0  # when all was done that the step before the present one had launched
+        self._caught_up = 0.0  # when all was done that the step before the present one had launched
         self._decoded = 0.0  # when the last step began in which rows went on
         self._prompts_since = 0.0  # seconds that prompts have been given from then on
+        self.waited = 0.0  # of these, in steps after that one, in which rows waited
 
     def costs(self, rows: int) -> Costs:
         """With a decode step of so many rows."""
@@ -34,9 +35,9 @@ class StepTimes:
         """The device may be behind: what prompts have been given counts as if it were done."""
         return max(self.began - self._decoded, self._prompts_since)
 
-    def waited(self) -> None:
+    def caught_up(self) -> None:
         """All that was launched before the present step is done."""
-        self._waited = self.clock()
+        self._caught_up = self.clock()
 
     def end(
         self, rows: int, passes: Sequence[Passes], *, read: bool, decoded: bool
@@ -46,10 +47,13 @@ class StepTimes:
         rows: that it has launched. read: it has waited for them. decoded: rows went on in it.
         """
         together, ended = total(passes), self.clock()
-        self.stopwatch.step(self.began, self._waited, ended, rows=rows, passes=passes, read=read)
+        self.stopwatch.step(self.began, self._caught_up, ended, rows=rows, passes=passes, read=read)
+        seconds = together.seconds(self.costs(rows))
         if decoded:
-            self._decoded, self._prompts_since = self.began, 0.0
-        self._prompts_since += together.seconds(self.costs(rows))
+            self._decoded, self._prompts_since, self.waited = self.began, 0.0, 0.0
+        else:
+            self.waited += seconds
+        self._prompts_since += seconds
         return ended - self.began, together
 
     def rest(self) -> None:

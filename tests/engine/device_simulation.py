@@ -23,6 +23,24 @@ _MOST_STEPS = 20_000
 _POLICY = Policy(max_batch=CLIENTS, decode_waits=True, pack=256)
 
 
+class Device(NamedTuple):
+    """What it takes, in seconds."""
+
+    decode: float = 0.0045
+    row: float = 0.0003  # of each row that decodes
+    forward: float = 0.006  # of a pass of prompts
+    token: float = 1 / 30_000
+
+
+_LARGE_GPU = Device()
+
+
+class Asked(NamedTuple):
+    at: float
+    tokens: int  # of its prompt
+    reply: int = REPLY
+
+
 class Speed(NamedTuple):
     tokens_per_second: float
     first_p95: float  # seconds until the first token
@@ -63,12 +81,18 @@ class _Step:
 
 class ClosedLoops:
     def __init__(
-        self, seed: int, watch: Stopwatch, often: float, most: float, ahead: float = AHEAD
+        self,
+        seed: int,
+        watch: Stopwatch,
+        often: float,
+        most: float,
+        ahead: float = AHEAD,
+        costs: Device = _LARGE_GPU,
     ):
         """Of so many steps, the host dawdles before one, for up to so many seconds. ahead: passes
         of which it may be ahead of the device.
         """
-        self._ahead = ahead
+        self._ahead, self._costs = ahead, costs
         self._chance = Random(seed)
         self._often, self._most = often, most
         self._now = self._device = self._chunk_ready = 0.0
@@ -122,7 +146,7 @@ class ClosedLoops:
             self._prefilling[id].last_served = began
         for id in plan.join:
             self._ready.remove(id)
-            self._rows[id] = REPLY
+            self._rows[id] = self._reply_of(id)
         before, self._pending = self._pending, None
         if plan.decode and self._rows:
             self._decode()
@@ -130,10 +154,13 @@ class ClosedLoops:
             self._now = max(self._now, self._chunk_ready)
         if before is not None:
             self._read(before)
-        self._times.waited()
+        self._times.caught_up()
         passes = self._run_prompts(plan, began)
         rows = len(self._pending.rows) if self._pending else 0
         self._times.end(rows, passes, read=False, decoded=plan.decode)
+
+    def _reply_of(self, id: int) -> int:
+        return REPLY
 
     def _plan(self) -> Plan:
         running, ready = (tuple(Row(id, id) for id in ids) for ids in (self._rows, self._ready))
@@ -145,6 +172,7 @@ class ClosedLoops:
             tuple(prompt.job(id) for id, prompt in self._waiting.items()),
             self._times.costs(len(running) + len(ready)),
             since_decode=self._times.since_decode,
+            waited=self._times.waited,
         )
         return schedule(state, _POLICY)
 
@@ -157,7 +185,7 @@ class ClosedLoops:
 
     def _decode(self) -> None:
         rows = list(self._rows)
-        self._pending = _Step(self._launch(0.0045 + 0.0003 * len(rows)), rows)
+        self._pending = _Step(self._launch(self._costs.decode + self._costs.row * len(rows)), rows)
         self._rows = {id: left - 1 for id, left in self._rows.items() if left > 1}
 
     def _run_prompts(self, plan: Plan, now: float) -> list[Passes]:
@@ -168,7 +196,7 @@ class ClosedLoops:
             if self._pending is None:
                 self._now = max(self._now, self._chunk_ready)
             padded = -(-(chunk.tokens + prompt.done % 256) // 128) * 128
-            seconds = 0.006 + padded / 30_000
+            seconds = self._costs.forward + padded * self._costs.token
             took += seconds
             self._chunk_ready = self._launch(seconds)
             passes.append(Passes().with_chunk(chunk.tokens, prompt.done))
@@ -187,3 +215,25 @@ class ClosedLoops:
             self._replies[id].token(self._now)
             if id not in self._rows and id not in (self._pending.rows if self._pending else []):
                 self._ask()
+
+
+class OpenLoop(ClosedLoops):
+    """Requests that come when they come, whatever became of others."""
+
+    def __init__(self, asked: list[Asked], watch: Stopwatch, ahead: float, costs: Device):
+        super().__init__(0, watch, 0.0, 0.0, ahead, costs)
+        self._asked = asked
+        self._todo, self._due = [one.tokens for one in asked], [one.at for one in asked]
+
+    @property
+    def gaps(self) -> list[float]:
+        """The largest of each reply."""
+        return [reply.gap for reply in self._replies]
+
+    def _reply_of(self, id: int) -> int:
+        return self._asked[id].reply
+
+    def _read(self, step: _Step) -> None:
+        self._now = max(self._now, step.ready) + _HOST
+        for id in step.rows:
+            self._replies[id].token(self._now)

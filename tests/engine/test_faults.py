@@ -1,12 +1,15 @@
 """A fault stays with its row: everybody else's tokens are what they would have been (B48, B49)."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import mlx.core as mx
 import pytest
 
 from bushel import LLM, Output, SamplingParams
+from bushel.core.options import Attention
 from bushel.engine import prompt_runner
 from bushel.engine.decode_batch import DecodeBatch
 from bushel.engine.prefill import PrefilledRow
@@ -123,6 +126,74 @@ def test_a_prompt_that_cannot_be_launched_ends_alone(
         assert "BlockMaskedMM" in (culprit.output.error or "")
         for handle, expected in zip(handles, right, strict=True):
             assert_same(handle.output, expected)
+
+
+@contextmanager
+def unlaunchable_embeddings(llm: LLM, those: Callable[[mx.array], bool]) -> Iterator[None]:
+    """All that such tokens leave behind is made of what MLX refuses to launch."""
+    assert llm._engine is not None
+    embed = llm._engine.model.network.model.embed_tokens
+    original = type(embed).__call__
+
+    def planted(self: Any, tokens: mx.array) -> mx.array:
+        hidden = original(self, tokens)
+        if self is embed and those(tokens):
+            hidden = hidden + unlaunchable().sum().astype(hidden.dtype) * 0
+        return hidden
+
+    with patch.object(type(embed), "__call__", planted):
+        yield
+
+
+@pytest.mark.parametrize("others", [0, 2])
+@pytest.mark.parametrize("attention", ["padded", "pages"])
+def test_what_a_prompt_that_cannot_be_launched_wrote_harms_nobody(
+    attention: Attention, others: int
+) -> None:
+    """Alone or in a pass with others, beside a stream: it ends, the others and later ones are
+    answered, and nothing is kept of what was not computed. B49, B65.
+    """
+    greedy = SamplingParams(max_tokens=12, temperature=0, ignore_eos=True)
+    bad, good = prompt(19, 5), [prompt(length, length) for length in (7, 9, 12)]
+    begins = bad["prompt_token_ids"][:6]
+
+    def guilty(tokens: mx.array) -> bool:
+        rows: Any = tokens.tolist()
+        return tokens.shape[1] > 1 and any(row[:6] == begins for row in rows)
+
+    with LLM(str(checkpoint_dir("llama")), attention=attention) as llm:
+        right = [llm.generate(each, greedy)[0] for each in (*good, bad)]
+        llm.clear_cache()
+        with unlaunchable_embeddings(llm, guilty):
+            handles = [llm.submit(good[0], greedy)]
+            while not handles[0].output.token_ids:
+                llm.step()
+            culprit = llm.submit(bad, greedy)
+            handles += [llm.submit(each, greedy) for each in good[1 : 1 + others]]
+            while not all(handle.done for handle in (culprit, *handles)):
+                llm.step()
+                llm.check_integrity()
+        assert "BlockMaskedMM" in (culprit.output.error or "")
+        for handle, expected in zip(handles, right, strict=False):
+            assert_same(handle.output, expected)
+        for each, expected in zip((*good, bad), right, strict=True):
+            assert_same(llm.generate(each, greedy)[0], expected)
+        assert llm.status()["lane"] == "batch"
+
+
+@pytest.mark.parametrize("attention", ["padded", "pages"])
+def test_batched_steps_that_cannot_be_launched_are_served_one_by_one(attention: Attention) -> None:
+    """And whoever comes later is answered as well. B49."""
+    greedy = SamplingParams(max_tokens=8, temperature=0, ignore_eos=True)
+    asked = [prompt(length, length) for length in (7, 9, 12)]
+    path = str(checkpoint_dir("llama"))
+    with LLM(path, attention=attention, speculate="off") as llm:
+        right = [llm.generate(each, greedy)[0] for each in asked]
+        with unlaunchable_embeddings(llm, lambda tokens: tokens.shape[0] > 1):
+            for output, expected in zip(llm.generate(asked, greedy), right, strict=True):
+                assert_same(output, expected)
+        assert llm.status()["lane"] == "single"
+        assert_same(llm.generate(asked[0], greedy)[0], right[0])
 
 
 def test_the_control_is_refused_when_it_is_launched() -> None:

@@ -17,9 +17,12 @@ from bushel.cache.paged.page_pool import PagePool
 from bushel.cache.paged.page_table import PageTable
 from bushel.core.options import Attention
 from bushel.engine import prefill_pass
-from bushel.engine.plan import Costs, PendingPrompt, Policy, Row, State
+from bushel.engine.engine import Engine
+from bushel.engine.plan import Chunk, Costs, PendingPrompt, Plan, Policy, Row, State
 from bushel.engine.prefill_pass import PassRow, pieces, plan_pieces
+from bushel.engine.prompt_runner import PromptRunner
 from bushel.engine.scheduler import schedule
+from bushel.engine.step_costs import Stopwatch
 from bushel.models import Model
 from tests.depth import often
 from tests.engine.mixed_requests import ids
@@ -291,16 +294,28 @@ def test_control_padding_that_short_prompts_see_would_be_noticed(
     assert worst(together(served(attention="padded", prefix_cache=False)), expected) > BOUND
 
 
-def test_padded_prompts_that_go_on_from_far_have_a_pass_of_their_own(passes: list[int]) -> None:
-    """What they have run would be copied for it, layer by layer."""
+def test_padded_prompts_that_go_on_from_far_have_a_pass_of_their_own(
+    passes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they have run would be copied for it, layer by layer. Nor are they planned in one."""
+    run, chunks = PromptRunner.run, list[Chunk]()
+
+    def spy(self: PromptRunner, planned: tuple[Chunk, ...], *rest: Any, **more: Any) -> Any:
+        chunks.extend(planned)
+        return run(self, planned, *rest, **more)
+
+    monkeypatch.setattr(PromptRunner, "run", spy)
     llm = served(attention="padded")
     far = [ids(500, seed) for seed in (9, 10)]
     together(llm, far)
     more = longer(far)
     expected = alone(served(attention="padded", prefix_cache=False), more)
     passes.clear()
+    chunks.clear()
     assert worst(together(llm, more), expected) < BOUND
     assert passes == []
+    assert chunks
+    assert not any(chunk.packed for chunk in chunks)
 
 
 def test_prompts_with_recurrent_layers_do_not_share_a_pass(passes: list[int]) -> None:
@@ -348,3 +363,30 @@ def test_pieces_of_prompts_have_few_lengths() -> None:
     }
     assert len(pieces) <= 30
     assert {16, 128, 8192} <= pieces
+
+
+def test_a_restored_prompt_is_given_no_more_than_streams_can_bear(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its first tokens look back at all that was restored, which takes its time. B61."""
+    costs = Costs(0.03, 1e-4, 0.0, 1e-6)  # a token that looks back at 2,000 takes 2.1 ms
+    monkeypatch.setattr(Stopwatch, "costs", lambda *_: costs)
+    step, taken = Engine.execute, list[float]()
+
+    def spy(self: Engine, plan: Plan, *rest: Any) -> Any:
+        passes = step(self, plan, *rest)
+        taken.extend(each.seconds(costs) for each in passes)
+        return passes
+
+    one = SamplingParams(max_tokens=1, temperature=0)
+    with LLM(str(checkpoint_dir("llama")), attention="pages") as llm:
+        far = ids(2000, 3)
+        llm.generate(far, one)
+        stream = llm.submit(ids(5, 1), SamplingParams(max_tokens=60, ignore_eos=True))
+        while not stream.output.token_ids:
+            llm.step()
+        monkeypatch.setattr(Engine, "execute", spy)
+        more = {"prompt_token_ids": far["prompt_token_ids"] + ids(900, 4)["prompt_token_ids"]}
+        output = llm.generate(more, one)[0]
+    assert output.usage.cached_tokens >= 1990
+    assert max(taken) < Policy().token_gap

@@ -13,7 +13,7 @@ from bushel.engine.plan import Costs, PendingPrompt, Policy, Row, State
 from bushel.engine.scheduler import schedule
 from bushel.engine.step_costs import Passes, Stopwatch
 from tests.depth import often
-from tests.engine.device_simulation import AHEAD, ClosedLoops, Speed
+from tests.engine.device_simulation import AHEAD, Asked, ClosedLoops, Device, OpenLoop, Speed
 
 RUNNING = (Row(1),)
 NONE, PASS = Passes(), Passes(1, 100)
@@ -307,6 +307,43 @@ def test_streams_and_prompts_of_many_clients(
         assert speed.gap_p95 < Policy().token_gap
         assert speed.first_p95 < first
         assert speed.tokens_per_second > 1100
+
+
+SLOW = Device(decode=0.03, forward=0.03)  # a large batch, or a smaller GPU
+GIVEN = 9  # prompts by which its costs are known
+
+
+def two_prompts_beside_a_stream(first: int, apart: float, ahead: float) -> float:
+    """The stream's largest gap."""
+    known = [Asked(0.2 * at, 300 + 400 * at, 8) for at in range(GIVEN)]
+    stream = Asked(10.0, 64, 160)
+    prompts = [Asked(11.0, first, 8), Asked(11.0 + apart, 40_000, 8)]
+    loop = OpenLoop([*known, stream, *prompts], Stopwatch(), ahead, SLOW)
+    loop.run()
+    return loop.gaps[GIVEN]
+
+
+@pytest.mark.parametrize("ahead", [AHEAD, 0.0, 100.0])
+def test_a_stream_that_waited_for_a_prompt_does_not_wait_as_long_for_the_next(ahead: float) -> None:
+    """Its token of the step between them is told when the second one has run. B61."""
+    gaps = [
+        two_prompts_beside_a_stream(first, apart, ahead)
+        for first in (1_000, 4_000, 6_500)
+        for apart in (0.03, 0.1, 0.15)
+    ]
+    assert max(gaps) < Policy().token_gap
+
+
+def test_arrivals_of_all_lengths_beside_streams_keep_to_the_gap() -> None:
+    """B61."""
+    chance, at, asked = random.Random(1), 0.0, list[Asked]()
+    for _ in range(150):
+        length = round(64 * 128 ** chance.random())
+        asked.append(Asked(at, length, chance.randint(30, 200)))
+        at += chance.expovariate(1) * 0.35
+    loop = OpenLoop(asked, Stopwatch(), AHEAD, SLOW)
+    loop.run()
+    assert max(loop.gaps) < Policy().token_gap
 
 
 @pytest.mark.parametrize("believed", [0.0003, 2.5])

@@ -17,11 +17,13 @@ import sys
 import weakref
 from collections.abc import Callable, Sequence
 
+import mlx.core as mx
 import numpy as np
 
 from bushel.cache.paged.layer_pages import LayerPages
 from bushel.cache.paged.page_kernels import PAGE
 from bushel.core import IntegrityError
+from bushel.models.device import raise_device_fault
 
 # By which part of itself the pool grows, and by how many pages at least, if it may: each time waits
 # for the device and copies all of it.
@@ -220,6 +222,17 @@ class PagePool:
         self.limit = limit
         if self.capacity > max(limit, self.used):
             self.resize(max(limit, self.used))
+
+    def computable(self) -> bool:
+        """Whether all that was written can be computed: later writes depend on it, and fail once an
+        evaluation of one has failed.
+        """
+        try:
+            mx.eval([array for layer in self.layers for array in layer.to_evaluate])
+        except Exception as error:
+            raise_device_fault(error)
+            return False
+        return True
 
     def clear(self) -> None:
         """Free what memory it may, when nobody holds a page. What layers look like stays known."""
