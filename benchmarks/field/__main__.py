@@ -78,7 +78,11 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--checked", type=int, help="rounds whose replies are checked; all of them")
     parser.add_argument("--patience", type=float, default=300, help="seconds for one load")
     parser.add_argument("--out", type=Path, help="folder for pictures and field.json")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if both := {*options.clients} & {*options.alone}:
+        # They would be asked the same, and answered from what is kept of it.
+        parser.error(f"--alone {min(both)}: --clients has it, too")
+    return options
 
 
 def setting_of(options: argparse.Namespace) -> Setting:

@@ -156,4 +156,6 @@ class BareLoops:
 
 
 def _rounded(length: int) -> int:
-    return max(32, 1 << (length - 1).bit_length())
+    """Up, by less than an eighth."""
+    step = max(32, (1 << length.bit_length()) // 16)
+    return -(-length // step) * step

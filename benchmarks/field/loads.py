@@ -131,11 +131,19 @@ def new_tokens(load: Load) -> int:
 
 
 def fresh_tokens(load: Load) -> list[int]:
-    """By request, tokens of its prompt that no earlier prompt begins with."""
+    """By request, tokens of its prompt that nobody before it has asked or was told."""
     return [
-        len(one.ids) - max((_common(one.ids, other.ids) for other in load[:at]), default=0)
+        len(one.ids) - max((_known(one, other) for other in load[:at]), default=0)
         for at, one in enumerate(load)
     ]
+
+
+def _known(one: Arrival, before: Arrival) -> int:
+    """Of a prompt, what one before it began with, and its reply if this goes on from there."""
+    common = _common(one.ids, before.ids)
+    if common < len(before.ids):
+        return common
+    return min(len(one.ids), common + before.new)
 
 
 def _common(one: Iterable[int], two: Iterable[int]) -> int:

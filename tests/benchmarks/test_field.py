@@ -1,5 +1,6 @@
 """`python -m benchmarks.field`: its loads, limits and verdicts, without a clock."""
 
+import gc
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ from typing import cast
 import mlx.core as mx
 import pytest
 
+from benchmarks.field.__main__ import parsed
 from benchmarks.field.cases import Case, Question, Words
 from benchmarks.field.in_process import SIDES, run_in_process
 from benchmarks.field.limits import (
@@ -41,6 +43,7 @@ from bushel.engine.solo_run import BOUNDS
 from bushel.models import Model
 
 VOCAB = 4096
+LITTLE = 50_000  # bytes that other tests may leave; an engine keeps 390,000
 
 
 @pytest.fixture(scope="module")
@@ -212,3 +215,27 @@ def test_times_of_a_reply() -> None:
     assert (reply.first, reply.gap) == (0.25, 1.0)
     assert percentile([1, 2, 3, 4], 50) == 2.5
     assert percentile([7], 99) == 7
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_side_leaves_no_memory_to_the_next(model: Model, side: str) -> None:
+    """Or peaks of others would count it."""
+    load = make_load("burst", VOCAB, SCALES["quick"])
+    run_in_process("mlx-lm", model, load)
+    gc.collect()
+    before = mx.get_active_memory()
+    run_in_process(side, model, load)
+    assert mx.get_active_memory() < before + LITTLE
+
+
+def test_the_same_loop_is_not_asked_twice() -> None:
+    with pytest.raises(SystemExit):
+        parsed(["--clients", "1", "8", "--alone", "8"])
+    assert parsed(["--clients", "8", "--alone", "32"]).alone == [32]
+
+
+def test_a_reply_that_the_next_turn_begins_with_is_not_run_as_a_prompt() -> None:
+    first = Arrival(0, (1, 2, 3, 4), 3)
+    again = Arrival(1, (1, 2, 3, 4, 5, 6, 7, 8, 9), 3)
+    elsewhere = Arrival(2, (1, 2, 9, 9), 3)
+    assert fresh_tokens((first, again, elsewhere)) == [4, 2, 2]
