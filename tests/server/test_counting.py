@@ -123,6 +123,7 @@ def test_a_question_can_be_cancelled_and_has_a_record(server: Server) -> None:
     assert 'bushel:requests_total{api="tokenize"' in server.http.get("/metrics").text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("unit", often(["word and ", "\U0001f600", "<|im_start|>"], "<|im_start|>"))
 def test_ten_megabytes_cost_no_worker_its_life(server: Server, unit: str) -> None:
     """A text far beyond the context is a 400 which says how much is counted. B67."""

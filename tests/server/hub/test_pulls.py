@@ -17,7 +17,7 @@ from bushel.core.hub_errors import HubError, hub_error
 from bushel.server.errors import ApiError
 from bushel.server.hub import pulls as pulls_module
 from bushel.server.hub.pulls import AT_ONCE, MOST, Pulls
-from tests.depth import often
+from tests.depth import often, one_in
 from tests.server.hub.hub_client import (
     ENDED,
     KEYS,
@@ -50,6 +50,7 @@ def operator(_operator: HubOperator) -> Iterator[HubOperator]:
     _operator.reset()
 
 
+@pytest.mark.long
 def test_ollamas_client_pulls_with_progress(operator: HubOperator) -> None:
     """Line by line, by the same rules: an operator's key, and a model of the hub. B77."""
     url, headers = operator.server.url, {"authorization": f"Bearer {OPERATOR}"}
@@ -196,15 +197,18 @@ def test_what_cannot_be_served_is_not_downloaded(
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [
-        ("GET", "/v1/hub/models"),
-        ("DELETE", f"/v1/hub/models/{MODEL}"),
-        ("POST", "/v1/hub/pulls"),
-        ("GET", "/v1/hub/pulls"),
-        ("GET", PULL),
-        ("DELETE", PULL),
-        ("GET", f"/v1/inspection?model={MODEL}"),
-    ],
+    one_in(
+        3,
+        [
+            ("GET", "/v1/hub/models"),
+            ("DELETE", f"/v1/hub/models/{MODEL}"),
+            ("POST", "/v1/hub/pulls"),
+            ("GET", "/v1/hub/pulls"),
+            ("GET", PULL),
+            ("DELETE", PULL),
+            ("GET", f"/v1/inspection?model={MODEL}"),
+        ],
+    ),
 )
 def test_nobody_but_an_operator_may(operator: HubOperator, method: str, path: str) -> None:
     """A wrong key is a 401, a user's a 403. B68."""
@@ -220,7 +224,7 @@ def test_nobody_but_an_operator_may(operator: HubOperator, method: str, path: st
 
 @pytest.mark.parametrize(
     "model",
-    often(NO_IDS, "../etc", "/etc/passwd", "a--b/c", "a/b\n"),
+    often(NO_IDS, "../etc", "a--b/c"),
 )
 def test_what_is_no_id_of_the_hub_is_refused_at_once(operator: HubOperator, model: str) -> None:
     refused = operator.pull(model)
