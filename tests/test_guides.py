@@ -154,7 +154,7 @@ def run(command: list[str], server: Server, folder: Path) -> subprocess.Complete
     )
 
 
-@pytest.mark.parametrize(("name", "text"), one_in(2, requests()))
+@pytest.mark.parametrize(("name", "text"), one_in(3, requests()))
 def test_a_request_that_is_shown_is_answered(
     name: str, text: str, server: Server, folder: Path
 ) -> None:
@@ -163,7 +163,7 @@ def test_a_request_that_is_shown_is_answered(
     assert done.stdout
 
 
-@pytest.mark.parametrize(("name", "text"), one_in(2, scripts()))
+@pytest.mark.parametrize(("name", "text"), one_in(4, scripts()))
 def test_a_script_that_is_shown_runs(name: str, text: str, server: Server, folder: Path) -> None:
     done = run([sys.executable, "-c", text], server, folder)
     assert done.returncode == 0, done.stderr

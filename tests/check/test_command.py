@@ -116,6 +116,7 @@ def test_a_family_that_sees_is_shown_images(capsys: Capture) -> None:
     assert verdicts(lines)["images beside text"] == "equal"
 
 
+@pytest.mark.long
 def test_images_that_cannot_be_shown_are_not_said_to_be_equal(
     tmp_path: Path, capsys: Capture
 ) -> None:

@@ -280,6 +280,7 @@ def test_a_server_says_no_in_the_same_words() -> None:
     assert str(server.value) == str(script.value)
 
 
+@pytest.mark.long
 def test_greedy_and_wild_rows_share_a_batch(llm: LLM) -> None:
     """Held, free and calling rows: each what it is alone."""
     asked = [

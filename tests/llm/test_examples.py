@@ -35,7 +35,7 @@ def failures(test: doctest.DocTest) -> int:
 # -- docstrings -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", one_in(2, bushel.__all__))
+@pytest.mark.parametrize("name", one_in(4, bushel.__all__))
 def test_the_example_of_a_public_name_runs(name: str) -> None:
     test = examples(name, inspect.getdoc(NAMES[name]))
     assert test.examples, f"{name} has none"

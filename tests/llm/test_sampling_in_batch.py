@@ -46,6 +46,7 @@ def best(output: Output, at: int = 0) -> list[tuple[int, float]]:
 # -- company ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_greedy_and_a_hot_request_share_a_batch_unchanged(name: str) -> None:
     asked, params = [prompt(40, seed=1), prompt(25, seed=2)], [greedy(16), HOT]

@@ -91,6 +91,7 @@ def test_an_input_is_what_the_grammar_allows(
         assert matches(case, text) or len(text) > 30, text
 
 
+@pytest.mark.long
 @STREAMED
 def test_a_patch_is_a_patch_as_far_as_it_goes(client: openai.OpenAI, stream: bool) -> None:
     for text in (in_chat(client, stream, PATCH), in_responses(client, stream, PATCH)):

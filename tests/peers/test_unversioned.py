@@ -74,6 +74,7 @@ def test_errors_are_told_alike(server: Server, path: str) -> None:
     assert short.headers.keys() == long.headers.keys()
 
 
+@pytest.mark.long
 def test_the_sdks_need_no_version(server: Server) -> None:
     with openai.OpenAI(base_url=server.url, api_key="any", timeout=PATIENCE) as client:
         made = client.chat.completions.create(model=MODEL, messages=SUM, stream=True)

@@ -81,6 +81,7 @@ def test_a_turn_computes_its_new_messages_alone(name: str, template: str) -> Non
                 assert computed <= new + SLACK
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", CORE if EVERY else often(["llama", "gemma3_text", "qwen3_5"], "qwen3_5")
 )

@@ -258,6 +258,7 @@ def test_a_slow_reader_that_does_read_gets_everything() -> None:
     assert run(work()) > 150 * 65536
 
 
+@pytest.mark.long
 def test_a_whole_reply_that_nobody_takes_does_not_stay_forever() -> None:
     async def work() -> None:
         service = Service(

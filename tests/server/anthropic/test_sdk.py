@@ -339,6 +339,7 @@ def test_a_system_message_in_the_middle_extends_what_is_kept(claude: Caller) -> 
     assert second.usage.cache_read_input_tokens > prompt_of(first.usage) // 2
 
 
+@pytest.mark.long
 def test_a_deferred_tool_leaves_what_is_kept_alone(claude: Caller) -> None:
     """It is told where it is referred to, and may stand anywhere in the list."""
     search: Any = {"name": "ToolSearch", "description": "Finds tools.", "input_schema": {}}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from tests.server.hub.hub_client import (
     PULL,
     USER,
     HubOperator,
-    hub_operator,
 )
 from tests.server.server_process import FEW, PATIENCE, alive, children, serving, until
 
@@ -35,19 +33,6 @@ NO_IDS = (
     *("small", "../etc", "a/../b", "/etc/passwd", "~/x"),
     *("a/b/c", "a--b/c", "a/b\n", ".a/b", "ä/b"),
 )
-
-
-@pytest.fixture(scope="module")
-def _operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubOperator]:
-    with hub_operator(tmp_path_factory.mktemp("home")) as operator:
-        yield operator
-        assert "Traceback" not in operator.server.log
-
-
-@pytest.fixture
-def operator(_operator: HubOperator) -> Iterator[HubOperator]:
-    yield _operator
-    _operator.reset()
 
 
 @pytest.mark.long
@@ -95,7 +80,7 @@ def test_a_model_is_pulled_with_progress_then_listed_inspected_and_removed(
 
     [model] = operator.get("/v1/hub/models")["data"]
     assert (model["id"], model["model_type"], model["sees"]) == (MODEL, "qwen3_5", True)
-    assert (model["served_as"], model["loaded"]) == ([], False)
+    assert (model["served_as"], model["loaded"]) == (["named"], False)
     assert model["size_bytes"] == card["bytes_total"]
     told = operator.get("/v1/inspection", model=MODEL, rows=2, tokens=1000)
     assert told["layers"] == {"recurrent": 4, "attention": 4}
