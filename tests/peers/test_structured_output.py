@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.depth import one_in, rarely
+from tests.depth import rarely
 from tests.peers.conftest import MODEL
 
 SCHEMA = {
@@ -82,12 +82,9 @@ HOT: dict[str, Any] = {"temperature": 2, "seed": 3, "max_tokens": 200}
 
 @pytest.mark.parametrize(
     ("api", "form"),
-    one_in(
-        2,
-        rarely(
-            product(("chat", "completion"), FORMS),
-            lambda it: it[0] == "completion" and it[1] not in [*FORMS][::4],
-        ),
+    rarely(
+        product(("chat", "completion"), FORMS),
+        lambda it: it[0] == "completion" and it[1] not in [*FORMS][::4],
     ),
 )
 def test_a_reply_has_its_form(api: str, form: str, client: openai.OpenAI) -> None:

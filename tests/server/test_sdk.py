@@ -75,7 +75,7 @@ TEXTS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 @pytest.mark.parametrize(
     ("case", "way"),
-    one_in(2, rarely(product(CHATS, WAYS), lambda it: it[1] not in FORMS and it[0] != HARD)),
+    one_in(3, rarely(product(CHATS, WAYS), lambda it: it[1] not in FORMS and it[0] != HARD)),
 )
 def test_a_chat_is_what_the_model_says(
     caller: Caller, reference: Reference, case: str, way: str
@@ -85,7 +85,7 @@ def test_a_chat_is_what_the_model_says(
 
 
 @pytest.mark.parametrize(
-    ("case", "way"), one_in(2, rarely(product(TEXTS, WAYS), lambda it: it[1] not in FORMS))
+    ("case", "way"), one_in(3, rarely(product(TEXTS, WAYS), lambda it: it[1] not in FORMS))
 )
 def test_a_completion_is_what_the_model_says(
     caller: Caller, reference: Reference, case: str, way: str

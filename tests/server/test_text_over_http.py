@@ -113,7 +113,7 @@ def test_any_mixture_of_bytes_streams_as_it_is_written_whole(
 # -- what is not text (B21) ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", one_in(2, FORMS))
+@pytest.mark.parametrize("way", often(FORMS, "sync streamed"))
 def test_control_tokens_are_never_shown(caller: Caller, reference: Reference, way: str) -> None:
     """All of them, ends of replies included, thrown in among words."""
     controls = {name.encode() for name in reference.tokenizer.controls}
