@@ -34,3 +34,18 @@ def rarely(cases: Iterable[Case], which: Callable[[Case], bool]) -> list[Any]:
 def often(cases: Iterable[Case], *those: Case) -> list[Any]:
     """Cases for `parametrize`, of which all but these are long: these stand for the others."""
     return rarely(cases, lambda case: case not in those)
+
+
+def one_in(count: int, cases: Iterable[Case]) -> list[Any]:
+    """Cases for `parametrize`, of which one in so many is tried and the others are long: they are
+    alike. Those that have marks already are not counted.
+    """
+    found: list[Any] = []
+    tried = 0
+    for case in cases:
+        if hasattr(case, "marks"):
+            found.append(case)
+            continue
+        found += rarely([case], lambda _, at=tried: at % count > 0)
+        tried += 1
+    return found

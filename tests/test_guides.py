@@ -17,6 +17,7 @@ import pytest
 from bushel import BushelError, cli
 from bushel.server.command.options_of_flags import options_of_flags
 from bushel.server.command.settings import with_settings
+from tests.depth import one_in
 from tests.drawings import see
 from tests.server.server_process import PATIENCE, Server, serving
 from tools.reference import serve_parser
@@ -79,7 +80,9 @@ def parsed(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), list(commands()), ids=lambda it: " ".join(it) if isinstance(it, list) else ""
+    ("name", "words"),
+    one_in(2, list(commands())),
+    ids=lambda it: " ".join(it) if isinstance(it, list) else "",
 )
 def test_a_command_that_is_shown_is_one(
     name: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -151,7 +154,7 @@ def run(command: list[str], server: Server, folder: Path) -> subprocess.Complete
     )
 
 
-@pytest.mark.parametrize(("name", "text"), requests())
+@pytest.mark.parametrize(("name", "text"), one_in(3, requests()))
 def test_a_request_that_is_shown_is_answered(
     name: str, text: str, server: Server, folder: Path
 ) -> None:
@@ -160,7 +163,7 @@ def test_a_request_that_is_shown_is_answered(
     assert done.stdout
 
 
-@pytest.mark.parametrize(("name", "text"), scripts())
+@pytest.mark.parametrize(("name", "text"), one_in(4, scripts()))
 def test_a_script_that_is_shown_runs(name: str, text: str, server: Server, folder: Path) -> None:
     done = run([sys.executable, "-c", text], server, folder)
     assert done.returncode == 0, done.stderr

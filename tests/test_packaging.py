@@ -14,6 +14,7 @@ import pytest
 from uv import find_uv_bin
 
 from bushel.core.version import DISTRIBUTION, VERSION
+from tests.depth import often
 from tests.wheel import UNREACHABLE, built
 
 ROOT = Path(__file__).parents[1]
@@ -33,7 +34,7 @@ def resolve(python: str, macos: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "python",
-    ["3.11", "3.14", *(pytest.param(each, marks=pytest.mark.long) for each in ("3.12", "3.13"))],
+    often(["3.11", "3.12", "3.13", "3.14"], "3.14"),
 )
 def test_a_mac_finds_wheels_of_everything(python: str) -> None:
     made = resolve(python, "14.0")
@@ -43,6 +44,7 @@ def test_a_mac_finds_wheels_of_everything(python: str) -> None:
     }
 
 
+@pytest.mark.long
 def test_control_an_older_macos_does_not() -> None:
     made = resolve("3.12", "13.0")
     assert made.returncode != 0

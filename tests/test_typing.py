@@ -55,6 +55,7 @@ def complaints(folder: Path, *scripts: str) -> list[list[int]]:
     return [[int(line) for where, line in errors if where == name] for name in names]
 
 
+@pytest.mark.long
 def test_the_readmes_scripts_pass_a_strict_type_checker_and_wrong_calls_do_not(
     installed: Path,
 ) -> None:

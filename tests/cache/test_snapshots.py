@@ -46,7 +46,7 @@ SOME = (
     scope="module",
     params=rarely(
         (*(CORE if EVERY else SOME), "qwen3_5_vl", "gemma3_vl", "mllama"),
-        {"gemma4_text", "deepseek_v3"}.__contains__,
+        {"gemma4_text", "deepseek_v3", "llama", "qwen3_5", "gemma3_vl"}.__contains__,
     ),
 )
 def model(request: pytest.FixtureRequest) -> Iterator[Model]:

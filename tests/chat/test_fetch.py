@@ -14,6 +14,7 @@ import pytest
 from bushel.chat.media.fetch import MOST_REDIRECTS, Fetcher, look_up
 from bushel.chat.media.media_source import UnusableMedia
 from tests.chat.web_site import Say, Site, answer, open_site, redirect, trusting
+from tests.depth import one_in
 
 BODY = b"a picture" * 1000
 SECONDS = 20.0  # more than any of these takes
@@ -281,7 +282,7 @@ SLOW: dict[str, tuple[bytes, bytes]] = {
 }
 
 
-@pytest.mark.parametrize("case", SLOW)
+@pytest.mark.parametrize("case", one_in(2, SLOW))
 def test_a_drip_of_bytes_does_not_prolong_the_limit(site: Site, case: str) -> None:
     """Each byte comes well before a socket's own limit; together they would take minutes."""
     site.pages["/"] = endless(*SLOW[case], pause=0.02)

@@ -24,7 +24,7 @@ from bushel.core.options import ChatOptions
 from bushel.text.template_probe import UNKNOWN
 from tests.chat.conversations import TOOLS, common
 from tests.chat.templates import MADE, templated
-from tests.depth import some
+from tests.depth import one_in, some
 from tests.families.images import SMALL, picture
 
 HOIST = ChatOptions(hoist=True)
@@ -233,7 +233,7 @@ def test_merging_and_folding_keep_every_part_in_order(
         assert "system" not in roles[1:]
 
 
-@pytest.mark.parametrize("name", sorted(set(MADE) - {"bracketed"}))
+@pytest.mark.parametrize("name", one_in(2, sorted(set(MADE) - {"bracketed"})))
 @given(talk=talks, more=talks)
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 def test_what_comes_later_changes_no_earlier_token(

@@ -19,6 +19,7 @@ from bushel.models.preparer import VisionPreparer
 from bushel.models.vision.image_spans import spans_of
 from bushel.models.vision.placeholders import digest_of, place, settings_of
 from tests.chat.media_files import moving
+from tests.depth import one_in
 from tests.families import checkpoint_dir
 from tests.families.family import EVERY
 from tests.families.images import LARGE, MEDIUM, SMALL, picture
@@ -44,7 +45,7 @@ def places(host: VisionPreparer, prompt: Prepared) -> list[int]:
     return [at for low, high in runs for at in range(low, high)]
 
 
-@pytest.mark.parametrize("name", SEVERAL)
+@pytest.mark.parametrize("name", one_in(2, SEVERAL))
 @pytest.mark.parametrize("between", ["", " and then "], ids=["adjacent", "apart"])
 def test_two_images_have_places_of_their_own(name: str, between: str) -> None:
     host = seeing(name)
@@ -66,7 +67,7 @@ def test_two_images_have_places_of_their_own(name: str, between: str) -> None:
         assert alone.media[0].end - alone.media[0].start == media.end - media.start
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", one_in(2, NAMES))
 def test_one_changed_pixel_is_another_image(name: str) -> None:
     """Two pictures that differ by one bit have different names. B44."""
     host = seeing(name)

@@ -20,7 +20,7 @@ from bushel.text.tokenizer import Tokenizer
 from tests.chat.conversations import QUESTION, SYSTEM, TOOLS, bordered, common, round_of, shown
 from tests.chat.preparers import host as host_of
 from tests.chat.templates import ALL, OWN, templated
-from tests.depth import some
+from tests.depth import one_in, some
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import CORPUS
 
@@ -169,13 +169,14 @@ def check(name: str, request: dict[str, Any]) -> None:
     assert {borders.system, borders.user, borders.history} <= allowed
 
 
-@pytest.mark.parametrize("name", [*OWN, *CHECKPOINTS])
+@pytest.mark.parametrize("name", one_in(2, [*OWN, *CHECKPOINTS]))
 @given(request=conversations())
 @settings(max_examples=some(60), suppress_health_check=list(HealthCheck))
 def test_borders_are_what_tokenizing_everything_tells(name: str, request: dict[str, Any]) -> None:
     check(name, request)
 
 
+@pytest.mark.long
 @given(name=st.sampled_from(sorted(ALL)), request=conversations())
 @settings(max_examples=some(400), suppress_health_check=list(HealthCheck))
 def test_borders_of_real_templates_too(name: str, request: dict[str, Any]) -> None:

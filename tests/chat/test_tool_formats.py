@@ -34,6 +34,7 @@ from bushel.models import Preparer
 from bushel.text.template_abilities import Abilities
 from tests.chat.reply.sample_replies import read
 from tests.chat.structured_output.random_replies import host, replies
+from tests.depth import one_in
 
 ARGUMENTS: dict[str, Any] = {
     "path": "a b.txt",
@@ -129,7 +130,7 @@ def test_a_format_is_detected_by_what_it_says_of_itself(name: str) -> None:
         assert detect_formats("", {}).tools == name
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", one_in(3, FORMATS))
 def test_a_forced_call_is_read_as_that_call(plain: Preparer, name: str) -> None:
     for text in forced(plain, name):
         inside = text.partition("<|start|>assistant")[2] if name == "harmony" else text

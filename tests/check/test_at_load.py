@@ -9,6 +9,7 @@ import pytest
 from bushel import LLM, Output
 from bushel.engine import batching_check
 from bushel.models import known_families
+from tests.depth import one_in
 from tests.families import checkpoint_dir
 from tests.families.text import TEXT
 from tests.families.vision import VISION
@@ -31,7 +32,9 @@ def right() -> list[Output]:
 
 @pytest.mark.parametrize(
     ("in_a_batch", "reason"),
-    [(MISPLACED, "away from the same rows alone"), (RAISING, "one row at a time, please")],
+    one_in(
+        2, [(MISPLACED, "away from the same rows alone"), (RAISING, "one row at a time, please")]
+    ),
 )
 def test_a_family_that_cannot_be_batched_is_served_alone_and_right(
     in_a_batch: str, reason: str, right: list[Output], tmp_path: Path
@@ -64,7 +67,7 @@ def test_control_an_exact_family_of_its_own_shares_batches(
         assert llm.status()["max_decode_batch"] == 3
 
 
-@pytest.mark.parametrize(("window", "lane"), [(300, "single"), (None, "batch")])
+@pytest.mark.parametrize(("window", "lane"), one_in(2, [(300, "single"), (None, "batch")]))
 def test_a_mistake_beyond_the_end_of_a_window_is_found(
     window: int | None, lane: str, tmp_path: Path
 ) -> None:
@@ -110,7 +113,7 @@ def test_control_an_unknown_family_is_tried(tried: list[Any], tmp_path: Path) ->
     assert len(tried) == 1
 
 
-@pytest.mark.parametrize("library", ["mlx_lm", "mlx_vlm"])
+@pytest.mark.parametrize("library", one_in(2, ["mlx_lm", "mlx_vlm"]))
 def test_what_is_said_to_be_exact_has_a_checkpoint_that_shows_it(library: str) -> None:
     from mlx_lm.utils import MODEL_REMAPPING
     from mlx_vlm.utils import get_model_type

@@ -62,6 +62,7 @@ def test_an_equal_family_passes(name: str, capsys: Capture) -> None:
     assert lines[-1] == "Equal to solo; lane: batch."
 
 
+@pytest.mark.long
 def test_the_largest_difference_is_told_of_a_family_that_is_known(capsys: Capture) -> None:
     model = str(checkpoint_dir("llama_sliding"))
     _, lines = check(capsys, model)
@@ -102,6 +103,7 @@ def same(lines: list[str], told: list[str]) -> bool:
     return words == {name: verdict == "equal" for name, verdict in verdicts(lines).items()}
 
 
+@pytest.mark.long
 def test_half_precision_has_a_bound_of_its_own(capsys: Capture) -> None:
     code, lines = check(capsys, str(checkpoint_dir("llama_sliding")), "--dtype", "bfloat16")
     assert code == 0
@@ -114,6 +116,7 @@ def test_a_family_that_sees_is_shown_images(capsys: Capture) -> None:
     assert verdicts(lines)["images beside text"] == "equal"
 
 
+@pytest.mark.long
 def test_images_that_cannot_be_shown_are_not_said_to_be_equal(
     tmp_path: Path, capsys: Capture
 ) -> None:

@@ -14,6 +14,7 @@ from bushel.check import trial_json
 from bushel.cli import main
 from bushel.engine.batching_check import try_batch
 from bushel.models import load
+from tests.depth import one_in
 from tests.llm.request_builders import greedy, prompt
 
 from .broken_families import EXACT, MISPLACED, RAISING, family
@@ -60,6 +61,7 @@ def test_check_names_the_state_that_is_not_known_and_what_it_needs(
     assert "docs/guides/new-models.md" in text
 
 
+@pytest.mark.long
 def test_inspect_says_the_same_without_loading(model: str, capsys: Capture) -> None:
     _, checked, _ = told(capsys, "check", model)
     code, report, text = told(capsys, "inspect", model)
@@ -122,6 +124,7 @@ def test_control_a_kind_that_restores_wrongly_is_noticed(
     ]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("added")
 def test_control_a_kind_that_merges_wrongly_is_noticed_by_the_trial(
     model: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
@@ -145,7 +148,14 @@ def test_a_state_that_is_not_known_is_served_alone_and_says_what_it_says_alone(m
 
 @pytest.mark.parametrize(
     ("in_a_batch", "fault"),
-    [(EXACT, None), (MISPLACED, "away from the same rows"), (RAISING, "one row at a time, please")],
+    one_in(
+        3,
+        [
+            (EXACT, None),
+            (MISPLACED, "away from the same rows"),
+            (RAISING, "one row at a time, please"),
+        ],
+    ),
 )
 def test_a_trial_has_figures_or_says_what_was_raised(
     in_a_batch: str, fault: str | None, tmp_path: Path

@@ -53,6 +53,7 @@ def test_questions_are_answered_with_what_they_cost(chat: Terminal) -> None:
     assert chat.end() == 0
 
 
+@pytest.mark.long
 def test_a_picture_is_seen_wherever_its_path_stands(chat: Terminal, home: Path) -> None:
     (home / "my pictures").mkdir()
     see("circle", "red").save(home / "my pictures" / "one.png")

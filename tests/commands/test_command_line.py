@@ -11,6 +11,7 @@ import pytest
 
 from bushel.cli import main
 from bushel.core.version import VERSION
+from tests.depth import one_in
 
 Capture = pytest.CaptureFixture[str]
 
@@ -64,7 +65,9 @@ def interrupted(folder: Path, module: str, name: str = "bushel") -> tuple[int, s
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("module", ["bushel.core", "bushel.cli", "bushel.server.command.flags"])
+@pytest.mark.parametrize(
+    "module", one_in(3, ["bushel.core", "bushel.cli", "bushel.server.command.flags"])
+)
 def test_an_interrupt_while_the_command_is_imported_prints_nothing(
     tmp_path: Path, module: str
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from bushel.cli import main
 from tests.commands.terminals import person
+from tests.depth import one_in
 from tests.test_build_files import NEWER_BASH, newer
 
 # What is typed, and words that must be among those offered, or must not.
@@ -72,7 +73,7 @@ def offered_by(shell: str, home: Path, typed: str, capsys: pytest.CaptureFixture
     return {line.split("\t")[0] for line in lines}
 
 
-@pytest.mark.parametrize(("typed", "some", "none"), CASES)
+@pytest.mark.parametrize(("typed", "some", "none"), one_in(2, CASES))
 @pytest.mark.parametrize("shell", ["bash", "fish"])
 def test_what_a_shell_offers(
     shell: str,

@@ -17,6 +17,7 @@ import pytest
 from bushel.core.checkpoint import TINY, read_checkpoint
 from bushel.core.terminal_line import CLEAR
 from tests.commands.hub_stand_in import HubStandIn, hub_stand_in
+from tests.depth import often
 from tests.families import checkpoint_dir
 
 NAME = "someone/small"
@@ -116,6 +117,7 @@ def test_a_terminal_has_one_line_of_bytes_and_nothing_where_all_is_there(tmp_pat
     assert again.count("\n") == 1, again
 
 
+@pytest.mark.long
 def test_one_that_fails_is_told_in_a_line_and_what_came_is_kept(machine: Machine) -> None:
     machine.hub.cut = 1
     failed = machine.bushel("pull", NAME)
@@ -130,10 +132,10 @@ def test_one_that_fails_is_told_in_a_line_and_what_came_is_kept(machine: Machine
     "arguments",
     [
         ("pull", "someone/else"),
-        ("pull", "neither-a-name"),
-        ("rm", "someone/else", "--yes"),
+        pytest.param(("pull", "neither-a-name"), marks=pytest.mark.long),
+        pytest.param(("rm", "someone/else", "--yes"), marks=pytest.mark.long),
         ("rm", NAME),  # nobody can be asked
-        ("rm", ".", "--yes"),
+        pytest.param(("rm", ".", "--yes"), marks=pytest.mark.long),
     ],
 )
 def test_what_is_wrong_is_one_line(machine: Machine, arguments: tuple[str, ...]) -> None:
@@ -143,7 +145,7 @@ def test_what_is_wrong_is_one_line(machine: Machine, arguments: tuple[str, ...])
     assert said.stderr.startswith("bushel: ")
 
 
-@pytest.mark.parametrize(("answer", "left"), [("n\n", [NAME]), ("y\n", [])])
+@pytest.mark.parametrize(("answer", "left"), often([("n\n", [NAME]), ("y\n", [])], ("y\n", [])))
 def test_removing_asks_first(machine: Machine, answer: str, left: list[str]) -> None:
     machine.bushel("pull", NAME)
     said = machine.bushel("rm", NAME, answer=answer)

@@ -134,6 +134,7 @@ def test_a_model_that_the_running_server_has_not_is_started_beside_it(tmp_path: 
     assert f"{url} does not serve bushel:tiny: starting it here" in beside.stderr
 
 
+@pytest.mark.long
 def test_of_several_models_somebody_has_to_choose(tmp_path: Path) -> None:
     for name in ("small", "large"):
         folder = tmp_path / "hub" / "hub" / f"models--someone--{name}" / "snapshots" / "1"

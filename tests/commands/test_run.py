@@ -12,6 +12,7 @@ import pytest
 
 from tests.commands.conftest import KEY
 from tests.commands.terminals import CTRL_C, Terminal, person
+from tests.depth import one_in
 from tests.drawings import see
 from tests.server.server_process import Server, until
 
@@ -56,6 +57,7 @@ def test_what_is_piped_stands_below_the_prompt(shell: Shell) -> None:
     assert counts[0] == counts[1]
 
 
+@pytest.mark.long
 def test_a_picture_is_seen(shell: Shell, tmp_path: Path) -> None:
     see("circle", "red").save(tmp_path / "one.png")
     told = shell("What shape is this?", "--image", "one.png", "--temperature", "0")
@@ -87,17 +89,20 @@ def test_a_schema_is_followed(shell: Shell, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
-    [
-        ((), 2, "nothing to ask"),
-        (("x", "--image", "nothing.png"), 2, "nothing.png cannot be read"),
-        (("x", "--schema", "nothing.json"), 2, "holds no JSON schema"),
-        (("x", "--temperature", "hot"), 2, "temperature must be"),
-        (("x", "--model", "no/such"), 2, "does not serve no/such, but bushel:tiny"),
-        (("x", "--no-such-flag"), 2, "--no-such-flag"),
-        (("x" * 2_000_000,), 1, ""),  # refused by the server
-        (("x", "--url", "http://127.0.0.1:9"), 1, "does not answer"),
-        (("x", "--api-key", "wrong"), 1, "wants a key"),
-    ],
+    one_in(
+        2,
+        [
+            ((), 2, "nothing to ask"),
+            (("x", "--image", "nothing.png"), 2, "nothing.png cannot be read"),
+            (("x", "--schema", "nothing.json"), 2, "holds no JSON schema"),
+            (("x", "--temperature", "hot"), 2, "temperature must be"),
+            (("x", "--model", "no/such"), 2, "does not serve no/such, but bushel:tiny"),
+            (("x", "--no-such-flag"), 2, "--no-such-flag"),
+            (("x" * 2_000_000,), 1, ""),  # refused by the server
+            (("x", "--url", "http://127.0.0.1:9"), 1, "does not answer"),
+            (("x", "--api-key", "wrong"), 1, "wants a key"),
+        ],
+    ),
 )
 def test_what_goes_wrong_is_one_line_and_a_code(
     shell: Shell, arguments: tuple[str, ...], code: int, words: str

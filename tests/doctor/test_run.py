@@ -13,6 +13,7 @@ import pytest
 
 from bushel.doctor import process, run
 from bushel.doctor.finding import DoctorOptions, Finding, Found, Section
+from tests.depth import often
 from tests.doctor import failing_probes
 from tests.server.server_process import alive, until
 
@@ -98,7 +99,9 @@ for finding in run.section_findings(probes, DoctorOptions(), float("inf"), lambd
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", often([signal.SIGINT, signal.SIGTERM, signal.SIGKILL], signal.SIGKILL)
+)
 def test_a_report_that_is_ended_takes_all_along(number: signal.Signals, tmp_path: Path) -> None:
     """Also when it can do nothing about it any more."""
     program = tmp_path / "report.py"

@@ -76,7 +76,7 @@ def test_only_what_a_mask_allows_is_chosen(chooser: str, dtype: mx.Dtype, count:
         assert found[at] in tokens if tokens is not None else found[at] == plain[at]
 
 
-@pytest.mark.parametrize("count", often([5, 60, 300], 5, 60))
+@pytest.mark.parametrize("count", often([5, 60, 300], 60))
 def test_each_token_that_is_left_has_its_share_in_one_launch(count: int) -> None:
     rng = np.random.default_rng(count)
     x = np.array(logits_of(WIDTH, mx.float32))

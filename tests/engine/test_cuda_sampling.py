@@ -148,7 +148,7 @@ def off(counts: np.ndarray, exact: np.ndarray, it: Settings) -> float:
     return float(np.abs(counts - distribution(exact, it) * counts.sum()).max())
 
 
-@pytest.mark.parametrize(("width", "dtype"), often(BOTH, *BOTH[::2]), ids=str)
+@pytest.mark.parametrize(("width", "dtype"), often(BOTH, BOTH[0]), ids=str)
 def test_each_token_has_its_share(width: int, dtype: mx.Dtype) -> None:
     x = logits_of(width, dtype)
     exact = np.array(x.astype(mx.float32))
@@ -212,7 +212,7 @@ def test_every_kernel_has_the_same_number_of_threads(monkeypatch: pytest.MonkeyP
     assert launched == {(cuda.THREADS, 1, 1)}
 
 
-@pytest.mark.parametrize("top_k", [9, 300])
+@pytest.mark.parametrize("top_k", often([9, 300], 300))
 def test_exactly_k_of_equal_logits_are_drawn(top_k: int) -> None:
     """Alike logits overflow the list of the best, so this is the way without it."""
     counts = drawn(Settings(1.0, top_k), mx.zeros((600,), dtype=mx.bfloat16), 2 * top_k)

@@ -15,7 +15,7 @@ from bushel.engine import engine, prompt_runner
 from bushel.models import device
 from bushel.models.text_model import TextModel
 from bushel.models.vision.vision_model import VisionModel
-from tests.depth import rarely
+from tests.depth import often, one_in, rarely
 from tests.engine.late_faults import WORDS, LateFaults
 from tests.families import checkpoint_dir
 from tests.llm.request_builders import assert_same, greedy, hot, prompt
@@ -57,7 +57,7 @@ def alike(outputs: list[Output], expected: list[Output]) -> None:
         assert_same(output, right)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", one_in(2, PLACES))
 def test_a_late_fault_spoils_no_answer_then_or_later(
     clean: tuple[str, list[Output]], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,7 +73,7 @@ def test_a_late_fault_spoils_no_answer_then_or_later(
         assert llm.cache_stats()["hits"].get("disk", 0) > 0
 
 
-@pytest.mark.parametrize("place", ["chunk", "kept"])
+@pytest.mark.parametrize("place", often(["chunk", "kept"], "kept"))
 def test_control_if_a_row_is_blamed_for_it_another_one_answers_wrongly(
     clean: tuple[str, list[Output]], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bushel.engine.plan import Costs, PendingPrompt, Plan, Policy, State
 from bushel.engine.scheduler import BACKGROUND_SHARE, schedule
 from bushel.engine.slot_sharing import LIVE_PER_BACKGROUND
-from tests.depth import some
+from tests.depth import one_in, some
 
 from .scheduler_simulation import OVERHEAD, Arrival, Schedule, Trace, simulate
 from .test_scheduler import complaints, measured, policies
@@ -157,7 +157,7 @@ def beside(batch: list[Arrival], streams: int) -> tuple[Trace, list[tuple[int, i
     return simulate([*batch, *live], MANY, SECONDS, watched), seen
 
 
-@pytest.mark.parametrize("streams", [1, 8, 20])
+@pytest.mark.parametrize("streams", one_in(3, [1, 8, 20]))
 def test_beside_live_streams_few_rows_of_a_batch_decode(streams: int) -> None:
     """A batch has all slots while it is alone, and steps aside when somebody comes. B82."""
     trace, seen = beside(ROWS, streams)

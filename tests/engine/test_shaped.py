@@ -8,6 +8,7 @@ import pytest
 
 from bushel.core import Decoding
 from bushel.engine.sampling import draw, shaped, vectorised
+from tests.depth import one_in
 
 from .numpy_samplers import drawable, expected, without_top_choices
 from .numpy_sampling import decoding, excess
@@ -54,7 +55,7 @@ def misfit(tokens: np.ndarray, wanted: np.ndarray) -> float:
     return excess(np.bincount(tokens, minlength=WIDTH), wanted * len(tokens))
 
 
-@pytest.mark.parametrize("said", MIXES, ids=str)
+@pytest.mark.parametrize("said", one_in(3, MIXES), ids=str)
 def test_tokens_follow_the_distribution_that_was_asked_for(said: dict[str, Any]) -> None:
     """What is left is exactly what numpy leaves, and comes as often."""
     row = row_of(said)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from bushel import LLM, RequestError, SamplingParams
+from tests.depth import one_in
 
 from .request_builders import assert_same, chat, greedy, prompt, solo
 
@@ -116,7 +117,7 @@ WRONG: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.parametrize("case", one_in(3, WRONG))
 def test_a_wrong_key_is_named_by_its_own_request_alone(llama: LLM, case: str) -> None:
     """The request has the error, and the one beside it its answer. B48, B71."""
     request, message = WRONG[case]
@@ -187,6 +188,7 @@ def test_an_interrupted_call_leaves_nothing_running(llama: LLM) -> None:
 # -- the bar ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_thousand_prompts_have_a_bar(llama: LLM, capsys: pytest.CaptureFixture[str]) -> None:
     """It is there for those who ask for it, counts all requests, and changes no answer."""
     asked = [prompt(3 + seed % 5, seed) for seed in range(1000)]

@@ -55,7 +55,7 @@ def llm() -> Iterator[LLM]:
 # -- the answer's form ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", often(range(3), 0))
 def test_a_schema_is_kept_and_its_value_is_there(llm: LLM, seed: int) -> None:
     """`response_format` holds the reply as it does over HTTP, and `parsed` is what it says. B71."""
     params = {"temperature": 1.5, "seed": seed, "max_tokens": 200}
@@ -76,6 +76,7 @@ def test_control_without_a_format_the_same_reply_is_no_json(llm: LLM) -> None:
     assert (len(number.text), number.parsed) == (3, None)
 
 
+@pytest.mark.long
 def test_an_object_is_an_object_in_every_choice(llm: LLM) -> None:
     """Each of several choices is held by itself. B71."""
     params = {"temperature": 0.8, "seed": 1, "max_tokens": 300, "n": 3}
@@ -279,6 +280,7 @@ def test_a_server_says_no_in_the_same_words() -> None:
     assert str(server.value) == str(script.value)
 
 
+@pytest.mark.long
 def test_greedy_and_wild_rows_share_a_batch(llm: LLM) -> None:
     """Held, free and calling rows: each what it is alone."""
     asked = [

@@ -63,6 +63,7 @@ def test_a_load_that_fails_leaves_no_claim(runtime: Path) -> None:
     assert records(runtime) == []
 
 
+@pytest.mark.long
 def test_a_script_that_is_killed_leaves_no_claim(runtime: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

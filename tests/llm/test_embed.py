@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bushel import LLM, AsyncLLM, RequestError, SharedLLM
+from tests.depth import one_in
 from tests.families import checkpoint_dir
 from tests.llm.test_examples import examples, failures
 
@@ -21,7 +22,7 @@ def expected() -> np.ndarray:
         return np.array(llm.embed(TEXTS))
 
 
-@pytest.mark.parametrize("method", [LLM.embed, LLM.score], ids=["embed", "score"])
+@pytest.mark.parametrize("method", one_in(2, [LLM.embed, LLM.score]), ids=["embed", "score"])
 def test_what_its_docstring_shows_is_so(method: Any) -> None:
     assert failures(examples("method", inspect.getdoc(method))) == 0
 

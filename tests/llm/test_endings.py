@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bushel import LLM, Choice, Output, SamplingParams
+from tests.depth import one_in
 from tests.families.checkpoint import END_OF_TEXT, IM_END
 from tests.models.altered_checkpoints import copied, set_json
 
@@ -154,7 +155,7 @@ def test_no_event_shows_a_part_of_the_stop_string(llama: LLM, words: Output) -> 
 
 @pytest.mark.parametrize(
     "more",
-    [{}, {"n": 3}, {"stop": ["e", "a"]}, {"prompt_logprobs": 1}],
+    one_in(2, [{}, {"n": 3}, {"stop": ["e", "a"]}, {"prompt_logprobs": 1}]),
     ids=lambda it: ",".join(it),
 )
 def test_streamed_events_fold_to_the_whole_output(llama: LLM, more: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import bushel
+from tests.depth import one_in
 from tests.drawings import see
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +35,7 @@ def failures(test: doctest.DocTest) -> int:
 # -- docstrings -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", bushel.__all__)
+@pytest.mark.parametrize("name", one_in(4, bushel.__all__))
 def test_the_example_of_a_public_name_runs(name: str) -> None:
     test = examples(name, inspect.getdoc(NAMES[name]))
     assert test.examples, f"{name} has none"
@@ -76,6 +77,7 @@ def run_notebook(cells: list[dict[str, Any]]) -> None:
                 runner.run(result)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_a_notebook_runs_from_top_to_bottom(path: Path) -> None:
     notebook = json.loads(path.read_text())
@@ -99,7 +101,7 @@ def test_control_a_cell_that_fails_is_seen() -> None:
 # -- the README -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("at", range(len(SCRIPTS)))
+@pytest.mark.parametrize("at", one_in(2, range(len(SCRIPTS))))
 def test_a_script_of_the_readme_runs(
     at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -117,7 +117,7 @@ def in_decode(llm: LLM, handle: Handle) -> None:
     assert phases(llm) == ["decode"]
 
 
-@pytest.mark.parametrize("moment", [at_once, in_prefill, in_decode])
+@pytest.mark.parametrize("moment", often([at_once, in_prefill, in_decode], in_decode))
 def test_an_abort_ends_a_request_at_once(slow: LLM, moment: Callable[[LLM, Handle], None]) -> None:
     """It is over when abort() returns, and what it held is free. B47."""
     solo(slow, prompt(60), greedy(2))
@@ -283,6 +283,7 @@ def test_a_clients_title_and_main_request_both_succeed(seeing: LLM) -> None:
 # -- memory -----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_many_requests_and_aborts_leave_no_memory_behind() -> None:
     """Text, images, choices, errors and aborts on a hybrid model. B47, B55."""
     asked: list[Any] = [

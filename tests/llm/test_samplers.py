@@ -39,6 +39,7 @@ def test_rows_of_every_sampler_share_a_batch_unchanged(llama: LLM) -> None:
         assert_same(one, two)
 
 
+@pytest.mark.long
 def test_each_sampler_changes_the_reply(llama: LLM) -> None:
     """A control of the comparison above: none of them was ignored."""
     few = {"allowed_token_ids": [*range(60, 90)]}  # so that some are said again

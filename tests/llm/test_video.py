@@ -47,7 +47,7 @@ def with_videos(name: str, folder: Path, place: str = PLACE, **vision: Any) -> P
     return folder
 
 
-@pytest.fixture(scope="module", params=often(FAMILIES, "qwen2_5_vl", "qwen3_5_vl"))
+@pytest.fixture(scope="module", params=often(FAMILIES, "qwen2_5_vl"))
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of one that counts positions by the second, one is a frame's, as the library has it."""
     return with_videos(request.param, tmp_path_factory.mktemp("video"), tokens_per_second=1)
@@ -210,7 +210,13 @@ def tower(model: Any, pixels: mx.array, grids: mx.array) -> mx.array:
     return found[0] if isinstance(found, tuple) else found
 
 
-@pytest.mark.parametrize("order", [("image", "video"), ("video", "image", "image", "video")])
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param(("image", "video"), marks=pytest.mark.long),
+        ("video", "image", "image", "video"),
+    ],
+)
 def test_images_and_videos_in_one_conversation_are_seen_as_the_library_sees_them(
     llm: LLM, path: Path, order: tuple[str, ...]
 ) -> None:

@@ -217,6 +217,7 @@ def test_many_requests_leave_nothing_behind(many: int) -> None:
     assert set(seen[1:]) == {seen[1]}, seen
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tokens", [700, pytest.param(1500, marks=pytest.mark.long)])
 def test_long_replies_hold_only_their_state(tokens: int) -> None:
     """Bytes grow by the keys and values of each step of 256, buffers not at all. B55."""

@@ -12,7 +12,7 @@ from bushel.engine.footprint import footprint
 from bushel.engine.request_queue import GROWTH
 from bushel.models import Model
 from bushel.models.mtp import MTPHead
-from tests.depth import rarely
+from tests.depth import often, rarely
 from tests.families import checkpoint_dir
 from tests.llm.request_builders import prompt
 from tests.parity.drafting import oracle
@@ -27,6 +27,7 @@ def model_of(llm: LLM) -> Model:
     return llm._engine.model
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", rarely(FAMILIES, lambda name: name != "qwen3_5"))
 def test_a_flood_with_drafts_stays_under_the_limit(name: str) -> None:
     """Rows that all draft as deep as they can, with room for a few of them. B50, B59."""
@@ -53,7 +54,7 @@ def test_a_flood_with_drafts_stays_under_the_limit(name: str) -> None:
     assert peak <= limit
 
 
-@pytest.mark.parametrize("speculate", ["off", "auto"])
+@pytest.mark.parametrize("speculate", often(["off", "auto"], "auto"))
 def test_rows_are_looked_at_before_they_outgrow_their_promise(
     speculate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ import mlx_vlm.utils as vlm_utils
 import numpy as np
 import pytest
 
+from tests.depth import one_in
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import VOCAB
 from tests.families.family import EVERY
@@ -117,6 +118,7 @@ def test_lm_knows_other_names_of_its_models() -> None:
         assert (Path(lm_cache.__file__).parent / f"{module}.py").exists(), module
 
 
+@pytest.mark.long
 def test_importing_lm_lowers_the_limit_of_open_files() -> None:
     """When this fails, the guard around the import in `models/load.py` can go."""
     code = (
@@ -274,7 +276,7 @@ def test_vlm_language_models_take_embeddings_and_return_logits(vision_model: Loa
     assert float(mx.abs(first - plain).max()) < 1e-3
 
 
-@pytest.mark.parametrize("name", [name for name in VISION if EVERY or name in tried()])
+@pytest.mark.parametrize("name", one_in(4, [name for name in VISION if EVERY or name in tried()]))
 def test_vlm_families_that_keep_positions_have_a_rope_index(name: str) -> None:
     """They need explicit positions; the others take none."""
     network, _ = mlx_vlm.load(str(checkpoint_dir(name)), lazy=True)
@@ -330,6 +332,7 @@ def test_vlm_make_prompt_cache_asks_the_language_model(vision_model: Loaded) -> 
     assert all(type(cache).__module__ == "mlx_vlm.models.cache" for cache in caches)
 
 
+@pytest.mark.long
 def test_vlm_does_not_bring_the_other_library_with_it() -> None:
     """The guard on the limit of open files stands around imports of mlx-lm alone."""
     code = "import sys, mlx_vlm.utils; assert 'mlx_lm' not in sys.modules"

@@ -5,6 +5,7 @@ import pytest
 
 from bushel import LLM, SamplingParams
 from bushel.core import Choice
+from tests.depth import often
 from tests.families import checkpoint_dir
 from tests.families.checkpoint import CORPUS, VOCAB
 from tests.families.images import LARGE, MEDIUM, SMALL, picture
@@ -38,7 +39,7 @@ def difference(choice: Choice, solo: Solo) -> float:
     return float(np.abs(found - solo.logprobs).max())
 
 
-@pytest.mark.parametrize("chunk", [512, 8])
+@pytest.mark.parametrize("chunk", often([512, 8], 8))
 def test_requests_at_once_are_answered_as_they_are_alone(chunk: int) -> None:
     """For prompts cut as the library cuts them: its text depends on that. B1, B7."""
     params = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True, logprobs=VOCAB, n=2)

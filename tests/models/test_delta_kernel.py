@@ -20,6 +20,7 @@ from mlx_vlm.models.qwen3_5 import gated_delta as of_mlx_vlm
 from bushel.models import delta_kernel, load, tapes
 from bushel.models.delta_kernel import DeltaShape, in_a_kernel
 from tests.cpu_blocks import called, compiled, filled
+from tests.depth import often
 
 ROWS, TOKENS = 3, 5
 SIZES = {
@@ -266,7 +267,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return delta_kernel.install
 
 
-@pytest.mark.parametrize("tokens", [TOKENS, 100])
+@pytest.mark.parametrize("tokens", often([TOKENS, 100], 100))
 @pytest.mark.parametrize(
     ("library", "more"),
     [

@@ -16,7 +16,7 @@ from bushel.models.vision import vision_model
 from bushel.models.vision.feature_cache import FeatureCache
 from bushel.models.vision.feature_records import difference, distance
 from bushel.models.vision.vision_model import VisionModel
-from tests.depth import often
+from tests.depth import often, one_in
 from tests.families.family import EVERY
 from tests.families.images import LARGE, MEDIUM, SMALL, picture
 from tests.families.library_vision_loop import POSITION_STATE
@@ -52,7 +52,9 @@ A, C, M = picture(SMALL, 1), picture(SMALL, 3), picture(MEDIUM, 4)
 B, B2 = picture(LARGE, 2), picture(LARGE, 5)
 
 
-@pytest.fixture(scope="module", params=VISION if EVERY else often(SOME, *EXEMPLARS, "minicpmv4_7"))
+@pytest.fixture(
+    scope="module", params=VISION if EVERY else often(SOME, *sorted(EXEMPLARS)[::2], "minicpmv4_7")
+)
 def family(request: pytest.FixtureRequest) -> Iterator[VisionModel]:
     model = loaded(request.param)
     yield model
@@ -123,7 +125,7 @@ def test_another_image_of_the_same_size_is_encoded(model: VisionModel) -> None:
     assert calls
 
 
-@pytest.mark.parametrize("features", [True, False])
+@pytest.mark.parametrize("features", one_in(2, [True, False]))
 def test_images_before_the_start_are_not_looked_at(
     model: VisionModel, monkeypatch: pytest.MonkeyPatch, features: bool
 ) -> None:

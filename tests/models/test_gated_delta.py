@@ -9,6 +9,7 @@ from mlx_vlm.models.qwen3_5 import gated_delta as library
 
 from bushel.models import gated_delta, load
 from bushel.models.gated_delta import invert_unit_lower
+from tests.depth import often
 
 
 def like_keys(seed: int, *lead: int, size: int = 64) -> np.ndarray:
@@ -50,7 +51,7 @@ def chunked(tokens: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(y), np.array(state)
 
 
-@pytest.mark.parametrize("tokens", [1, 63, 64, 200])
+@pytest.mark.parametrize("tokens", often([1, 63, 64, 200], 63, 200))
 def test_a_prompt_leaves_what_it_does_in_the_library(
     by_rows: Any, monkeypatch: pytest.MonkeyPatch, tokens: int
 ) -> None:
@@ -73,7 +74,7 @@ def test_it_is_installed_once() -> None:
     assert library._invert_unit_lower is before
 
 
-@pytest.mark.parametrize("tokens", [2, 8, 17, 63])
+@pytest.mark.parametrize("tokens", often([2, 8, 17, 63], 17))
 def test_a_short_prompt_leaves_what_it_does_when_it_is_filled_up(
     by_rows: Any, monkeypatch: pytest.MonkeyPatch, tokens: int
 ) -> None:

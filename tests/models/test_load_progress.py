@@ -166,6 +166,7 @@ def test_a_server_shows_the_load_once(terminals: Any, tmp_path: Path) -> None:
     assert CLEAR in terminal.text[shown : terminal.text.index("of weights loaded in")]
 
 
+@pytest.mark.long
 def test_a_check_shows_the_load_and_then_its_steps(terminals: Any) -> None:
     terminal = terminals("-m", "bushel", "check", str(checkpoint_dir("llama")))
     for _ in terminal.pieces():

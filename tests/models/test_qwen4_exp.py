@@ -38,6 +38,7 @@ def test_rows_short_and_long_get_what_they_would_alone(
     assert batching_fault(loaded(like_a_prompt, monkeypatch)) is None
 
 
+@pytest.mark.long
 @WAYS
 def test_control_with_the_librarys_own_mask_rows_look_at_everything(
     like_a_prompt: bool, monkeypatch: pytest.MonkeyPatch

@@ -18,6 +18,7 @@ from bushel.cache.row_list import ByRow
 from bushel.core import Prepared
 from bushel.models.known_families import cuts_matter
 from bushel.models.vision.vision_model import VisionModel
+from tests.depth import one_in
 from tests.families.checkpoint import VOCAB
 from tests.families.text import BASE
 from tests.parity.mutations import rows_swapped, wrong_rows_kept
@@ -103,7 +104,7 @@ def compressed() -> VisionModel:
 MADE: dict[str, Callable[[], VisionModel]] = {"ring": ring, "compressed": compressed}
 
 
-@pytest.fixture(scope="module", params=MADE)
+@pytest.fixture(scope="module", params=one_in(2, MADE))
 def model(request: pytest.FixtureRequest) -> VisionModel:
     return MADE[request.param]()
 

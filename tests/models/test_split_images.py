@@ -13,6 +13,7 @@ from bushel.core.video import Video
 from bushel.models.vision.feature_records import difference
 from bushel.models.vision.split_images import tensors_of_each
 from bushel.models.vision.vision_model import VisionModel
+from tests.depth import one_in
 from tests.families.images import LARGE, MEDIUM, SMALL, picture
 from tests.families.vision import VISION
 
@@ -152,7 +153,7 @@ def test_a_video_is_like_an_image(name: str) -> None:
     assert embed(model, again, Shelf(), again.media[0].end) == 0
 
 
-@pytest.mark.parametrize("name", ["qwen3_vl", "qwen3_5_vl", "qwen2_5_vl"])
+@pytest.mark.parametrize("name", one_in(2, ["qwen3_vl", "qwen3_5_vl", "qwen2_5_vl"]))
 def test_images_and_videos_are_known_apart(name: str) -> None:
     """Each is seen once, in whatever company; the tower takes one after the other."""
     model, shelf = loaded(name), Shelf()

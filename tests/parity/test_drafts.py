@@ -27,8 +27,7 @@ PLACES: list[tuple[str, Attention]] = [
     *((name, "pages") for name in PAGED),
 ]
 HARD: list[tuple[str, Attention]] = [
-    *(("gemma3_text", "auto"), ("gpt_oss", "auto"), ("qwen3_next", "auto")),
-    *(("llama", "pages"), ("qwen3_5_vl", "pages")),
+    *(("gpt_oss", "auto"), ("qwen3_5_vl", "pages")),
 ]
 
 

@@ -1,6 +1,6 @@
 """Every family, batched, says what it says alone (B1, B2, B4, B5, B6, B7).
 
-One of each sort is tried here, and every one with BUSHEL_TEST_FAMILIES=all.
+Here is one of each sort, half of them in `make test`; all with BUSHEL_TEST_FAMILIES=all.
 """
 
 import mlx.core as mx
@@ -36,6 +36,16 @@ LIKE_ANOTHER = (
     *("mamba", "nemotron_h", "hunyuan", "phimoe", "internlm3", "afm7", "nanbeige"),
     *("gpt_bigcode", "nemotron-nas-linear", "prism_hadamard_qwen35", "idefics2"),
 )
+# Each has something of its own, but the kinds of its states and its way to place pictures are
+# tried of another: `make test-long` has them.
+KINDS_OF_ANOTHER = (
+    *("gemma3n", "gemma4_text", "iquestloopcoder", "mimo_v2_flash", "plamo3", "qwen3_moe"),
+    *("baichuan_m1", "gear", "plamo2", "deepseek_v32", "longcat_flash_ngram"),
+    *("hy_v4", "minimax_m3_vl-text", "z1t", "nemotron-nas", "kimi_linear", "llama_sliding"),
+    *("cohere_compass", "minicpmv4_6", "minimax_m3_vl", "glm4v"),
+    *("llama4_vl", "molmo", "step3p7", "zaya1_vl", "qwen3_vl", "gemma4_bidir"),
+    *("pixtral", "qwen3", "lfm2_vl", "qwen2_5_vl", "gemma2", "lfm2", "gemma3_text"),
+)
 
 
 def sort_of(name: str) -> tuple[object, ...]:
@@ -46,18 +56,35 @@ def sort_of(name: str) -> tuple[object, ...]:
     return it.kinds, it.single, it.cuts, it.positions, it.most_images > 1
 
 
+def parts_of(name: str) -> set[object]:
+    """Each of these alone."""
+    it = TEXT[name] if name in TEXT else VISION[name]
+    parts: set[object] = {*it.kinds, ("alone", it.single)}
+    if name in VISION:
+        seen = VISION[name]
+        parts |= {("cuts", seen.cuts), ("positions", seen.positions), seen.most_images > 1}
+    return parts
+
+
 def test_every_sort_of_family_is_tried() -> None:
-    """And every family that is served in a way of its own, for whatever reason."""
-    here = {*tried()} - {*LIKE_ANOTHER}
-    assert {sort_of(name) for name in here} == {sort_of(name) for name in NAMES}
+    """And every family that is served in a way of its own, for whatever reason.
+
+    Here or in `make test-long`; each kind of state and each way to place pictures already here.
+    """
+    both = {*tried()} - {*LIKE_ANOTHER}
+    assert {sort_of(name) for name in both} == {sort_of(name) for name in NAMES}
     families = {**TEXT, **VISION}
     own = {name for name, it in families.items() if it.single or it.equal_chunks}
     own |= {name for name, it in families.items() if it.config["model_type"] in _CHANGES}
-    assert own <= here
+    assert own <= both
+    here = both - {*KINDS_OF_ANOTHER}
+    assert set().union(*map(parts_of, here)) == set().union(*map(parts_of, NAMES))
 
 
 # One test for each, so that its solo results are made once however many processes there are.
-@pytest.mark.parametrize("name", tried() if EVERY else rarely(tried(), LIKE_ANOTHER.__contains__))
+@pytest.mark.parametrize(
+    "name", tried() if EVERY else rarely(tried(), (*LIKE_ANOTHER, *KINDS_OF_ANOTHER).__contains__)
+)
 def test_batched_equals_solo(name: str) -> None:
     """Any mix of kinds, windows of 16, and images for models that see. B1, B2, B4, B5, B6, B7."""
     whole = shortened(name) if short(name) else subject(name)

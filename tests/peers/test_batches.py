@@ -8,6 +8,7 @@ from typing import Any
 import openai
 import pytest
 
+from tests.depth import one_in
 from tests.peers.conftest import MODEL
 from tests.server.server_process import Server, until
 
@@ -38,7 +39,7 @@ def lines_of(client: openai.OpenAI, file_id: str) -> list[Any]:
     return [json.loads(line) for line in client.files.content(file_id).text.splitlines()]
 
 
-@pytest.mark.parametrize("url", BODIES)
+@pytest.mark.parametrize("url", one_in(3, BODIES))
 def test_a_batch_of_each_endpoint_is_completed(client: openai.OpenAI, url: str) -> None:
     body = {"model": MODEL, **BODIES[url]}
     lines = [{"custom_id": name, "method": "POST", "url": url, "body": body} for name in ("a", "b")]

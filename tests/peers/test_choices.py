@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.depth import often, one_in
 from tests.peers.three_apis import APIS, STORY, ask, body_of, post, streamed, text_of
 from tests.server.server_process import Server
 
@@ -16,7 +17,7 @@ HOT: dict[str, Any] = {"temperature": 2, "ignore_eos": True}
 # -- n -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [1, 2, 4])
+@pytest.mark.parametrize("n", often([1, 2, 4], 4))
 @pytest.mark.parametrize("api", OPENAI)
 def test_there_are_as_many_choices_as_were_asked_for(api: str, n: int, server: Server) -> None:
     body = body_of(api, tokens=24, n=n, seed=1, **HOT)
@@ -51,7 +52,7 @@ def stop_field(api: str, *stops: str) -> dict[str, Any]:
     return {STOPS.get(api, "stop"): list(stops), "temperature": 0, "tokens": 40}
 
 
-@pytest.mark.parametrize("api", ["chat", "completions", "messages"])
+@pytest.mark.parametrize("api", often(["chat", "completions", "messages"], "chat"))
 def test_a_reply_ends_before_its_stop(api: str, server: Server) -> None:
     whole = ask(server, api, temperature=0, tokens=40).text
     stop = whole[len(whole) // 2 :][:3]
@@ -63,7 +64,7 @@ def test_a_reply_ends_before_its_stop(api: str, server: Server) -> None:
         assert reply.end == "stop"
 
 
-@pytest.mark.parametrize("api", ["chat", "completions", "messages"])
+@pytest.mark.parametrize("api", often(["chat", "completions", "messages"], "messages"))
 def test_no_part_of_a_stop_is_streamed(api: str, server: Server) -> None:
     whole = ask(server, api, temperature=0, tokens=40).text
     stop = whole[len(whole) // 2 :][:4]
@@ -82,7 +83,7 @@ def test_stops_that_cannot_be_are_refused(api: str, stops: list[Any], server: Se
 # -- echo --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stream", one_in(2, [False, True]))
 def test_an_echo_begins_with_the_prompt(stream: bool, server: Server) -> None:
     plain = ask(server, "completions", temperature=0).text
     if stream:
@@ -121,13 +122,13 @@ def test_without_an_echo_no_tokens_are_no_text(server: Server) -> None:
 # -- seed --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("api", ["chat", "completions", "messages"])
+@pytest.mark.parametrize("api", often(["chat", "completions", "messages"], "chat"))
 def test_a_seed_decides_a_hot_reply(api: str, server: Server) -> None:
     said = [ask(server, api, seed=seed, **HOT).text for seed in (5, 5, 6)]
     assert said[0] == said[1] != said[2]
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", one_in(4, APIS))
 def test_without_heat_no_seed_matters(api: str, server: Server) -> None:
     assert ask(server, api, temperature=0).text == ask(server, api, temperature=0).text
 

@@ -25,6 +25,7 @@ def compacted(client: openai.OpenAI, **fields: Any) -> Any:
     return client.responses.compact(model=MODEL, extra_body=SHORT, **{"input": HISTORY, **fields})
 
 
+@pytest.mark.long
 def test_what_the_user_said_stays_and_one_item_stands_for_the_rest(client: openai.OpenAI) -> None:
     made = compacted(client, instructions="You are kind.")
     assert made.object == "response.compaction"

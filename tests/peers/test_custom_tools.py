@@ -10,7 +10,7 @@ import pytest
 
 from bushel.chat.structured_output.lark_to_regex import regex_of_lark
 from tests.chat.custom_tools import GRAMMARS, GrammarCase, custom
-from tests.depth import often
+from tests.depth import often, one_in
 from tests.peers.conftest import MODEL
 
 SHORT = {name: GRAMMARS[name] for name in ("a sum", "a query", "a date")}
@@ -81,7 +81,7 @@ def in_responses(client: openai.OpenAI, stream: bool, case: GrammarCase | None) 
 
 
 @STREAMED
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize("name", one_in(3, SHORT))
 def test_an_input_is_what_the_grammar_allows(
     client: openai.OpenAI, name: str, stream: bool
 ) -> None:
@@ -91,6 +91,7 @@ def test_an_input_is_what_the_grammar_allows(
         assert matches(case, text) or len(text) > 30, text
 
 
+@pytest.mark.long
 @STREAMED
 def test_a_patch_is_a_patch_as_far_as_it_goes(client: openai.OpenAI, stream: bool) -> None:
     for text in (in_chat(client, stream, PATCH), in_responses(client, stream, PATCH)):

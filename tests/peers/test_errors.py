@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.depth import one_in
 from tests.peers.three_apis import APIS, PATHS, ask, body_of, post
 from tests.server.server_process import Server
 
@@ -78,7 +79,7 @@ def test_a_role_that_nobody_knows_is_named(api: str, server: Server) -> None:
     assert "messages" in error_of(api, reply)["message"]
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", one_in(2, APIS))
 def test_after_an_error_all_is_as_before(api: str, server: Server) -> None:
     before = ask(server, api, temperature=0).text
     assert post(server, api, body_of(api, temperature=-1)).status_code == 400

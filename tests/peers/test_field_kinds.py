@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.depth import often
 from tests.peers.test_fields import SUM
 from tests.server.server_process import Server
 from tools.field_kinds import EMPTY, RequestField, request_fields
@@ -56,7 +57,10 @@ def answer(server: Server, route: str, **more: Any) -> tuple[int, str]:
     return 200, str({key: told[key] for key in ("choices", "output", "content") if key in told})
 
 
-ROUTES = pytest.mark.parametrize("route", BASES)
+ROUTES = pytest.mark.parametrize(
+    "route",
+    often(BASES, "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/rerank"),
+)
 
 
 @ROUTES

@@ -8,6 +8,7 @@ import anthropic
 import openai
 import pytest
 
+from tests.depth import one_in
 from tests.peers.conftest import MODEL
 from tests.server.server_process import PATIENCE, Server
 
@@ -104,7 +105,9 @@ def test_thoughts_are_counted(client: openai.OpenAI) -> None:
     assert plain.usage.completion_tokens_details.reasoning_tokens == 0
 
 
-@pytest.mark.parametrize("field", [{"include_reasoning": False}, {"reasoning": {"exclude": True}}])
+@pytest.mark.parametrize(
+    "field", one_in(2, [{"include_reasoning": False}, {"reasoning": {"exclude": True}}])
+)
 def test_thoughts_can_be_left_out_and_are_counted(
     client: openai.OpenAI, field: dict[str, Any]
 ) -> None:
@@ -149,6 +152,7 @@ def test_any_tool_means_some_tool(client: openai.OpenAI) -> None:
     assert choice.message.tool_calls[0].function.name == "get_weather"
 
 
+@pytest.mark.long
 def test_a_seed_gives_the_same_message_again(server: Server) -> None:
     with anthropic.Anthropic(base_url=server.url, api_key="any", timeout=PATIENCE) as claude:
 

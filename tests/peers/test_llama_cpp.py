@@ -9,6 +9,7 @@ from typing import Any
 import openai
 import pytest
 
+from tests.depth import often, one_in
 from tests.peers.conftest import MODEL
 from tests.server.server_process import Server
 
@@ -69,7 +70,7 @@ def test_a_stream_adds_up_to_the_whole(server: Server) -> None:
     assert predicted == sorted(predicted)
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stream", often([False, True], True))
 @pytest.mark.parametrize(
     ("fields", "kind", "word"),
     [
@@ -179,6 +180,7 @@ def test_a_bias_is_a_pair(server: Server) -> None:
         assert made["tokens"] != [first]
 
 
+@pytest.mark.long
 def test_a_sampler_that_is_left_out_is_not_used(server: Server) -> None:
     """Greedy by its temperature, which does not count where the sampler is not there."""
     hot = [
@@ -193,7 +195,7 @@ def test_a_sampler_that_is_left_out_is_not_used(server: Server) -> None:
     assert sure[0] == sure[1]
 
 
-@pytest.mark.parametrize("seed", [-1, 4294967295])
+@pytest.mark.parametrize("seed", one_in(2, [-1, 4294967295]))
 def test_a_seed_of_chance_is_a_new_one_each_time(server: Server, seed: int) -> None:
     hot = {"temperature": 3, "n_predict": 32, "ignore_eos": True, "seed": seed}
     assert completed(server, "Tell me", **hot) != completed(server, "Tell me", **hot)
@@ -244,7 +246,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("name", one_in(3, SAMPLERS))
 def test_samplers_do_what_they_do_in_other_apis(server: Server, name: str) -> None:
     settings = {"temperature": 1.5, "seed": 7, **SAMPLERS[name]}
     body = {"prompt": "one two one two one", "n_predict": 12, **settings}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.depth import one_in
 from tests.peers.conftest import MODEL
 from tests.peers.three_apis import APIS, ask, body_of, events, streaming, text_of
 from tests.server.server_process import Server, until
@@ -73,7 +74,7 @@ def test_a_number_is_there(name: str, found: dict[str, float]) -> None:
     assert name in found
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", one_in(2, APIS))
 def test_a_request_is_counted_in_every_api(api: str, server: Server) -> None:
     before = scraped(server)
     reply = ask(server, api, tokens=7, ignore_eos=True)
@@ -92,7 +93,7 @@ def test_a_request_is_counted_in_every_api(api: str, server: Server) -> None:
     assert grown("vllm:iteration_tokens_total_sum") in (computed + 6, computed + 7)
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", one_in(2, APIS))
 def test_a_prompt_is_counted_when_it_is_done(api: str, server: Server) -> None:
     """A long reply is seen while it runs, and not when it ends."""
     before = scraped(server)
@@ -107,7 +108,7 @@ def test_a_prompt_is_counted_when_it_is_done(api: str, server: Server) -> None:
     until(lambda: scraped(server)["vllm:num_requests_running"] == 0, "it has ended")
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", one_in(2, APIS))
 def test_a_client_that_leaves_ends_its_request(api: str, server: Server) -> None:
     """Nothing goes on that nobody reads. B47."""
     with streaming(server, api, body_of(api, **LONG)) as reply:
@@ -119,7 +120,7 @@ def test_a_client_that_leaves_ends_its_request(api: str, server: Server) -> None
     assert (last["status"], last["completion_tokens"] < LONG["tokens"]) == (499, True)
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", one_in(2, APIS))
 def test_a_request_is_cancelled_by_its_id(api: str, server: Server) -> None:
     """Its stream ends with an error, and others go on."""
     with streaming(server, api, body_of(api, **LONG)) as reply:

@@ -12,6 +12,7 @@ import ollama
 import openai
 import pytest
 
+from tests.depth import often, one_in
 from tests.drawings import see
 from tests.peers.conftest import MODEL
 from tests.server.server_process import PATIENCE, Server
@@ -112,6 +113,7 @@ def test_a_stop_ends_a_reply(ollamas: ollama.Client) -> None:
     assert reply.done_reason == "stop"
 
 
+@pytest.mark.long
 def test_a_seed_gives_the_same_reply_again(ollamas: ollama.Client) -> None:
     hot = {"temperature": 5, "seed": 5, "num_predict": 24}
     story = [{"role": "user", "content": "Tell me a story."}]
@@ -121,6 +123,7 @@ def test_a_seed_gives_the_same_reply_again(ollamas: ollama.Client) -> None:
     assert other != texts[0]
 
 
+@pytest.mark.long
 def test_a_penalty_has_its_own_name(ollamas: ollama.Client, client: openai.OpenAI) -> None:
     options = {"repeat_penalty": 5.0, "num_predict": 16, **SURE}
     reply = ollamas.chat(model=MODEL, messages=SUM, options=options)
@@ -129,7 +132,7 @@ def test_a_penalty_has_its_own_name(ollamas: ollama.Client, client: openai.OpenA
     assert reply.message.content != said(client, SUM).choices[0].message.content
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stream", one_in(2, [False, True]))
 def test_thoughts_stand_beside_the_text(ollamas: ollama.Client, stream: bool) -> None:
     made: Any = ollamas.chat(model=MODEL, messages=SUM, think=True, options=SURE, stream=stream)
     messages = [piece.message for piece in made] if stream else [made.message]
@@ -142,7 +145,7 @@ def test_thoughts_stand_beside_the_text(ollamas: ollama.Client, stream: bool) ->
     assert not silent.message.thinking
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stream", one_in(2, [False, True]))
 def test_a_call_comes_whole(ollamas: ollama.Client, stream: bool) -> None:
     made: Any = ollamas.chat(
         model=MODEL, messages=ASKED_WEATHER, tools=[WEATHER], options=SURE, stream=stream
@@ -189,7 +192,7 @@ def test_a_result_finds_its_call(server: Server, client: openai.OpenAI) -> None:
     assert reply["prompt_eval_count"] == expected.usage.prompt_tokens
 
 
-@pytest.mark.parametrize("colour", ["red", "blue"])
+@pytest.mark.parametrize("colour", one_in(2, ["red", "blue"]))
 def test_a_picture_is_seen(ollamas: ollama.Client, colour: str) -> None:
     file = io.BytesIO()
     see("square", colour).save(file, "PNG")
@@ -251,7 +254,7 @@ def test_a_raw_prompt_is_no_conversation(ollamas: ollama.Client, client: openai.
 
 
 @pytest.mark.parametrize("form", ["json", SCHEMA], ids=["json", "schema"])
-@pytest.mark.parametrize("api", ["chat", "generate", "raw"])
+@pytest.mark.parametrize("api", often(["chat", "generate", "raw"], "chat"))
 def test_a_reply_has_its_form(ollamas: ollama.Client, api: str, form: Any) -> None:
     """So hot that a model which may say anything says no JSON. B71."""
     hot = {"temperature": 2, "seed": 3, "num_predict": 200}

@@ -7,6 +7,7 @@ from typing import Any
 import openai
 import pytest
 
+from tests.depth import one_in
 from tests.peers.conftest import MODEL
 from tests.server.server_process import Server
 
@@ -167,7 +168,7 @@ def test_token_ids_come_with_a_streamed_chat(client: openai.OpenAI) -> None:
         assert ids == whole.choices[at].token_ids
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stream", one_in(2, [False, True]))
 def test_token_ids_come_with_completions(
     client: openai.OpenAI, tokenize: Any, stream: bool
 ) -> None:

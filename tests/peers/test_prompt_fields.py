@@ -11,6 +11,7 @@ import openai
 import pytest
 
 import bushel
+from tests.depth import one_in
 from tests.peers.conftest import MODEL
 from tests.peers.test_counting import SEEN, SUM
 from tests.server.server_process import FEW, Server, serving
@@ -30,7 +31,7 @@ def completed(server: Server, **body: Any) -> Any:
     return server.http.post("/v1/completions", json=asked).raise_for_status().json()
 
 
-@pytest.mark.parametrize("kept", [1, 5, 9.0])
+@pytest.mark.parametrize("kept", one_in(3, [1, 5, 9.0]))
 def test_the_last_tokens_of_a_prompt_are_kept(server: Server, kept: float) -> None:
     """The reply is the one to these tokens alone; texts and lists of ids are cut alike."""
     tokens = ids(server, LONG)

@@ -8,7 +8,7 @@ import anthropic
 import openai
 import pytest
 
-from tests.depth import often
+from tests.depth import often, one_in
 from tests.peers.conftest import MODEL
 
 SUM = "What is 3 + 4?"
@@ -89,12 +89,15 @@ def test_without_being_asked_the_model_does_not_think(
 
 @pytest.mark.parametrize(
     "wish",
-    [
-        {"enable_thinking": True},
-        {"reasoning": {"enabled": True}},
-        {"thinking": {"type": "enabled"}},
-        {"reasoning_effort": "high"},
-    ],
+    one_in(
+        2,
+        [
+            {"enable_thinking": True},
+            {"reasoning": {"enabled": True}},
+            {"thinking": {"type": "enabled"}},
+            {"reasoning_effort": "high"},
+        ],
+    ),
 )
 def test_every_way_to_ask_for_thoughts_is_understood(
     client: openai.OpenAI, wish: dict[str, Any]
@@ -104,12 +107,15 @@ def test_every_way_to_ask_for_thoughts_is_understood(
 
 @pytest.mark.parametrize(
     "wish",
-    [
-        {"enable_thinking": False},
-        {"reasoning": {"enabled": False}},
-        {"thinking": {"type": "disabled"}},
-        {"reasoning_effort": "none"},
-    ],
+    one_in(
+        2,
+        [
+            {"enable_thinking": False},
+            {"reasoning": {"enabled": False}},
+            {"thinking": {"type": "disabled"}},
+            {"reasoning_effort": "none"},
+        ],
+    ),
 )
 def test_every_way_to_turn_them_off_is_understood(
     client: openai.OpenAI, wish: dict[str, Any]

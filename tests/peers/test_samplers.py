@@ -9,6 +9,7 @@ import anthropic
 import openai
 import pytest
 
+from tests.depth import one_in
 from tests.peers.conftest import MODEL
 from tests.server.server_process import PATIENCE, Server
 
@@ -49,7 +50,7 @@ def alone(client: openai.OpenAI) -> dict[str, Any]:
     return {name: drawn(client, **said) for name, said in SAMPLERS.items()}
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("name", one_in(2, SAMPLERS))
 def test_a_sampler_is_obeyed(alone: dict[str, Any], plain: str, name: str) -> None:
     """Breakers take back what DRY does; all others change what a seed gives."""
     breakers = name == "dry_sequence_breakers"
@@ -64,6 +65,7 @@ def test_a_seed_gives_the_same_again_and_another_one_another_reply(
     assert drawn(client, 4, **SAMPLERS[name]).text != alone[name].text
 
 
+@pytest.mark.long
 def test_samplers_of_requests_at_once_do_not_mix(
     client: openai.OpenAI, alone: dict[str, Any]
 ) -> None:
@@ -81,15 +83,23 @@ def test_samplers_of_requests_at_once_do_not_mix(
 
 @pytest.mark.parametrize(
     "off",
-    [
-        {"typical_p": 1.0, "top_n_sigma": -1, "xtc_probability": 0, "xtc_threshold": 0.1},
-        {"dry_multiplier": 0, "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": -1},
-        {"dry_multiplier": 9, "dry_penalty_last_n": 0},
-        {"dry_sequence_breakers": ["###"]},
-        {"repeat_penalty": 1.0, "repeat_last_n": 64},
-        {"repeat_penalty": 3.0, "repeat_last_n": 0},
-        {"mirostat": 0, "dynatemp_range": 0.0},
-    ],
+    one_in(
+        3,
+        [
+            {"typical_p": 1.0, "top_n_sigma": -1, "xtc_probability": 0, "xtc_threshold": 0.1},
+            {
+                "dry_multiplier": 0,
+                "dry_base": 1.75,
+                "dry_allowed_length": 2,
+                "dry_penalty_last_n": -1,
+            },
+            {"dry_multiplier": 9, "dry_penalty_last_n": 0},
+            {"dry_sequence_breakers": ["###"]},
+            {"repeat_penalty": 1.0, "repeat_last_n": 64},
+            {"repeat_penalty": 3.0, "repeat_last_n": 0},
+            {"mirostat": 0, "dynatemp_range": 0.0},
+        ],
+    ),
     ids=str,
 )
 def test_what_is_sent_to_say_off_is_off(
@@ -101,24 +111,27 @@ def test_what_is_sent_to_say_off_is_off(
 
 @pytest.mark.parametrize(
     ("field", "said"),
-    [
-        ("typical_p", {"typical_p": 1.5}),
-        ("top_n_sigma", {"top_n_sigma": "one"}),
-        ("xtc_probability", {"xtc_probability": 2}),
-        ("xtc_threshold", {"xtc_threshold": -1}),
-        ("dry_multiplier", {"dry_multiplier": -1}),
-        ("dry_base", {"dry_base": 0.5}),
-        ("dry_allowed_length", {"dry_allowed_length": 1.5}),
-        ("dry_penalty_last_n", {"dry_penalty_last_n": -2}),
-        ("dry_sequence_breakers", {"dry_sequence_breakers": "\n"}),
-        ("dry_sequence_breakers", {"dry_multiplier": 1, "dry_sequence_breakers": ["\n\n"]}),
-        ("repeat_last_n", {"repeat_last_n": -2}),
-        ("repetition_context_size", {"repetition_context_size": "x"}),
-        ("repeat_penalty", {"repeat_penalty": 0}),
-        ("mirostat", {"mirostat": 2}),
-        ("dynatemp_range", {"dynatemp_range": 0.5}),
-        ("frequency_context_size", {"frequency_context_size": 20}),
-    ],
+    one_in(
+        3,
+        [
+            ("typical_p", {"typical_p": 1.5}),
+            ("top_n_sigma", {"top_n_sigma": "one"}),
+            ("xtc_probability", {"xtc_probability": 2}),
+            ("xtc_threshold", {"xtc_threshold": -1}),
+            ("dry_multiplier", {"dry_multiplier": -1}),
+            ("dry_base", {"dry_base": 0.5}),
+            ("dry_allowed_length", {"dry_allowed_length": 1.5}),
+            ("dry_penalty_last_n", {"dry_penalty_last_n": -2}),
+            ("dry_sequence_breakers", {"dry_sequence_breakers": "\n"}),
+            ("dry_sequence_breakers", {"dry_multiplier": 1, "dry_sequence_breakers": ["\n\n"]}),
+            ("repeat_last_n", {"repeat_last_n": -2}),
+            ("repetition_context_size", {"repetition_context_size": "x"}),
+            ("repeat_penalty", {"repeat_penalty": 0}),
+            ("mirostat", {"mirostat": 2}),
+            ("dynatemp_range", {"dynatemp_range": 0.5}),
+            ("frequency_context_size", {"frequency_context_size": 20}),
+        ],
+    ),
     ids=str,
 )
 def test_what_is_wrong_or_cannot_be_done_is_a_400_that_names_it(
@@ -130,7 +143,7 @@ def test_what_is_wrong_or_cannot_be_done_is_a_400_that_names_it(
     assert field in raised.value.body["message"]  # type: ignore[index]
 
 
-@pytest.mark.parametrize("name", ["xtc_probability", "dry_multiplier"])
+@pytest.mark.parametrize("name", one_in(2, ["xtc_probability", "dry_multiplier"]))
 def test_other_apis_take_them_too(client: openai.OpenAI, server: Server, name: str) -> None:
     def chat(extra: dict[str, Any]) -> str | None:
         made = client.chat.completions.create(

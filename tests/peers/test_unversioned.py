@@ -8,6 +8,7 @@ import anthropic
 import openai
 import pytest
 
+from tests.depth import one_in
 from tests.peers.conftest import MODEL
 from tests.server.server_process import PATIENCE, Server
 
@@ -47,7 +48,7 @@ def alike(short: Any, long: Any) -> bool:
     return bool(short == long)
 
 
-@pytest.mark.parametrize("path", POSTED)
+@pytest.mark.parametrize("path", one_in(2, POSTED))
 def test_a_route_without_its_version_answers_alike(server: Server, path: str) -> None:
     short = server.http.post(path, json=POSTED[path])
     long = server.http.post(f"/v1{path}", json=POSTED[path])
@@ -55,7 +56,9 @@ def test_a_route_without_its_version_answers_alike(server: Server, path: str) ->
     assert alike(without_own(short.json()), without_own(long.json()))
 
 
-@pytest.mark.parametrize("path", ["/models", f"/models/{MODEL}", "/cache", "/hub/pulls", "/log"])
+@pytest.mark.parametrize(
+    "path", one_in(2, ["/models", f"/models/{MODEL}", "/cache", "/hub/pulls", "/log"])
+)
 def test_what_is_asked_for_without_a_body_too(server: Server, path: str) -> None:
     short, long = server.http.get(path), server.http.get(f"/v1{path}")
     assert short.status_code == long.status_code == 200
@@ -71,6 +74,7 @@ def test_errors_are_told_alike(server: Server, path: str) -> None:
     assert short.headers.keys() == long.headers.keys()
 
 
+@pytest.mark.long
 def test_the_sdks_need_no_version(server: Server) -> None:
     with openai.OpenAI(base_url=server.url, api_key="any", timeout=PATIENCE) as client:
         made = client.chat.completions.create(model=MODEL, messages=SUM, stream=True)

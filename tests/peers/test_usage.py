@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.depth import one_in
 from tests.peers.three_apis import APIS, ask, streamed, text_of
 from tests.server.server_process import Server
 
@@ -27,14 +28,14 @@ def usage_of(api: str, events: list[dict[str, Any]]) -> tuple[int, int]:
     return usage["prompt_tokens"], usage["completion_tokens"]
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", one_in(2, APIS))
 def test_a_reply_at_its_limit_has_so_many_tokens(api: str, server: Server) -> None:
     reply = ask(server, api, tokens=5, ignore_eos=True)
     assert (reply.completion, reply.end) == (5, LENGTH.get(api, "length"))
     assert reply.prompt > 0
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", one_in(2, APIS))
 def test_a_stream_counts_and_says_what_a_whole_reply_does(api: str, server: Server) -> None:
     more = {"stream_options": {"include_usage": True}} if api in OPENAI else {}
     whole = ask(server, api, temperature=0)
@@ -43,7 +44,7 @@ def test_a_stream_counts_and_says_what_a_whole_reply_does(api: str, server: Serv
     assert "".join(text_of(api, event) for event in events) == whole.text
 
 
-@pytest.mark.parametrize("api", [api for api in APIS if api != "messages"])
+@pytest.mark.parametrize("api", one_in(2, [api for api in APIS if api != "messages"]))
 def test_the_total_is_the_sum(api: str, server: Server) -> None:
     reply = ask(server, api)
     assert reply.whole["usage"]["total_tokens"] == reply.prompt + reply.completion
@@ -61,7 +62,7 @@ def test_no_usage_is_streamed_unless_it_is_asked_for(api: str, server: Server) -
     assert not any(chunk.get("usage") for chunk in streamed(server, api))
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", one_in(2, APIS))
 def test_what_was_reused_is_told_and_still_counted(api: str, server: Server) -> None:
     """A prompt that comes again has the same tokens, of which most were computed before."""
     text = f"The {api} of a long summer by the sea. " * 8

@@ -9,7 +9,7 @@ from bushel.cache.prefix import key_of
 from bushel.chat.prompt import prepare
 from bushel.core import Media, Prepared
 from bushel.models.vision.vision_model import VisionModel
-from tests.depth import often
+from tests.depth import often, one_in
 from tests.families.checkpoint import CORPUS
 from tests.families.images import LARGE, MEDIUM, SMALL, picture
 from tests.families.vision import EXEMPLARS, VISION
@@ -57,7 +57,7 @@ def answered(said: str) -> dict[str, Any]:
     return {"role": "assistant", "content": said}
 
 
-@pytest.mark.parametrize("name", TRIED)
+@pytest.mark.parametrize("name", one_in(2, TRIED))
 def test_an_image_is_looked_at_once(name: str) -> None:
     """The vision tower does not run for a picture it has seen in any prompt. B44."""
     image, question = picture(MEDIUM, 3), "What is it?"
@@ -74,7 +74,7 @@ def test_an_image_is_looked_at_once(name: str) -> None:
             assert serving.llm.cache_stats()["features"] > 0
 
 
-@pytest.mark.parametrize("name", TRIED)
+@pytest.mark.parametrize("name", one_in(2, TRIED))
 def test_a_second_image_reuses_all_before_it(name: str) -> None:
     """A chat that goes on with another picture computes that one alone. B44."""
     image, more = picture(MEDIUM, 3), picture(SMALL, 4)
@@ -92,7 +92,7 @@ def test_a_second_image_reuses_all_before_it(name: str) -> None:
         assert serving.ask(second).cached == len(second.ids) - 1
 
 
-@pytest.mark.parametrize("name", TRIED)
+@pytest.mark.parametrize("name", one_in(2, TRIED))
 def test_one_pixel_makes_another_image(name: str) -> None:
     """Nothing behind the changed picture is reused. B44."""
     image = picture(LARGE, 3)

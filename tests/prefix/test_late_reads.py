@@ -11,6 +11,7 @@ import pytest
 from bushel.cache.prefix.disk.folder import Folder
 from bushel.core import Prepared
 from bushel.llm import Handle
+from tests.depth import one_in
 
 from .caching_llm import _PARAMS, Serving, _answer, _submit, cold, words
 from .held_reads import held_reads
@@ -45,7 +46,7 @@ def is_right(serving: Serving, handle: Handle, prompt: tuple[int, ...]) -> bool:
     return _answer(handle).close_to(cold(serving.name, Prepared(prompt)), serving.name)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", one_in(2, FAMILIES))
 def test_a_prompt_that_waits_for_its_file_is_answered_as_ever(family: str, tmp_path: Path) -> None:
     """Whoever parts from it meanwhile, and whatever has to make room. B42."""
     with Serving(family, cache_dir=str(tmp_path)) as serving:

@@ -5,6 +5,7 @@ import pytest
 
 from bushel import LLM, BushelError
 from bushel.core import Prepared
+from tests.depth import one_in
 from tests.families import checkpoint_dir
 from tests.families.variants import wide_dir
 
@@ -24,7 +25,7 @@ def ask(llm: LLM) -> Answer:
 
 
 @pytest.mark.parametrize("bits", BOUNDS)
-@pytest.mark.parametrize("name", ["llama_wide", "qwen3_5_wide"])
+@pytest.mark.parametrize("name", one_in(2, ["llama_wide", "qwen3_5_wide"]))
 def test_fewer_bits_cost_little(name: str, bits: int | None) -> None:
     with LLM(str(wide_dir(name)), cache_kv_bits=bits) as llm:
         first, again = ask(llm), ask(llm)

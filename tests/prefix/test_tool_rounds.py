@@ -107,6 +107,7 @@ def besides_grid(llm: LLM) -> int:
     return sum(it.sorts != {"grid"} for it in kept)
 
 
+@pytest.mark.long
 def test_ten_tool_rounds_store_one_copy_of_a_chat(tiny: LLM) -> None:
     """Some of tiny's replies are other tokens when they come back as text."""
     tokens = talk(tiny)
@@ -123,6 +124,7 @@ def test_ten_tool_rounds_store_one_copy_of_ids(hybrid: LLM) -> None:
     assert besides_grid(hybrid) <= STATES
 
 
+@pytest.mark.long
 def test_replies_that_come_back_otherwise_cost_their_own_tokens(hybrid: LLM) -> None:
     tokens = run(hybrid, other_end)
     assert 0.97 < copies(hybrid, tokens) <= MOST

@@ -107,13 +107,13 @@ def short_reference(short_model: Path) -> Iterator[Reference]:
 
 @pytest.fixture(scope="session")
 def short(short_model: Path) -> Iterator[Server]:
-    """A server under other names, with a key, and with other defaults."""
+    """A server under other names, with a key, other defaults and no room for large bodies."""
     with serving(
         *FEW,
         *("--served-model-name", "small", "house-model"),
         *("--model-alias", "gpt-*=small"),
         *("--default-temperature", "3", "--default-top-p", "0.9"),
-        *("--api-key", KEY),
+        *("--api-key", KEY, "--max-body-mb", "1"),
         model=str(short_model),
     ) as server:
         yield server

@@ -12,17 +12,17 @@ import httpx
 import openai
 import pytest
 
+from tests.depth import one_in
+
 from .server_process import FEW, PATIENCE, Server, serving, until
 
 MODEL = "bushel:tiny"
 CHAT = "/v1/chat/completions"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    keys = ("--api-key", "one", "--api-key", "two", "--operator-key", "root")
-    with serving(*FEW, *keys) as running:
-        yield running
+@pytest.fixture(scope="session")
+def server(several_keys: Server) -> Server:
+    return several_keys
 
 
 def client_of(server: Server, key: str) -> openai.OpenAI:
@@ -31,13 +31,13 @@ def client_of(server: Server, key: str) -> openai.OpenAI:
 
 @pytest.fixture(scope="module")
 def one(server: Server) -> Iterator[openai.OpenAI]:
-    with client_of(server, "one") as client:
+    with client_of(server, "alice") as client:
         yield client
 
 
 @pytest.fixture(scope="module")
 def two(server: Server) -> Iterator[openai.OpenAI]:
-    with client_of(server, "two") as client:
+    with client_of(server, "bob") as client:
         yield client
 
 
@@ -250,7 +250,7 @@ def test_files_and_batches_are_listed_in_pages(two: openai.OpenAI) -> None:
 def test_what_is_no_form_is_refused(server: Server, one: openai.OpenAI) -> None:
     """With a 400 that names the field, or says why. B83."""
     refused(lambda: one.files.create(file=b"{}", purpose="vision"), 400, "purpose")
-    headers = {"authorization": "Bearer one"}
+    headers = {"authorization": "Bearer alice"}
 
     def posted(content: bytes, kind: str) -> httpx.Response:
         more = {**headers, "content-type": kind}
@@ -312,10 +312,10 @@ BODIES = {
 }
 
 
-@pytest.mark.parametrize("url", BODIES)
+@pytest.mark.parametrize("url", one_in(2, BODIES))
 def test_a_priority_is_taken_or_refused_by_name(server: Server, url: str) -> None:
     def asked(priority: object) -> httpx.Response:
-        headers = {"authorization": "Bearer one"}
+        headers = {"authorization": "Bearer alice"}
         return server.http.post(url, json={**BODIES[url], "priority": priority}, headers=headers)
 
     for good in (0, -3, 5.0, None):
@@ -332,6 +332,7 @@ def narrow() -> Iterator[Server]:
         yield running
 
 
+@pytest.mark.long
 def test_the_lowest_value_is_answered_first_and_a_batch_last(narrow: Server) -> None:
     """One reply runs at a time: who waits goes by priority, not by arrival. B82."""
     priorities = [4, 1, -1, 2]

@@ -13,6 +13,7 @@ import pytest
 
 from bushel.server.http.sse import KEEPALIVE
 from bushel.server.options import Limits
+from tests.depth import one_in
 
 from .scripted_service import (
     Service,
@@ -77,7 +78,7 @@ def test_leaving_while_queued_ends_the_waiting(path: str, stream: bool) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("path", one_in(2, [CHAT, COMPLETIONS]))
 def test_leaving_while_it_runs_aborts_at_once(path: str, stream: bool) -> None:
     """Whether it streams or not, the engine is told at once. B47."""
 
@@ -229,6 +230,7 @@ def test_a_reader_that_takes_nothing_is_dropped_while_others_go_on() -> None:
     run(work())
 
 
+@pytest.mark.long
 def test_a_slow_reader_that_does_read_gets_everything() -> None:
     """Control for the one that is dropped: the same client, taking a little now and then.
 
@@ -256,6 +258,7 @@ def test_a_slow_reader_that_does_read_gets_everything() -> None:
     assert run(work()) > 150 * 65536
 
 
+@pytest.mark.long
 def test_a_whole_reply_that_nobody_takes_does_not_stay_forever() -> None:
     async def work() -> None:
         service = Service(
@@ -278,7 +281,7 @@ def test_a_whole_reply_that_nobody_takes_does_not_stay_forever() -> None:
 # -- headers -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("ended", one_in(2, [True, False]))
 @pytest.mark.parametrize(
     "bomb",
     [
@@ -332,7 +335,9 @@ def test_a_large_body_behind_a_small_header_is_no_header() -> None:
     assert run(work()) == [b"200"] * 3
 
 
-@pytest.mark.parametrize("begun", [b"", b"GET /hea", b"\r\n\r\n", b"GET / HTTP/1.1\r\nhost: x"])
+@pytest.mark.parametrize(
+    "begun", one_in(2, [b"", b"GET /hea", b"\r\n\r\n", b"GET / HTTP/1.1\r\nhost: x"])
+)
 def test_a_header_that_does_not_come_ends_the_connection(begun: bytes) -> None:
     async def work() -> bytes:
         async with served(Service(options=limited(read_seconds=0.1))) as port:

@@ -18,7 +18,7 @@ import pytest
 
 from bushel.core.wire import Encode, Made
 from bushel.server.counting import Counting
-from tests.depth import often
+from tests.depth import often, one_in
 
 from .conftest import QUEUE
 from .server_process import Server, children, until
@@ -68,7 +68,7 @@ def running(server: Server) -> list[str]:
     return [request["api"] for request in server.status()["requests"]]
 
 
-@pytest.mark.parametrize("api", ASKED)
+@pytest.mark.parametrize("api", one_in(3, ASKED))
 def test_who_asks_and_goes_leaves_nothing_waiting(server: Server, api: str) -> None:
     """A question whose client left is gone from status, and recorded as such. B47, B53."""
     path, body = ASKED[api]
@@ -123,6 +123,7 @@ def test_a_question_can_be_cancelled_and_has_a_record(server: Server) -> None:
     assert 'bushel:requests_total{api="tokenize"' in server.http.get("/metrics").text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("unit", often(["word and ", "\U0001f600", "<|im_start|>"], "<|im_start|>"))
 def test_ten_megabytes_cost_no_worker_its_life(server: Server, unit: str) -> None:
     """A text far beyond the context is a 400 which says how much is counted. B67."""

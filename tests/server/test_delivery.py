@@ -13,6 +13,7 @@ from bushel.core import Event, TextDelta
 from bushel.server.errors import cancelled
 from bushel.server.service.job import GenerationJob
 from bushel.server.service.ticket import Live, Ticket
+from tests.depth import often
 from tests.server.scripted_service import Service, events, request_bytes, run, served, until
 from tests.server.test_slow_readers import live
 
@@ -100,7 +101,7 @@ def texts(chunks: list[Any], choice: int = 0) -> list[str]:
     return [text for text in found if text]
 
 
-@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("reads", often([False, True], True))
 def test_a_client_that_stops_reading_and_goes_on_gets_everything_in_fewer_events(
     reads: bool,
 ) -> None:
@@ -194,7 +195,7 @@ def test_two_choices_of_one_step_are_told_in_their_order() -> None:
     run(work())
 
 
-@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("held", often([False, True], True))
 def test_an_error_in_the_middle_comes_behind_all_that_was_said(held: bool) -> None:
     """Also where the client reads none of it until then."""
 

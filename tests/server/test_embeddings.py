@@ -17,6 +17,7 @@ import numpy as np
 import openai
 import pytest
 
+from tests.depth import often, one_in
 from tests.engine.test_encoders import BOUND, apart, texts
 from tests.families import checkpoint_dir
 from tests.families.encoders import CONTEXT
@@ -38,7 +39,7 @@ def real_checkpoint() -> Path:
     return Path(spec.origin).parent / "model"
 
 
-@pytest.fixture(scope="module", params=["tiny", "minilm"])
+@pytest.fixture(scope="module", params=often(["tiny", "minilm"], "tiny"))
 def path(request: pytest.FixtureRequest) -> Path:
     return checkpoint_dir("bert") if request.param == "tiny" else real_checkpoint()
 
@@ -126,6 +127,7 @@ def test_every_form_of_input(bert: Server) -> None:
     assert apart(vectors("a bushel"), expected[:1]) < 1e-6
 
 
+@pytest.mark.long
 def test_as_many_texts_as_openai_takes(bert: Server) -> None:
     asked = [f"text {number}" for number in range(2048)]
     reply = sdk(bert).embeddings.create(model="bert", input=asked)
@@ -166,6 +168,7 @@ def test_a_text_that_is_too_long_is_refused_or_cut_as_it_was_asked(bert: Server)
     assert error["param"] == "truncate_prompt_tokens"
 
 
+@pytest.mark.long
 def test_a_text_of_spaces_and_long_words_is_no_longer_than_its_tokens() -> None:
     """A token of a real BERT stands for any number of spaces, and for a word of any length."""
     path = real_checkpoint()
@@ -212,7 +215,7 @@ HOSTILE: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("body", HOSTILE, ids=lambda body: json.dumps(body)[:60])
+@pytest.mark.parametrize("body", one_in(2, HOSTILE), ids=lambda body: json.dumps(body)[:60])
 def test_what_is_wrong_is_a_400_that_names_the_field(bert: Server, body: dict[str, Any]) -> None:
     error = refused(bert, "/v1/embeddings", body)
     field = next(reversed(body), "input")
@@ -226,19 +229,18 @@ def test_control_an_unwelcome_list_is_refused_before_it_is_worked_on(bert: Serve
     assert bert.status()["engine"]["pid"] == before
 
 
-def test_chat_with_an_encoder_is_told_where_to_go(bert: Server, cross: Server) -> None:
-    message = [{"role": "user", "content": "Hello"}]
-    for path, body in (
-        ("/v1/chat/completions", {"messages": message}),
-        ("/v1/completions", {"prompt": "Hello"}),
-        ("/v1/responses", {"input": "Hello"}),
-    ):
+CHATS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "Hello"}]},
+    "/v1/completions": {"prompt": "Hello"},
+    "/v1/responses": {"input": "Hello"},
+}
+
+
+def test_chat_with_an_encoder_is_told_where_to_go(bert: Server) -> None:
+    for path, body in CHATS.items():
         error = refused(bert, path, body)
         assert "embedding model" in error["message"]
         assert "/v1/embeddings" in error["message"]
-        assert "/v1/rerank" in refused(cross, path, body)["message"]
-    error = refused(cross, "/v1/embeddings", {"input": "Hello"})
-    assert "/v1/score" in error["message"]
 
 
 # -- scores ----------------------------------------------------------------------------------
@@ -261,6 +263,13 @@ def test_a_cross_encoder_ranks_documents(cross: Server) -> None:
     best = cross.http.post("/v1/rerank", json={**body, **more}).json()["results"]
     assert [result["index"] for result in best] == order[:3]
     assert [result["document"]["text"] for result in best] == [documents[at] for at in order[:3]]
+
+
+def test_chat_with_a_cross_encoder_too(cross: Server) -> None:
+    for path, body in CHATS.items():
+        assert "/v1/rerank" in refused(cross, path, body)["message"]
+    error = refused(cross, "/v1/embeddings", {"input": "Hello"})
+    assert "/v1/score" in error["message"]
 
 
 def test_scores_of_one_with_each_and_each_with_its_own(cross: Server, bert: Server) -> None:
@@ -291,6 +300,7 @@ def test_an_embedding_model_ranks_by_cosine(bert: Server) -> None:
     assert other["relevance_score"] < best["relevance_score"]
 
 
+@pytest.mark.parametrize("which", often(["bert", "cross"], "bert"))
 @pytest.mark.parametrize(
     ("path", "body"),
     [
@@ -315,8 +325,10 @@ def test_an_embedding_model_ranks_by_cosine(bert: Server) -> None:
     ],
     ids=lambda value: json.dumps(value)[:60],
 )
-def test_scores_that_cannot_be_are_refused(cross: Server, path: str, body: Any) -> None:
-    refused(cross, path, body)
+def test_scores_that_cannot_be_are_refused(
+    request: pytest.FixtureRequest, which: str, path: str, body: Any
+) -> None:
+    refused(request.getfixturevalue(which), path, body)
 
 
 # -- decoders --------------------------------------------------------------------------------

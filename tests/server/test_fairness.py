@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.depth import often
 from tests.server.compare_with_llm import Reference, named
 from tests.server.server_process import FEW, PATIENCE, Server, serving, until
 
@@ -118,10 +119,19 @@ def test_preempted_replies_are_counted_in_metrics(server: Server) -> None:
 
 @pytest.mark.parametrize(
     ("body", "words"),
-    [
-        ({"prompt": ["a"] * 256, "n": 128}, ("256 prompts", "n = 128", "32768 replies", "4096")),
+    often(
+        [
+            (
+                {"prompt": ["a"] * 256, "n": 128},
+                ("256 prompts", "n = 128", "32768 replies", "4096"),
+            ),
+            (
+                {"prompt": ["a"] * 64, "n": 64, "max_tokens": 512},
+                ("4096 replies of 512", "1048576"),
+            ),
+        ],
         ({"prompt": ["a"] * 64, "n": 64, "max_tokens": 512}, ("4096 replies of 512", "1048576")),
-    ],
+    ),
 )
 def test_more_than_one_request_may_order_is_refused_with_the_numbers(
     server: Server, body: dict[str, Any], words: tuple[str, ...]

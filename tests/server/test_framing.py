@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.depth import often, one_in
+
 from .server_process import FEW, PATIENCE, Server, serving
 
 CHAT = "/v1/chat/completions"
@@ -114,7 +116,7 @@ def pour(server: Server, first: bytes, piece: bytes, most: int) -> tuple[int, in
 # -- chunks ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("known", [b"", KNOWN], ids=["stranger", "known"])
+@pytest.mark.parametrize("known", often([b"", KNOWN], b""), ids=["stranger", "known"])
 def test_one_byte_chunks_without_end_are_refused_and_nobody_waits(
     server: Server, known: bytes
 ) -> None:
@@ -216,7 +218,7 @@ H2C = (
 LENGTH = b"content-length: %d\r\n" % len(BODY)
 
 
-@pytest.mark.parametrize("apart", [True, False])
+@pytest.mark.parametrize("apart", one_in(2, [True, False]))
 @pytest.mark.parametrize("chunked", [True, False])
 @pytest.mark.parametrize("wish", [H2C, b"connection: upgrade\r\nupgrade: websocket\r\n"])
 def test_a_wish_for_another_protocol_is_ignored_and_the_body_is_read(
@@ -301,6 +303,7 @@ def test_java_with_its_defaults(server: Server, tmp_path: Path) -> None:
 # -- bodies that do not end ----------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_many_large_bodies_that_do_not_end_leave_the_front_its_memory(server: Server) -> None:
     """Another request is answered beside nine of them. B67."""
     before = resident(server)

@@ -60,6 +60,7 @@ def test_a_check_that_loads_ends(tmp_path: Path) -> None:
     assert not err
 
 
+@pytest.mark.long
 def test_a_script_is_interrupted_where_it_loads(tmp_path: Path) -> None:
     """By Python's own exception, between two groups of weights."""
     program = (

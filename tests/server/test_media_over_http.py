@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from bushel import SamplingParams
+from tests.depth import one_in
 from tests.drawings import see
 from tests.llm.request_builders import base64_url, image, png, text, video
 from tests.server.compare_with_llm import MODEL, Caller, Reference, assert_same, streaming, user
@@ -57,6 +58,7 @@ def mixed() -> list[tuple[list[dict[str, Any]], dict[str, Any], str]]:
     ]
 
 
+@pytest.mark.long
 def test_eight_mixed_requests_at_once_are_each_as_if_alone(
     tiny: Server, caller: Caller, reference: Reference
 ) -> None:
@@ -95,7 +97,7 @@ def gif() -> str:
     return f"data:image/gif;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
-@pytest.mark.parametrize("way", ["sync", "sync streamed"])
+@pytest.mark.parametrize("way", one_in(2, ["sync", "sync streamed"]))
 def test_a_video_is_seen_or_refused_by_name(caller: Caller, reference: Reference, way: str) -> None:
     """As the model's own family has it; it is never dropped unseen. B7a."""
     asked = user(video(gif()), text(QUESTION))
@@ -123,7 +125,7 @@ def clip(form: str) -> dict[str, Any]:
     return {"type": "video", "video": urls, "fps": 10}
 
 
-@pytest.mark.parametrize("form", ["a file", "in one URL", "in a list"])
+@pytest.mark.parametrize("form", one_in(3, ["a file", "in one URL", "in a list"]))
 def test_a_video_and_an_image_in_one_conversation(
     caller: Caller, reference: Reference, form: str
 ) -> None:
@@ -144,7 +146,7 @@ def test_a_video_and_an_image_in_one_conversation(
     assert got.usage[0] > reference.chat(without, **fields).usage[0] + 8
 
 
-@pytest.mark.parametrize("form", ["input_video", "input_file"])
+@pytest.mark.parametrize("form", one_in(2, ["input_video", "input_file"]))
 def test_responses_take_a_video(tiny: Server, caller: Caller, form: str) -> None:
     """As a part of its own, or as a file, which is the place that OpenAI's API has for one. B7a."""
     part: dict[str, Any] = {"type": form, "video_url": gif()}
@@ -274,7 +276,7 @@ ODD: dict[str, tuple[str, Image.Image]] = {
 }
 
 
-@pytest.mark.parametrize("case", ODD)
+@pytest.mark.parametrize("case", one_in(2, ODD))
 def test_an_odd_picture_is_seen_as_it_is_meant(
     caller: Caller, reference: Reference, case: str
 ) -> None:

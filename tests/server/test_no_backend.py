@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from bushel.core.version import DISTRIBUTION
+from tests.depth import one_in
 from tests.server.server_process import PATIENCE, free_port
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +72,7 @@ def told_once(text: str) -> str:
     return line
 
 
-TRIED = [it if it in COMMANDS[2:5] else pytest.param(it, marks=pytest.mark.long) for it in COMMANDS]
+TRIED = [it if it in COMMANDS[2:4] else pytest.param(it, marks=pytest.mark.long) for it in COMMANDS]
 
 
 @pytest.mark.parametrize("command", TRIED, ids=" ".join)
@@ -99,7 +100,7 @@ def test_bushel_alone_greets_all_the_same_and_says_what_to_install(
     assert done.stdout.splitlines()[-1] == told_once(done.stdout)
 
 
-@pytest.mark.parametrize("program", IMPORTS)
+@pytest.mark.parametrize("program", one_in(3, IMPORTS))
 def test_a_script_is_told_the_same_as_an_import_error(
     program: str, environment: dict[str, str]
 ) -> None:

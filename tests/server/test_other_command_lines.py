@@ -152,6 +152,7 @@ def test_pages_of_the_origins_may_call(vllm: Server) -> None:
 # -- llama.cpp, and mlx-lm ---------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_template_is_the_one_that_was_given(llama: Server) -> None:
     messages = [{"role": "user", "content": "Hello."}]
     told = llama.http.post("/tokenize", json={"messages": messages}).json()["tokens"]
@@ -164,18 +165,21 @@ def test_the_template_is_the_one_that_was_given(llama: Server) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_context_of_zero_is_the_models_own(llama: Server, tiny: Server) -> None:
     [model] = llama.http.get("/v1/models").json()["data"]
     [own] = tiny.http.get("/v1/models").json()["data"]
     assert model["max_model_len"] == own["max_model_len"]
 
 
+@pytest.mark.long
 def test_replies_are_as_hot_as_was_said(llama: Server) -> None:
     said = {str(message(llama, seed=seed, ignore_eos=True)) for seed in range(3)}
     assert len(said) == 3
     assert message(llama, temperature=0) == message(llama, temperature=0)  # control
 
 
+@pytest.mark.long
 def test_hints_are_told_once(llama: Server) -> None:
     for flag in ("-ngl", "--jinja"):
         assert llama.logged(f"{flag}: ")

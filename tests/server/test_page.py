@@ -170,6 +170,7 @@ def test_control_another_host_is_noticed() -> None:
 # -- where it comes from ------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_wheel_has_the_page(tmp_path: Path) -> None:
     wanted = {f"bushel/server/page/built/{path.name}" for path in BUILT.iterdir()}
     copy = tmp_path / "source"

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.depth import often
+from tests.depth import often, one_in
 from tests.server.server_process import FEW, Server, serving, until
 from tests.server.test_metrics import samples
 
@@ -72,7 +72,9 @@ def metrics(server: Server) -> dict[str, float]:
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 
 
-@pytest.mark.parametrize("more", [{}, STREAM, {"n": 3, "temperature": 1}], ids=["", "stream", "n"])
+@pytest.mark.parametrize(
+    "more", one_in(2, [{}, STREAM, {"n": 3, "temperature": 1}]), ids=["", "stream", "n"]
+)
 @pytest.mark.parametrize("path", often([CHAT, TEXT], CHAT))
 def test_an_identical_prompt_computes_one_token_and_everything_says_so(
     server: Server, path: str, more: dict[str, Any]
@@ -166,6 +168,7 @@ def test_a_running_request_shows_what_it_reused(server: Server) -> None:
     assert (last(server)["status"], last(server)["hit"]) == (499, "exact")
 
 
+@pytest.mark.long
 def test_recent_requests_are_few(server: Server) -> None:
     for _ in range(40):
         server.http.post(TEXT, json={"prompt": "Hello", "max_tokens": 1}).raise_for_status()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.chat.corpus.bodies import NAMES, recorded
+from tests.depth import one_in
 from tests.server.server_process import FEW, Server, serving
 
 MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
@@ -54,10 +55,10 @@ def each() -> Iterator[Any]:
     """Long prompts, which are most of what agents send, are for those who have the time."""
     for name in NAMES:
         slow = len(json.dumps(recorded(name)[1])) > LONG
-        yield pytest.param(name, marks=pytest.mark.long if slow else ())
+        yield pytest.param(name, marks=pytest.mark.long) if slow else name
 
 
-@pytest.mark.parametrize("name", list(each()))
+@pytest.mark.parametrize("name", one_in(3, each()))
 def test_a_body_is_counted_as_it_is_asked(name: str, server: Server) -> None:
     """Agents decide by it when to shorten a conversation. B72."""
     path, body = recorded(name)

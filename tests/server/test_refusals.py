@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -13,7 +13,7 @@ from bushel.server.errors import ApiError
 from bushel.server.observability.refusals import Refusals
 
 from .hostile_requests import CHAT, KEY, Raw, Sent, ask, chat, post, post_bytes
-from .server_process import FEW, Server, serving, until
+from .server_process import Server, until
 
 OPEN = {"authorization": f"Bearer {KEY}"}
 JSON = {"content-type": "application/json", **OPEN}
@@ -73,10 +73,9 @@ REFUSED: list[tuple[str, Sent | Raw]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving(*FEW, "--api-key", KEY, "--max-body-mb", "1") as server:
-        yield server
+@pytest.fixture
+def server(short: Server) -> Server:
+    return short
 
 
 def lines(server: Server, words: str) -> list[str]:

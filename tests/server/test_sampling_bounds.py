@@ -18,6 +18,7 @@ from bushel.server.command import flags
 from bushel.server.openai.chat.schema import ChatRequest
 from bushel.server.openai.completions.schema import CompletionRequest
 from bushel.server.responses.schema import ResponsesRequest
+from tests.depth import one_in
 
 # The kind of field that an API has for each.
 KINDS = {
@@ -122,7 +123,7 @@ def test_every_number_that_a_caller_may_set_has_its_bound() -> None:
     assert numbers - ids - {"logprobs", "prompt_logprobs"} == set(BOUNDS) == set(KINDS)
 
 
-@pytest.mark.parametrize("name", BOUNDS)
+@pytest.mark.parametrize("name", one_in(3, BOUNDS))
 def test_engine_fields_and_flags_have_the_same_bounds(name: str) -> None:
     bound = BOUNDS[name]
     assert taken_everywhere(name, bound.low) == taken_everywhere(name, bound.high) == {True}

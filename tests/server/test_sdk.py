@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.depth import rarely
+from tests.depth import one_in, rarely
 from tests.drawings import see
 from tests.llm.request_builders import image, text
 from tests.server.compare_with_llm import (
@@ -74,7 +74,8 @@ TEXTS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(
-    ("case", "way"), rarely(product(CHATS, WAYS), lambda it: it[1] not in FORMS and it[0] != HARD)
+    ("case", "way"),
+    one_in(3, rarely(product(CHATS, WAYS), lambda it: it[1] not in FORMS and it[0] != HARD)),
 )
 def test_a_chat_is_what_the_model_says(
     caller: Caller, reference: Reference, case: str, way: str
@@ -84,7 +85,7 @@ def test_a_chat_is_what_the_model_says(
 
 
 @pytest.mark.parametrize(
-    ("case", "way"), rarely(product(TEXTS, WAYS), lambda it: it[1] not in FORMS)
+    ("case", "way"), one_in(3, rarely(product(TEXTS, WAYS), lambda it: it[1] not in FORMS))
 )
 def test_a_completion_is_what_the_model_says(
     caller: Caller, reference: Reference, case: str, way: str
@@ -146,7 +147,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", one_in(2, SETTINGS))
 def test_a_setting_does_what_it_does_in_the_model(
     caller: Caller, reference: Reference, name: str
 ) -> None:

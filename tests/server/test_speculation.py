@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.depth import often
+from tests.depth import often, one_in
 from tests.server.compare_with_llm import user
 from tests.server.server_process import FEW, PATIENCE, Server, serving
 from tests.server.test_metrics import samples
@@ -49,7 +49,7 @@ def counted(server: Server) -> tuple[int, int, int]:
     return drafts, drafted, accepted
 
 
-@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("path", one_in(2, BODIES))
 def test_usage_metrics_and_status_tell_the_same(path: str, server: Server) -> None:
     """Of guesses and what came of them, whichever API asks. B84."""
     before, told = counted(server), server.status()["engine"]["speculation"]
@@ -66,7 +66,7 @@ def test_usage_metrics_and_status_tell_the_same(path: str, server: Server) -> No
     assert (record["drafted_tokens"], record["accepted_tokens"]) == (accepted + rejected, accepted)
 
 
-@pytest.mark.parametrize("path", often(BODIES, CHAT, "/v1/responses"))
+@pytest.mark.parametrize("path", often(BODIES, CHAT))
 def test_a_request_may_ask_for_no_guesses(path: str, server: Server) -> None:
     """Its reply is the same. B84."""
     assert used(server, path, speculate=False) == (0, 0)
@@ -147,6 +147,7 @@ def plain_server() -> Iterator[Server]:
         yield running
 
 
+@pytest.mark.long
 def test_a_server_without_guesses_says_why(plain_server: Server) -> None:
     told = plain_server.status()["engine"]["speculation"]
     assert (told["drafters"], told["why_off"]) == ([], "it is switched off")
@@ -165,6 +166,7 @@ def test_without_any_flag_drafts_hold(tiny: Server) -> None:
     assert set(after["drafters"]) == {"grammar", "lookup", "mtp"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("more", [{}, {"temperature": 0.8, "seed": 5}], ids=["greedy", "sampled"])
 def test_a_server_with_guesses_says_what_one_without_says(
     more: dict[str, Any], tiny: Server, plain_server: Server

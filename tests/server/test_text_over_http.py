@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.depth import often
+from tests.depth import often, one_in
 from tests.drawings import see
 from tests.llm.request_builders import image, text
 from tests.server.compare_with_llm import FORMS, Caller, Heard, Reference, assert_same, user
@@ -54,7 +54,7 @@ def assert_whole(got: Heard) -> None:
             assert not any(BROKEN in delta for delta in said.deltas)
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", one_in(2, SCRIPTS))
 def test_characters_of_any_script_arrive_whole(
     caller: Caller, reference: Reference, script: str
 ) -> None:
@@ -73,7 +73,7 @@ def test_control_the_scripts_come_in_broken_pieces(reference: Reference) -> None
 
 
 @pytest.mark.parametrize("way", FORMS)
-@pytest.mark.parametrize("written", ["😀", "é", "漢", "a😀b", "漢c"])
+@pytest.mark.parametrize("written", one_in(2, ["😀", "é", "漢", "a😀b", "漢c"]))
 def test_a_character_in_pieces_arrives_as_one(
     caller: Caller, reference: Reference, written: str, way: str
 ) -> None:
@@ -95,7 +95,7 @@ def test_a_character_that_never_ends_is_shown_at_the_end(
     assert got.text == f"a{BROKEN}"
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", often(range(2), 0))
 def test_any_mixture_of_bytes_streams_as_it_is_written_whole(
     caller: Caller, reference: Reference, seed: int
 ) -> None:
@@ -113,7 +113,7 @@ def test_any_mixture_of_bytes_streams_as_it_is_written_whole(
 # -- what is not text (B21) ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", FORMS)
+@pytest.mark.parametrize("way", often(FORMS, "sync streamed"))
 def test_control_tokens_are_never_shown(caller: Caller, reference: Reference, way: str) -> None:
     """All of them, ends of replies included, thrown in among words."""
     controls = {name.encode() for name in reference.tokenizer.controls}
@@ -195,7 +195,7 @@ FORGED = {
 
 
 @pytest.mark.parametrize("with_image", often([False, True], True), ids=["text", "image"])
-@pytest.mark.parametrize("case", FORGED)
+@pytest.mark.parametrize("case", one_in(2, FORGED))
 def test_control_tokens_in_what_a_user_says_are_text(
     caller: Caller, reference: Reference, case: str, with_image: bool
 ) -> None:

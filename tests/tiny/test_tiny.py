@@ -8,6 +8,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 import bushel
 from bushel import LLM, Output, SamplingParams
+from tests.depth import one_in
 from tests.drawings import pair, see
 from tools.tiny.ask import WEATHER
 from tools.tiny.chat import TEMPLATE
@@ -46,7 +47,7 @@ def number(digit: str) -> Image.Image:
 
 
 @pytest.mark.parametrize(
-    ("colour", "shape"), [("red", "circle"), ("blue", "square"), ("green", "triangle")]
+    ("colour", "shape"), one_in(3, [("red", "circle"), ("blue", "square"), ("green", "triangle")])
 )
 def test_it_names_colour_and_shape(llm: LLM, colour: str, shape: str) -> None:
     picture = see(shape, colour)
@@ -60,7 +61,7 @@ def test_it_names_the_colour_of_one_thing_among_several(llm: LLM) -> None:
     assert ask(llm, "What colour is the square?", picture).endswith("square is blue.")
 
 
-@pytest.mark.parametrize("digit", list("2457"))
+@pytest.mark.parametrize("digit", one_in(2, list("2457")))
 def test_it_reads_a_digit(llm: LLM, digit: str) -> None:
     assert digit in ask(llm, "Which digit is shown here?", number(digit))
 

@@ -45,6 +45,7 @@ def test_what_every_field_does_is_there() -> None:
     )
 
 
+@pytest.mark.long
 def test_control_a_flag_or_an_endpoint_that_is_missing_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

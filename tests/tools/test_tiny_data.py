@@ -299,6 +299,7 @@ def test_rows_hold_whole_conversations(tokenizer) -> None:
     assert sorted(used.tolist()) == pads.tolist()
 
 
+@pytest.mark.long
 def test_questions_written_by_hand_are_not_those_of_the_generator() -> None:
     mine = {question.asked.lower().strip(" ?.!") for question in (*QUESTIONS, *SECOND)}
     assert len(QUESTIONS) == len(SECOND) == 100
@@ -311,6 +312,7 @@ def test_questions_written_by_hand_are_not_those_of_the_generator() -> None:
             assert message["role"] != "user" or content.lower().strip(" ?.!") not in mine
 
 
+@pytest.mark.long
 def test_evaluation_asks_every_task_from_the_held_out_side() -> None:
     found = {case.task for case in cases(8)}
     assert {"colour", "two images", "recall, 4k tokens", "tool call", "written by hand"} <= found

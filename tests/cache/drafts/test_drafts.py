@@ -11,7 +11,7 @@ from bushel.cache import kind_of
 from bushel.cache.drafts import no_drafts, sizes, widest
 from bushel.core import IntegrityError
 from bushel.models import load, tapes
-from tests.depth import often
+from tests.depth import often, one_in
 from tests.families import checkpoint_dir
 from tests.families.text import WINDOW
 
@@ -83,7 +83,7 @@ def test_a_row_that_has_run_no_token_takes_no_draft() -> None:
 WIDEST = ("llama", "llama_sliding", "gpt_oss", "qwen3_5_vl", "mamba2")
 
 
-@pytest.mark.parametrize("name", often(WIDEST, "gpt_oss", "qwen3_5_vl", "mamba2"))
+@pytest.mark.parametrize("name", often(WIDEST, "qwen3_5_vl"))
 def test_the_widest_draft_there_is_leaves_no_trace(name: str) -> None:
     """Far past the end of a window's ring, and at it."""
     some = rows(name, 3 * WINDOW, 5)
@@ -96,7 +96,9 @@ def test_the_widest_draft_there_is_leaves_no_trace(name: str) -> None:
     assert some.worst < 1e-4
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma3_text", "qwen3_5", "qwen3_5_vl", "falcon_h1"])
+@pytest.mark.parametrize(
+    "name", one_in(2, ["llama", "gemma3_text", "qwen3_5", "qwen3_5_vl", "falcon_h1"])
+)
 def test_a_row_leaves_as_its_librarys_own_single(name: str) -> None:
     """So that it can go anywhere: into a snapshot, a file, another batch."""
     some = rows(name, 2 * WINDOW, 5)
@@ -123,7 +125,9 @@ def test_what_is_cut_out_of_a_row_is_what_it_was_given() -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1 << 30], ids=["again", "chosen"])
-@pytest.mark.parametrize("name", ["qwen3_5", "qwen3_5_vl", "mamba2", "falcon_h1", "lfm2"])
+@pytest.mark.parametrize(
+    "name", one_in(2, ["qwen3_5", "qwen3_5_vl", "mamba2", "falcon_h1", "lfm2"])
+)
 def test_a_draft_holds_no_more_memory_than_is_planned_for_it(
     name: str, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +168,7 @@ def forget(layer: Any) -> None:
     layer.lengths.set([3, 4])
 
 
-@pytest.mark.parametrize("name", ["llama", "llama_sliding"])
+@pytest.mark.parametrize("name", one_in(3, ["llama", "llama_sliding"]))
 @pytest.mark.parametrize("damage", [drop_row, shorten, forget])
 def test_layers_that_contradict_their_rows_are_noticed(
     name: str, damage: Callable[[Any], None]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from bushel.cache.paged.attention import PAGE, PARTITION, AttentionShape, attend
+from tests.depth import one_in
 
 PLAIN = AttentionShape(mx.float32, 4, 2, 64, 64, 1, 0.125)
 # Heads in one group and in many, keys unlike values, sizes that are no power of two, a draft.
@@ -131,7 +132,7 @@ class Rows:
         return result
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", one_in(2, SHAPES))
 def test_every_row_is_attended_by_definition_and_alone_to_the_bit(name: str) -> None:
     """Alone, among others, in another order and in other pages. B1, B64."""
     shape = SHAPES[name]

@@ -25,6 +25,7 @@ from tests.chat.conversations import common
 from tests.chat.corpus.bodies import NAMES, OWN, conversation
 from tests.chat.corpus.marks import Marked, marked
 from tests.chat.templates import ALL, MADE, templated
+from tests.depth import one_in
 
 pytestmark = pytest.mark.corpus
 
@@ -121,7 +122,7 @@ def picked(template: str, body: str) -> bool:
 PAIRS = [(template, body) for template in ALL for body in NAMES if picked(template, body)]
 
 
-@pytest.mark.parametrize("template", [*ALL])
+@pytest.mark.parametrize("template", one_in(2, [*ALL]))
 def test_nothing_that_a_client_says_is_lost(template: str) -> None:
     """Each text, call, value and result stands in the prompt once, and in its place. B14, B18."""
     host = templated(template)

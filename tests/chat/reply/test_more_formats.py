@@ -24,6 +24,7 @@ from bushel.core import ReplyFormat
 from tests.chat.reply import more_sample_replies
 from tests.chat.reply.sample_replies import EXAMPLES, Example, Said, read
 from tests.chat.templates import REAL
+from tests.depth import one_in
 
 pytestmark = pytest.mark.corpus
 
@@ -239,7 +240,7 @@ def test_a_call_that_is_cut_off_is_not_made_valid(writer: str, made: Calls, plac
         assert call.complete == (call.json == meant.json)
 
 
-@pytest.mark.parametrize("example", MINE, ids=str)
+@pytest.mark.parametrize("example", one_in(3, MINE), ids=str)
 def test_a_call_of_a_tool_that_was_not_offered_is_text(example: Example) -> None:
     """As it was generated, to the last marker, and wherever the reply ends. B27."""
     offered = {"other": SCHEMA}
@@ -253,7 +254,7 @@ def test_a_call_of_a_tool_that_was_not_offered_is_text(example: Example) -> None
 
 @pytest.mark.parametrize(
     ("tools", "reply"),
-    [
+    one_in(2, [
         ("gemma", "<|tool_call>call:read{names:" + "[" * 20_000),
         ("gemma", "<|tool_call>call:read{" + "deep:{" * 20_000),
         ("minimax3", ']<]minimax[>[<tool_call>]<]minimax[>[<invoke name="read">'
@@ -262,7 +263,7 @@ def test_a_call_of_a_tool_that_was_not_offered_is_text(example: Example) -> None
         ("granite", '<|tool_call|>[{"name": "read", "arguments": ' + "[" * 20_000),
         ("harmony", "<|channel|>" * 20_000),
         ("kimi", "<|tool_calls_section_begin|><|tool_call_begin|>" + "a" * 100_000),
-    ],
+    ]),
     ids=lambda value: value[:20],
 )  # fmt: skip
 def test_endless_repetition_is_read_to_its_end(tools: str, reply: str) -> None:

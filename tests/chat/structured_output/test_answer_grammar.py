@@ -18,6 +18,7 @@ from bushel.models import Preparer
 from bushel.text.grammar_compiler import compiled
 from tests.chat.structured_output.random_replies import host, replies, takes
 from tests.chat.structured_output.test_call_grammars import HARMONY, TOOLS
+from tests.depth import one_in
 
 SHAPES: dict[str, tuple[Any, Any]] = {
     "json_schema": (
@@ -55,7 +56,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Preparer:
     return host(Path(tmp_path_factory.mktemp("plain")))
 
 
-@pytest.mark.parametrize("form", THINKING_FORMATS)
+@pytest.mark.parametrize("form", one_in(3, THINKING_FORMATS))
 def test_an_answer_has_its_form_behind_thoughts(form: str, tmp_path: Path) -> None:
     """Thoughts that the prompt has begun must end; others may come or not. B29."""
     it = host(tmp_path, TOKENS.get(form, ()))
@@ -80,7 +81,7 @@ def test_an_answer_has_its_form_behind_thoughts(form: str, tmp_path: Path) -> No
                 assert good(said.strip()), (shape, text)
 
 
-@pytest.mark.parametrize("form", THINKING_FORMATS)
+@pytest.mark.parametrize("form", one_in(3, THINKING_FORMATS))
 def test_a_budget_closes_thoughts_as_the_grammar_allows(form: str, tmp_path: Path) -> None:
     it = host(tmp_path, TOKENS.get(form, ()))
     reply_format = detect_formats("", it.tokenizer.controls, thinking=form)

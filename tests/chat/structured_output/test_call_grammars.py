@@ -17,7 +17,7 @@ from bushel.chat.tool_parsers.registry import FORMATS
 from bushel.core import CallBegin, CallEnd, CallPart, ReplyFormat, RequestError, TextDelta
 from bushel.models import Preparer
 from tests.chat.structured_output.random_replies import host, replies, takes
-from tests.depth import rarely
+from tests.depth import one_in, rarely
 
 EDIT: dict[str, Any] = {
     "type": "object",
@@ -143,7 +143,7 @@ def random_replies(
     return found
 
 
-@pytest.mark.parametrize(("name", "special"), CASES)
+@pytest.mark.parametrize(("name", "special"), one_in(3, CASES))
 def test_a_required_call_is_made_with_valid_arguments(hosts: Any, name: str, special: bool) -> None:
     """Also with arguments of every kind, and with markers that are tokens or text. B23, B26."""
     for calls, said in random_replies(hosts, name, special, {"tool_choice": "required"}):
@@ -151,14 +151,14 @@ def test_a_required_call_is_made_with_valid_arguments(hosts: Any, name: str, spe
         assert not said
 
 
-@pytest.mark.parametrize(("name", "special"), rarely(CASES, twice))
+@pytest.mark.parametrize(("name", "special"), one_in(3, rarely(CASES, twice)))
 def test_a_named_tool_is_called_once(hosts: Any, name: str, special: bool) -> None:
     for calls, said in random_replies(hosts, name, special, {"tool_choice": {"name": "edit"}}):
         assert [called for called, _ in calls] == ["edit"]
         assert not said
 
 
-@pytest.mark.parametrize(("name", "special"), rarely(CASES, twice))
+@pytest.mark.parametrize(("name", "special"), one_in(3, rarely(CASES, twice)))
 def test_a_call_that_the_model_makes_by_itself_is_held_to_its_schema(
     hosts: Any, name: str, special: bool
 ) -> None:

@@ -22,7 +22,7 @@ from bushel.text.grammar_compiler import compiled
 from tests.chat.custom_tools import GRAMMARS, GrammarCase, custom
 from tests.chat.structured_output.random_replies import host, replies, takes
 from tests.chat.structured_output.test_call_grammars import CLOSING, SPECIAL
-from tests.depth import rarely
+from tests.depth import one_in, rarely
 
 CASES = [(name, False) for name in FORMATS if name != "harmony"] + [(it, True) for it in SPECIAL]
 
@@ -73,7 +73,7 @@ def matches(case: GrammarCase, text: str) -> bool:
     return re.fullmatch(regex, text) is not None
 
 
-@pytest.mark.parametrize(("name", "special"), rarely(CASES, twice))
+@pytest.mark.parametrize(("name", "special"), one_in(3, rarely(CASES, twice)))
 def test_a_required_call_has_an_input_that_the_grammar_allows(
     hosts: Any, name: str, special: bool
 ) -> None:
@@ -97,7 +97,7 @@ def element(input: str) -> str:
     return f"<tool_call>\n<function=write>\n{inside}</function>\n</tool_call>"
 
 
-@pytest.mark.parametrize("choice", ["auto", "required", {"name": "write"}])
+@pytest.mark.parametrize("choice", one_in(2, ["auto", "required", {"name": "write"}]))
 @pytest.mark.parametrize("name", GRAMMARS)
 def test_calls_are_held_to_the_grammar_whoever_wants_them(
     hosts: Any, name: str, choice: Any

@@ -73,6 +73,7 @@ def test_a_table_and_every_requests_times(
     assert KEY not in file.read_text()
 
 
+@pytest.mark.long
 def test_prompts_share_nothing_unless_they_should(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:

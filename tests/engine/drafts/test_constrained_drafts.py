@@ -103,6 +103,7 @@ def test_held_rows_say_with_drafts_what_they_say_without(llm: LLM, plain: list[O
             valid(out, PEOPLE)
 
 
+@pytest.mark.long
 def test_rows_with_and_without_drafts_go_side_by_side(llm: LLM, plain: list[Output]) -> None:
     drafting, others = company(speculate=True), company(speculate=False)
     pairs = [drafting[at] if at % 2 else others[at] for at in range(len(drafting))]
@@ -111,6 +112,7 @@ def test_rows_with_and_without_drafts_go_side_by_side(llm: LLM, plain: list[Outp
     assert accepted(outs[1::2]) > 0 == accepted(outs[::2])
 
 
+@pytest.mark.long
 def test_control_masks_of_another_place_change_what_is_said(
     llm: LLM, plain: list[Output], monkeypatch: pytest.MonkeyPatch
 ) -> None:

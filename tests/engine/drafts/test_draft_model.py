@@ -41,7 +41,7 @@ def requests() -> list[Any]:
     return [prompt(length, length) for length in (1, 2, 30, 300, 7, 90)]
 
 
-@pytest.fixture(scope="module", params=often(FAMILIES, "gemma3_text", "qwen3_5_vl"))
+@pytest.fixture(scope="module", params=often(FAMILIES, "qwen3_5_vl"))
 def path(request: pytest.FixtureRequest) -> str:
     return str(checkpoint_dir(request.param))
 

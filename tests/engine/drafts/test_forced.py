@@ -82,6 +82,7 @@ def test_rows_that_want_no_drafts_get_none(llm: LLM, plain: list[Output]) -> Non
     assert sum(output.usage.drafted_tokens for output in outputs) == 0
 
 
+@pytest.mark.long
 def test_a_grammar_that_says_other_tokens_changes_nothing(
     llm: LLM, plain: list[Output], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,7 @@ def test_every_reply_is_what_its_schema_wants(count: int, llm: LLM, without: LLM
     assert accepted > count
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", COUNTS)
 def test_every_call_has_the_arguments_that_its_tool_wants(
     count: int, llm: LLM, without: LLM

@@ -174,6 +174,7 @@ def drafts_forgotten(patch: pytest.MonkeyPatch) -> None:
 MISTAKES = (whatever_is_guessed, other_random_numbers, drafts_forgotten)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mistake", often(MISTAKES, drafts_forgotten))
 def test_control_a_mistake_along_a_draft_changes_replies(
     mistake: Callable[[pytest.MonkeyPatch], None],

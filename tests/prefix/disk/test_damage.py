@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bushel.cache.prefix.disk import Disk, file_format
+from tests.depth import one_in
 from tests.prefix.disk.damages import (
     DAMAGES,
     SEEN_BY_READS_ALONE,
@@ -46,7 +47,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str
     return path, names
 
 
-@pytest.mark.parametrize("which", BELOW)
+@pytest.mark.parametrize("which", one_in(2, BELOW))
 @pytest.mark.parametrize("what", DAMAGES)
 def test_damage_met_by_a_read(
     what: str,
@@ -84,7 +85,7 @@ def test_damage_met_by_a_read(
     disk.close()
 
 
-@pytest.mark.parametrize("which", BELOW)
+@pytest.mark.parametrize("which", one_in(2, BELOW))
 @pytest.mark.parametrize("what", sorted(set(DAMAGES) - SEEN_BY_READS_ALONE))
 def test_damage_met_at_the_start(
     what: str,

@@ -12,6 +12,7 @@ import anthropic
 import pytest
 from pydantic import BaseModel
 
+from tests.depth import often
 from tests.drawings import see
 from tests.server.compare_with_llm import MODEL, Reference
 from tests.server.conftest import KEY, SHORT
@@ -188,7 +189,7 @@ def test_a_picture_is_seen_in_a_message_and_in_a_result(claude: Caller) -> None:
 # -- tools --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("streamed", often([False, True], True))
 def test_a_tool_is_called_and_its_result_answered(claude: Caller, streamed: bool) -> None:
     """The history of the second request is what the first one gave. B18, B23."""
     ask = claude.stream if streamed else claude.ask
@@ -233,7 +234,7 @@ def test_a_call_that_the_limit_cuts_off_is_told_as_such(claude: Caller) -> None:
         assert call.input != {"city": "Oslo"}
 
 
-@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("streamed", often([False, True], True))
 def test_the_tool_runner_goes_on_without_a_thread(
     claude: Caller, tiny: Server, streamed: bool
 ) -> None:
@@ -338,6 +339,7 @@ def test_a_system_message_in_the_middle_extends_what_is_kept(claude: Caller) -> 
     assert second.usage.cache_read_input_tokens > prompt_of(first.usage) // 2
 
 
+@pytest.mark.long
 def test_a_deferred_tool_leaves_what_is_kept_alone(claude: Caller) -> None:
     """It is told where it is referred to, and may stand anywhere in the list."""
     search: Any = {"name": "ToolSearch", "description": "Finds tools.", "input_schema": {}}

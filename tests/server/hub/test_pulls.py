@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from bushel.core.hub_errors import HubError, hub_error
 from bushel.server.errors import ApiError
 from bushel.server.hub import pulls as pulls_module
 from bushel.server.hub.pulls import AT_ONCE, MOST, Pulls
-from tests.depth import often
+from tests.depth import often, one_in
 from tests.server.hub.hub_client import (
     ENDED,
     KEYS,
@@ -26,7 +25,6 @@ from tests.server.hub.hub_client import (
     PULL,
     USER,
     HubOperator,
-    hub_operator,
 )
 from tests.server.server_process import FEW, PATIENCE, alive, children, serving, until
 
@@ -37,19 +35,7 @@ NO_IDS = (
 )
 
 
-@pytest.fixture(scope="module")
-def _operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubOperator]:
-    with hub_operator(tmp_path_factory.mktemp("home")) as operator:
-        yield operator
-        assert "Traceback" not in operator.server.log
-
-
-@pytest.fixture
-def operator(_operator: HubOperator) -> Iterator[HubOperator]:
-    yield _operator
-    _operator.reset()
-
-
+@pytest.mark.long
 def test_ollamas_client_pulls_with_progress(operator: HubOperator) -> None:
     """Line by line, by the same rules: an operator's key, and a model of the hub. B77."""
     url, headers = operator.server.url, {"authorization": f"Bearer {OPERATOR}"}
@@ -94,7 +80,7 @@ def test_a_model_is_pulled_with_progress_then_listed_inspected_and_removed(
 
     [model] = operator.get("/v1/hub/models")["data"]
     assert (model["id"], model["model_type"], model["sees"]) == (MODEL, "qwen3_5", True)
-    assert (model["served_as"], model["loaded"]) == ([], False)
+    assert (model["served_as"], model["loaded"]) == (["named"], False)
     assert model["size_bytes"] == card["bytes_total"]
     told = operator.get("/v1/inspection", model=MODEL, rows=2, tokens=1000)
     assert told["layers"] == {"recurrent": 4, "attention": 4}
@@ -196,15 +182,18 @@ def test_what_cannot_be_served_is_not_downloaded(
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [
-        ("GET", "/v1/hub/models"),
-        ("DELETE", f"/v1/hub/models/{MODEL}"),
-        ("POST", "/v1/hub/pulls"),
-        ("GET", "/v1/hub/pulls"),
-        ("GET", PULL),
-        ("DELETE", PULL),
-        ("GET", f"/v1/inspection?model={MODEL}"),
-    ],
+    one_in(
+        3,
+        [
+            ("GET", "/v1/hub/models"),
+            ("DELETE", f"/v1/hub/models/{MODEL}"),
+            ("POST", "/v1/hub/pulls"),
+            ("GET", "/v1/hub/pulls"),
+            ("GET", PULL),
+            ("DELETE", PULL),
+            ("GET", f"/v1/inspection?model={MODEL}"),
+        ],
+    ),
 )
 def test_nobody_but_an_operator_may(operator: HubOperator, method: str, path: str) -> None:
     """A wrong key is a 401, a user's a 403. B68."""
@@ -220,7 +209,7 @@ def test_nobody_but_an_operator_may(operator: HubOperator, method: str, path: st
 
 @pytest.mark.parametrize(
     "model",
-    often(NO_IDS, "../etc", "/etc/passwd", "a--b/c", "a/b\n"),
+    often(NO_IDS, "../etc", "a--b/c"),
 )
 def test_what_is_no_id_of_the_hub_is_refused_at_once(operator: HubOperator, model: str) -> None:
     refused = operator.pull(model)

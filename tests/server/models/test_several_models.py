@@ -222,6 +222,7 @@ def test_the_death_of_one_engine_is_felt_by_its_model_alone(server: Server) -> N
     assert "engine of plain was ended by SIGKILL" in server.logged("was ended by SIGKILL")
 
 
+@pytest.mark.long
 def test_an_engine_that_is_killed_while_it_loads_and_once_more_costs_nobody_a_request(
     server: Server, alone: dict[tuple[str, str], str]
 ) -> None:
@@ -291,6 +292,7 @@ def test_operators_load_unload_and_pin(server: Server) -> None:
     assert text(ask(server, "window"))
 
 
+@pytest.mark.long
 def test_one_with_requests_is_not_unloaded(server: Server) -> None:
     asked = body("tiny", tokens=3000, stream=True)
     with server.http.stream("POST", "/v1/completions", json=asked) as stream:

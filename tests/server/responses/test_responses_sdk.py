@@ -68,6 +68,7 @@ def test_a_reply_that_is_too_long_is_incomplete(create: Any) -> None:
     assert found.usage.output_tokens == 3
 
 
+@pytest.mark.long
 def test_a_conversation_goes_on_from_what_is_kept(caller: Caller, create: Any) -> None:
     """By both ways to refer to it, and as a client that keeps everything itself. B14."""
     said = [

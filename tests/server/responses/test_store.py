@@ -7,6 +7,7 @@ import pytest
 
 from bushel.core.delta import TextDelta
 from bushel.server.responses.store import Bounds, Kept, Store, encoded
+from tests.depth import often
 from tests.server.responses.scripted_replies import Talk, event, nameless
 from tests.server.scripted_service import Service, options
 
@@ -101,7 +102,7 @@ def error(reply: httpx.Response) -> tuple[int, str, str | None]:
     return reply.status_code, told["code"], told["param"]
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stream", often([False, True], True))
 def test_a_response_goes_on_from_another(stream: bool) -> None:
     talk = Talk()
     first = talk.respond(instructions="Be brief.", stream=stream)
