@@ -33,6 +33,10 @@ _CUT = {
     "unlimitedocr": "a piece of one token begins the ring that it keeps of the reply",
 }
 
+# And networks of any family with such a part. What a pass pads a prompt with would count as length
+# too, and so would tokens of a draft for those before them.
+_TWO_FACTORS = "its rotary factors are those of the length at the piece's end, short or long"
+
 # Families that are as exact in a batch as alone, by library and module: the tests have a
 # checkpoint of each. One that is not here is tried at load (`engine.batching_check`); so are
 # phi3small, unlimitedocr and mlx-vlm's deepseek_v41, which the tests make by hand: the libraries'
@@ -84,7 +88,16 @@ def text_alone_because(config: Mapping[str, Any]) -> str | None:
 
 def cuts_matter(network: Any) -> str | None:
     """Why this network's answers depend on how prompts are cut into chunks, if they do."""
-    return _CUT.get(family_of(network))
+    return _CUT.get(family_of(network)) or (_TWO_FACTORS if _is_long(network) else None)
+
+
+def _is_long(network: Any) -> bool:
+    return any(map(has_two_factors, network.modules()))
+
+
+def has_two_factors(part: Any) -> bool:
+    """Whether this is mlx-vlm's LongRoPE: mlx-lm's has the long ones alone."""
+    return hasattr(part, "_short_freqs")
 
 
 def batches_exactly(network: Any) -> bool:
@@ -100,7 +113,9 @@ def packs_exactly(network: Any) -> bool:
 
 def drafts_exactly(network: Any) -> bool:
     """Whether rows of this family are known to, where their states can go back."""
-    return batches_exactly(network) and family_of(network) not in _BY_COLUMN
+    return (
+        batches_exactly(network) and family_of(network) not in _BY_COLUMN and not _is_long(network)
+    )
 
 
 def family_of(network: Any) -> str:
