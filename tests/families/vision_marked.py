@@ -49,14 +49,14 @@ PHI3_V = VisionFamily(
     most_images=1,  # others have other numbers, which the template would have to count
     mark=-1,
 )
-# Beyond 16 tokens other factors than before.
+# Beyond 32 tokens other factors than before.
 LONG_ROPE: dict[str, Any] = {
     "rope_scaling": {
         "type": "su",
         "short_factor": [1.0] * 8,
         "long_factor": [1.0 + pair for pair in range(8)],
     },
-    "original_max_position_embeddings": 16,
+    "original_max_position_embeddings": 32,
 }
 
 MARKED = (
