@@ -24,6 +24,7 @@ _BY_ROW = {
     "deepseek_v41": "deepseek_v41",
     "gpt_bigcode": "gpt_bigcode",
     "hunyuan_vl": "hunyuan_vl",
+    "inkling": "inkling",
     "limite": "limite",
     "llama4": "llama4",
     "longcat_flash_sparse": "longcat_flash_sparse",
