@@ -22,7 +22,7 @@ def install(network: Any) -> None:
 def _with_scales_by_row(library: Any) -> Any:
     module = sys.modules[library.__module__]
 
-    class ScaledByRow(library):
+    class InklingByRow(library):
         """Of layers without a window: the library scales those alone."""
 
         def __call__(self, x: mx.array, cache: Any = None, conv_mask: Any = None) -> mx.array:
@@ -64,4 +64,4 @@ def _with_scales_by_row(library: Any) -> Any:
             scales = 1.0 + self.log_alpha * mx.log(mx.maximum(places / self.log_floor, 1.0))
             return scales[:, None, :, None]
 
-    return ScaledByRow
+    return InklingByRow

@@ -23,7 +23,7 @@ def install(network: Any) -> None:
 def _with_scales_by_row(library: Any) -> Any:
     module = sys.modules[library.__module__]
 
-    class ScaledByRow(library):
+    class MistralByRow(library):
         def __call__(self, inputs: Any, cache: Any = None, inputs_embeds: Any = None) -> mx.array:
             # The library waits for the first row's position, and takes it for everybody's.
             if not cache or not isinstance(cache[0].offset, mx.array):
@@ -47,4 +47,4 @@ def _with_scales_by_row(library: Any) -> Any:
             scales = 1 + rope["llama_4_scaling_beta"] * mx.log(1 + turns)
             return scales[:, None, :, None]
 
-    return ScaledByRow
+    return MistralByRow
