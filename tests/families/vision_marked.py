@@ -64,6 +64,7 @@ MARKED = (
     replace(
         PHI3_V,
         name="phi3_v_long",
+        spread=3.0,
         config={**PHI3_V.config, **LONG_ROPE},
         equal_chunks="a piece's last token decides by which factors all of it is rotated",
     ),
