@@ -124,12 +124,19 @@ def _no_pages(name: str, family: Family) -> str:
 def _no_reuse(module: str, family: Family) -> str:
     if (why := known_families._CUT.get(module)) is not None:
         return why
+    if family.library == "mlx_vlm" and _has_two_factors(family.config):
+        return known_families.TWO_FACTORS
     classes = {kind: name for name, kind in reversed(KINDS.items())}
     for kind in family.kinds:
         state = kinds._BY_CLASS.get(classes[kind])
         if classes[kind] != "CacheList" and (state is None or isinstance(state, Fixed)):
             return f"state of {classes[kind]} cannot be kept"
     return ""
+
+
+def _has_two_factors(config: dict[str, Any]) -> bool:
+    text = {**config, **config.get("text_config", {})}
+    return "long_factor" in (text.get("rope_scaling") or {})
 
 
 def modules(library: str) -> list[str]:

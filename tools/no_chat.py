@@ -46,7 +46,6 @@ NOT_MADE: dict[tuple[str, str], str] = {
     ): "one vocabulary is written into its code; a network made by hand is exact",
     ("mlx_vlm", "hrm_text"): "its processor wants prompts read both ways; mlx-vlm's loop does not",
     ("mlx_vlm", "got"): "its processor writes a prompt of its own, and expands no image of a chat",
-    ("mlx_vlm", "inkling"): "not tried: a scale by row, as `row_positions/llama4.py` has it",
     ("mlx_vlm", "llmjpvl"): "mlx-vlm has no processor for it",
     ("mlx_vlm", "unlimited_ocr"): "its tower has one size; a network made by hand is exact",
     **{("mlx_vlm", name): why for name, why in OF_VISION.items()},

@@ -84,7 +84,14 @@ class Checkpoint:
     @property
     def sparse_beyond(self) -> int | None:
         """Tokens that sparse attention looks at: of a longer context it leaves some out."""
-        return self._whole("indexer_budget", "index_topk") or self._chosen_blocks()
+        chosen = self._whole("indexer_budget", "index_topk")
+        return chosen * self._smallest_pool if chosen else self._chosen_blocks()
+
+    @property
+    def _smallest_pool(self) -> int:
+        """Tokens of an entry that DeepSeek V4's index chooses; 1 where it chooses tokens."""
+        ratios = self.text_config.get("compress_ratios") or ()
+        return min((ratio for ratio in ratios if isinstance(ratio, int) and ratio > 0), default=1)
 
     def _chosen_blocks(self) -> int | None:
         """Tokens of all blocks that MiniMax chooses; published and saved again, it is spelt so."""

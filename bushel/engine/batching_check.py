@@ -222,11 +222,12 @@ def _lengths(model: Model) -> list[int]:
 
 
 def windows(state: Iterable[Any]) -> Iterator[int]:
-    """Sizes of the sliding windows among layers of state."""
+    """Sizes of the sliding windows and of the chunks among layers of state."""
     for layer in state:
         yield from windows(getattr(layer, "caches", ()))
-        if isinstance(size := getattr(layer, "max_size", None), int):
-            yield size
+        for name in ("max_size", "chunk_size"):
+            if isinstance(size := getattr(layer, name, None), int):
+                yield size
 
 
 def _prompt(model: Model, seed: int, length: int) -> Prompt:

@@ -11,11 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 # Served one row at a time, and why: by the library's module, which several model types may share.
-# Of these the tests have no checkpoint, and the trial at load is too short or shows no picture.
-_FAMILIES: dict[str, str] = {
-    "inkling": "beyond log_scaling_n_floor tokens its attention scales by column, and would count "
-    "the padding of a batch",
-}
+# For families that the trial at load, which is short and shows no picture, would take for exact.
+_FAMILIES: dict[str, str] = {}
 
 # Families that get no pictures, and why: by model type. Without them they are text models.
 _TEXT_ALONE = {
@@ -32,6 +29,10 @@ _CUT = {
     "plamo3": "its mask is one token wider than the window it keeps",
     "unlimitedocr": "a piece of one token begins the ring that it keeps of the reply",
 }
+
+# And networks of any family with such a part. What a pass pads a prompt with would count as length
+# too, and so would tokens of a draft for those before them.
+TWO_FACTORS = "its rotary factors are those of the length at the piece's end, short or long"
 
 # Families that are as exact in a batch as alone, by library and module: the tests have a
 # checkpoint of each. One that is not here is tried at load (`engine.batching_check`); so are
@@ -55,7 +56,7 @@ _TEXT = """
 _VISION = """
     aya_vision cohere2_moe cohere_compass deepseek_v4 deepseek_vl_v2 deepseekocr deepseekocr_2
     dots_ocr ernie4_5_moe_vl fastvlm flint gemma3 gemma4 gemma4_unified glm4v glm4v_moe glm5_next
-    glm_ocr granite4_vision granite_vision hunyuan_vl hy_v4 idefics2 idefics3 internvl
+    glm_ocr granite4_vision granite_vision hunyuan_vl hy_v4 idefics2 idefics3 inkling internvl
     internvl_chat k2_horizon kimi_vl kolibri1 lfm2_vl limite llama4 llava llava_bunny llava_next
     llava_onevision longcat_flash_sparse mage_vl mimo_v2 minicpmo minicpmv4_6 minicpmv4_7
     minimax_m3 minimax_m3_vl mistral3 mistral_large3 mllama molmo molmo2 molmo_point moondream2
@@ -84,7 +85,16 @@ def text_alone_because(config: Mapping[str, Any]) -> str | None:
 
 def cuts_matter(network: Any) -> str | None:
     """Why this network's answers depend on how prompts are cut into chunks, if they do."""
-    return _CUT.get(family_of(network))
+    return _CUT.get(family_of(network)) or (TWO_FACTORS if _is_long(network) else None)
+
+
+def _is_long(network: Any) -> bool:
+    return any(map(has_two_factors, network.modules()))
+
+
+def has_two_factors(part: Any) -> bool:
+    """Whether this is mlx-vlm's LongRoPE: mlx-lm's has the long ones alone."""
+    return hasattr(part, "_short_freqs")
 
 
 def batches_exactly(network: Any) -> bool:
@@ -100,7 +110,9 @@ def packs_exactly(network: Any) -> bool:
 
 def drafts_exactly(network: Any) -> bool:
     """Whether rows of this family are known to, where their states can go back."""
-    return batches_exactly(network) and family_of(network) not in _BY_COLUMN
+    return (
+        batches_exactly(network) and family_of(network) not in _BY_COLUMN and not _is_long(network)
+    )
 
 
 def family_of(network: Any) -> str:

@@ -15,7 +15,7 @@ import mlx.core as mx
 from bushel.models import delta_kernel, gated_delta, tapes
 from bushel.models.known_families import family_of
 from bushel.models.model import State
-from bushel.models.row_positions import dynamic_ntk
+from bushel.models.row_positions import dynamic_ntk, long_rope
 
 # Families that a module of `row_positions` is for, by its name.
 _BY_ROW = {
@@ -24,11 +24,13 @@ _BY_ROW = {
     "deepseek_v41": "deepseek_v41",
     "gpt_bigcode": "gpt_bigcode",
     "hunyuan_vl": "hunyuan_vl",
+    "inkling": "inkling",
     "limite": "limite",
     "llama4": "llama4",
     "longcat_flash_sparse": "longcat_flash_sparse",
     "minimax_m3": "minimax_m3",
     "minimax_m3_vl": "minimax_m3",
+    "mistral3": "mistral3",
     "mllama": "mllama",
     "nemotron-nas": "nemotron_nas",
     "phi3small": "phi3small",
@@ -69,6 +71,7 @@ def mend(network: Any, config: Mapping[str, Any]) -> None:
     if family in _OF_VISION:
         import_module(f"bushel.models.vision.{_OF_VISION[family]}").install(network)
     dynamic_ntk.install(network)
+    long_rope.install(network)
     tapes.install(network)
     gated_delta.install()
     delta_kernel.install()

@@ -10,6 +10,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
+from bushel.cache.chunked import BatchChunkedKVCache
 from bushel.cache.kv_cache import KV
 from bushel.cache.recurrent import Recurrent
 from bushel.cli import main
@@ -178,6 +179,31 @@ def test_a_mistake_beyond_what_sparse_attention_looks_at_is_found(
     code, lines = check(capsys, str(path))
     assert code == 1
     assert set(verdicts(lines).values()) == {"DIFFERENT"}
+
+
+def chunks_forgotten(patch: Patch) -> None:
+    """A token sees all of its row."""
+
+    def mask(self: BatchChunkedKVCache, tokens: int) -> mx.array:
+        columns = mx.arange(self._idx + tokens) - self._idx
+        held = self.offset[:, None, None] + columns
+        asking = self.offset[:, None] + mx.arange(tokens)
+        return ((held <= asking[:, :, None]) & (held >= 0))[:, None]
+
+    patch.setattr(BatchChunkedKVCache, "make_mask", mask)
+
+
+def test_a_mistake_beyond_a_chunk_is_found(
+    tmp_path: Path, capsys: Capture, monkeypatch: Patch
+) -> None:
+    """Chunks of 200 tokens, which no prompt of other families comes to."""
+    path = copied("llama4", tmp_path)
+    text = json.loads((path / "config.json").read_text())["text_config"]
+    set_json(path / "config.json", text_config={**text, "attention_chunk_size": 200})
+    chunks_forgotten(monkeypatch)
+    code, lines = check(capsys, str(path))
+    assert code == 1
+    assert "DIFFERENT" in verdicts(lines).values()
 
 
 def later_chunks_reversed(patch: Patch) -> None:

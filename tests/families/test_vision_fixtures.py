@@ -161,6 +161,8 @@ def test_two_images_of_different_sizes_both_matter(
     assert moved(pair(1, 2), pair(1, 3)) > 1e-2
 
 
+# To others whose cuts change a text they do not with a picture.
+CUTS_MATTER = {"phi3_v_long"}
 SIZES = [
     pytest.param((), marks=pytest.mark.long),
     pytest.param((MEDIUM,), marks=pytest.mark.long),
@@ -183,7 +185,7 @@ def test_chunked_prefill_equals_unchunked_where_promised(
     assert max(forwards) == (len(whole.prompt_ids) if "refused" in cuts else CHUNK)
     family = VISION[name]
     differs = family.equal_chunks or family.whole_passes
-    if cuts in ("wrong", "whole") or (differs and not images):
+    if cuts in ("wrong", "whole") or (differs and (not images or name in CUTS_MATTER)):
         assert moved(chunked, whole) > 1e-2
     else:
         assert chunked.tokens == whole.tokens

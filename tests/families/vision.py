@@ -32,6 +32,7 @@ from .vision_glm import GLM
 from .vision_grid import GRID
 from .vision_hunyuan import HUNYUAN
 from .vision_hunyuan import shrink as shrink_hunyuan
+from .vision_inkling import INKLING
 from .vision_llava import LLAVA
 from .vision_marked import MARKED
 from .vision_minicpm import MINICPM
@@ -47,7 +48,7 @@ VISION: dict[str, VisionFamily] = {
     family.name: family
     for family in chain(
         *(GRID, GLM, PACKED, MINICPM, MINIMAX, GEMMA, TILES, LLAVA, CROPS, CROSS, POOLS),
-        *(COUNTED, OVERVIEWS, MARKED, PREFIX, HUNYUAN),
+        *(COUNTED, OVERVIEWS, MARKED, PREFIX, HUNYUAN, INKLING),
     )
 }
 

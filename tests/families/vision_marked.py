@@ -1,5 +1,6 @@
 """One mark for a picture, in whose place the network itself puts its features: Phi, Janus."""
 
+from dataclasses import replace
 from typing import Any
 
 from mlx_vlm.models.phi3_v.vision import VisionModel
@@ -29,25 +30,43 @@ PHI4_TEXT: dict[str, Any] = {
 PHI3_TOWER = VisionModel.CLIP_VIT_LARGE_PATCH14_336_CONFIG
 PHI3_TOWER.num_hidden_layers, PHI3_TOWER.intermediate_size = 2, 64
 
+PHI3_V = VisionFamily(
+    name="phi3_v",
+    kinds=("kv",),
+    seed=3,
+    spread=4.0,
+    config={
+        **BASE,
+        "model_type": "phi3_v",
+        "num_hidden_layers": 3,
+        "vision_config": {"model_type": "phi3_v"},
+    },
+    placeholder="<|image_1|>",
+    image_token="<|pad|>",
+    special=(),
+    files={"preprocessor_config.json": {"num_crops": 1}},
+    image_tokens=(313, 313, 313),
+    most_images=1,  # others have other numbers, which the template would have to count
+    mark=-1,
+)
+# Beyond 32 tokens other factors than before.
+LONG_ROPE: dict[str, Any] = {
+    "rope_scaling": {
+        "type": "su",
+        "short_factor": [1.0] * 8,
+        "long_factor": [1.0 + pair for pair in range(8)],
+    },
+    "original_max_position_embeddings": 32,
+}
+
 MARKED = (
-    VisionFamily(
-        name="phi3_v",
-        kinds=("kv",),
-        seed=3,
-        spread=4.0,
-        config={
-            **BASE,
-            "model_type": "phi3_v",
-            "num_hidden_layers": 3,
-            "vision_config": {"model_type": "phi3_v"},
-        },
-        placeholder="<|image_1|>",
-        image_token="<|pad|>",
-        special=(),
-        files={"preprocessor_config.json": {"num_crops": 1}},
-        image_tokens=(313, 313, 313),
-        most_images=1,  # others have other numbers, which the template would have to count
-        mark=-1,
+    PHI3_V,
+    replace(
+        PHI3_V,
+        name="phi3_v_long",
+        spread=3.0,
+        config={**PHI3_V.config, **LONG_ROPE},
+        equal_chunks="a piece's last token decides by which factors all of it is rotated",
     ),
     VisionFamily(
         name="phi4mm",

@@ -1,6 +1,7 @@
 """Images as rows of patches or as square tiles, with marker tokens between them."""
 
 from .checkpoint import VOCAB
+from .config_fragments import LATENT, LOCAL, ROUTED, SCALED_ROPE, YARN, Config
 from .text import BASE, CONV, FULL, WINDOW
 from .vision_family import PIXELS, TOWER, VisionFamily, token_id
 
@@ -52,19 +53,39 @@ def _tiles(
     )
 
 
-def _rows(name: str, *, patch_size: int, merge: int, seed: int) -> VisionFamily:
-    """Rows of patches, each with a break at its end."""
+PLAIN: Config = {"model_type": "mistral", "num_hidden_layers": 3}
+# Both scale their queries by position. YaRN has a border of its own under the same name.
+MINISTRAL: Config = {"model_type": "ministral3", **LOCAL, "rope_parameters": SCALED_ROPE}
+MISTRAL4: Config = {
+    "model_type": "mistral4",
+    **LATENT,
+    **ROUTED,
+    "num_hidden_layers": 2,
+    "rope_parameters": {**YARN, **SCALED_ROPE},
+}
+
+
+def _rows(
+    name: str,
+    kinds: tuple[str, ...] = ("kv",),
+    *,
+    patch_size: int,
+    merge: int,
+    seed: int,
+    text: Config = PLAIN,
+) -> VisionFamily:
+    """Rows of patches, each with a break at its end. A name may tell its text model as well."""
     return VisionFamily(
         name=name,
-        kinds=("kv",),
+        kinds=kinds,
         seed=seed,
         config={
-            "model_type": name,
+            "model_type": name.partition("_")[0],
             "vocab_size": VOCAB,
             "tie_word_embeddings": False,
             "image_token_index": token_id(PIXTRAL_SPECIAL, "[IMG]"),
             "spatial_merge_size": merge,
-            "text_config": {**BASE, "model_type": "mistral", "num_hidden_layers": 3},
+            "text_config": {**BASE, **text},
             "vision_config": {
                 **TOWER,
                 "model_type": "pixtral",
@@ -117,6 +138,10 @@ TILES = (
     _tiles("idefics3", "Idefics3ImageProcessor", patch_size=8, scale_factor=2, seed=1),
     _rows("pixtral", patch_size=16, merge=1, seed=2),
     _rows("mistral3", patch_size=8, merge=2, seed=1),
+    _rows(
+        *("mistral3_ministral3", ("kv", "window")), patch_size=8, merge=2, seed=1, text=MINISTRAL
+    ),
+    _rows("mistral3_mistral4", patch_size=8, merge=2, seed=1, text=MISTRAL4),
     VisionFamily(
         name="lfm2_vl",
         kinds=("kv", "recurrent"),

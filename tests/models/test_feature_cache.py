@@ -36,7 +36,8 @@ PLACED = {name for name, family in VISION.items() if family.placed}
 ONE_IMAGE = {name for name, family in VISION.items() if family.most_images < 2}
 # Their processors pad images to the largest of a prompt, so a larger one beside it makes it new.
 PADDED = {
-    *("pixtral", "mistral3", "mistral_large3", "idefics2"),
+    *("pixtral", "mistral3", "mistral3_ministral3", "mistral3_mistral4", "mistral_large3"),
+    "idefics2",
     *("llava_onevision", "llava_next", "granite_vision"),
 }
 # It counts images by marks around their places, so that it cannot be given one of several.

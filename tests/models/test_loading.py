@@ -72,7 +72,7 @@ def test_a_text_model_that_mlx_vlm_alone_has_is_served(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["minimax_m3", "minimax_m3_vl", "minimax_m3_vl-text", "hy_v4", "llama"]
+    "name", ["minimax_m3", "minimax_m3_vl", "minimax_m3_vl-text", "hy_v4", "deepseek_v4", "llama"]
 )
 def test_a_checkpoint_tells_how_much_its_attention_looks_at(name: str) -> None:
     """`bushel check` tries contexts on both sides of that."""

@@ -218,6 +218,7 @@ LIKE_NO_OTHER = (
     *("glm5_next", "deepseek_v4", "qwen4_exp"),
     *("paligemma", "zaya1_vl", "phi4mm", "molmo", "step3p7"),
     *("granite4_vision", "llama4_vl", "z1t"),
+    *("mistral3_ministral3", "mistral3_mistral4", "phi3_v_long", "inkling"),
 )
 
 

@@ -149,7 +149,8 @@ def _vision_rows(
         alone = partial(loop, *loaded, text, images, tokens)
         solo, cut_at = alone(), alone if family.equal_chunks else None
         request = _chat(said, images) if images else {"prompt": text}
-        ids = tuple(family.with_room(solo.prompt_ids))
+        named = (family.image_token_id if it == family.mark else it for it in solo.prompt_ids)
+        ids = tuple(family.with_room(list(named)))
         rows.append(Row(request, ids, solo.tokens, solo.logprobs, len(images), cut_at))
     return tuple(rows)
 

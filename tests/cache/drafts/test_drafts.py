@@ -28,6 +28,8 @@ REASONS = {
     "deepseek_v41": "no way back from LayerCache",
     "mllama": "no way back from CrossMemory",
     "limite": "its family is not known to draft exactly",
+    "phi3_v": None,
+    "phi3_v_long": "its family is not known to draft exactly",
 }
 
 
