@@ -150,6 +150,25 @@ def test_a_row_is_put_aside_while_its_newest_token_is_on_the_device(model: Model
     assert read_drafts(drafter.propose([2, 2])) == [row.expected(2) for row in rows]
 
 
+def test_what_a_long_row_has_held_is_free_when_it_has_left(model: Model) -> None:
+    """And when it is put aside, no more is held than what was known of it. B55."""
+    rng = np.random.default_rng(7)
+    rows = [random_row(model, rng, tokens, 60) for tokens in (2100, 12)]
+    drafter = MTPDrafter(model, DEEPEST)
+    drafter.join([row.ready(len(row.prompt) - 1, 512) for row in rows])
+    read_drafts(drafter.propose([1, 1]))
+    keep(drafter, rows, [1, 1])
+    long = sum(array.nbytes for array in drafter._cache.arrays)
+    drafter._settle()
+    mx.synchronize()
+    before = mx.get_active_memory()
+    drafter.leave([1])
+    mx.synchronize()
+    short = sum(array.nbytes for array in drafter._cache.arrays)
+    assert short < long / 8
+    assert before - mx.get_active_memory() >= 0.9 * (long - short)
+
+
 def test_a_row_that_wants_none_gets_none(model: Model) -> None:
     row = random_row(model, np.random.default_rng(3), 12, 60)
     row.sequence.decoding = replace(row.sequence.decoding, speculate=False)
