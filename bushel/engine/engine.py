@@ -471,11 +471,9 @@ class Engine:
         return self._rows.most
 
     def _speculation_status(self) -> SpeculationStatus:
-        drafts, speculation = self._batch.drafts, self.speculation
-        names = [] if drafts is None else drafts.names
-        if drafts is not None and drafts.why_fewer:
-            speculation = dataclasses.replace(speculation, why_off=drafts.why_fewer)
-        return describe_speculation(names, self._rows.drafted, self._rows.accepted, speculation)
+        drafts, counts = self._batch.drafts, (self._rows.drafted, self._rows.accepted)
+        names, why_fewer = ([], "") if drafts is None else (drafts.names, drafts.why_fewer)
+        return describe_speculation(names, *counts, self.speculation, why_fewer)
 
     def cache_status(self) -> CacheStatus:
         return describe_cache(self.prefixes, self.computes_whole)

@@ -15,7 +15,7 @@ from bushel.core import IntegrityError, ModelError
 from bushel.engine.drafts.draft_model import DraftModel, require_draft_model
 from bushel.engine.drafts.drafter import Drafter, KeptRound
 from bushel.engine.drafts.speculation import Speculation
-from bushel.models import Model, load
+from bushel.models import Model, load, tapes
 from tests.depth import often
 from tests.engine.drafts.known_replies import KnownRow
 from tests.families import checkpoint_dir
@@ -211,6 +211,24 @@ def test_a_long_prompt_is_read_while_the_row_goes_on(model: Model) -> None:
         steps += 1
     assert 1 < steps < 6
     assert drafter.propose([3]) == [says(model, row.ids[: row.position + 1], 3)]
+
+
+def test_nothing_is_noted_when_its_pass_has_failed(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody asks it any more, and the large model's layers may be of those that are noted."""
+    row = row_of(model, np.random.default_rng(5), 20)
+    drafter = DraftModel(model, model, DEEPEST)
+    drafter.join([row.ready(0)])
+    row.say(3)
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(model, "forward", fail)
+    with pytest.raises(RuntimeError, match="planted"):
+        drafter.propose([2])
+    assert tapes._open.recording is None
 
 
 def test_a_row_that_has_left_is_found_out(model: Model) -> None:

@@ -220,6 +220,19 @@ def test_a_head_that_failed_is_tried_again_after_a_while(model: Model) -> None:
     assert again == before
 
 
+def test_a_row_that_was_in_a_failed_step_drafts_again_when_it_has_proved_itself(
+    model: Model,
+) -> None:
+    row = random_row(model, np.random.default_rng(4), 12, 200)
+    row.sequence.was_in_failed_step()
+    drafter = MTPDrafter(model, DEEPEST)
+    drafter.join([row.ready(6)])
+    assert drafter.chances() == [[]]
+    for _ in range(64):
+        keep(drafter, [row], [1])
+    assert len(drafter.chances()[0]) == DEEPEST
+
+
 def test_a_row_that_is_held_to_a_grammar_begins_with_less_trust(model: Model) -> None:
     free, held = (random_row(model, np.random.default_rng(4), 12, 60) for _ in range(2))
     decode = model.tokenizer.decode

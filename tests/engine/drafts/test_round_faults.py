@@ -332,6 +332,7 @@ def test_where_one_of_two_drafters_fails_the_other_goes_on(
         while not planted.raised:
             llm.step()
         assert {*drafts(llm)["drafters"]} == {"grammar", "lookup", "mtp"} - {drafter.name}
+        assert drafts(llm)["why_fewer"] == f"{drafter.name} failed: planted"
         before = drafts(llm)["accepted"]
         while not all(handle.done for handle in handles):
             llm.step()
