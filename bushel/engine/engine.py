@@ -368,7 +368,11 @@ class Engine:
         sequences = [sequence for sequence in dict.fromkeys(held) if not sequence.done]
         again, given_up = self._recovery.step_failed(sequences, drafts=drafts)
         if drafts and self._recovery.drafting_fails:
+            self.speculation.close()
             self.speculation = Speculation(why_off=f"rounds of drafts fail: {error}")
+            self.model.mtp = None
+            for job in (*self._queue.prefilling.values(), *self._queue.waiting.values()):
+                job.context = None  # nobody reads it
         if self._recovery.batching_fails:
             self.single_because = f"batched steps fail: {error}"
             self.policy = dataclasses.replace(self.policy, max_batch=1)

@@ -100,7 +100,10 @@ class HeadKVCache:
         if some and self.keys is not None and self.values is not None:
             slots, index = _rounded(max(copy.lengths)), mx.array(list(some))
             # Rows are cut before they are gathered: a view of all slots would hold them all.
-            copy.keys, copy.values = self.keys[:, :, :slots][index], self.values[:, :, :slots][index]
+            copy.keys, copy.values = (
+                self.keys[:, :, :slots][index],
+                self.values[:, :, :slots][index],
+            )
         return copy
 
     def replace(self, rows: Mapping[int, HeadKVCache]) -> None:

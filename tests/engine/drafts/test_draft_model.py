@@ -105,7 +105,7 @@ def test_a_folder_names_the_model_that_drafts(tmp_path: Path) -> None:
         assert less is not None
         assert memory.footprint.weights == 2 * less.footprint.weights
         assert memory.footprint.state(4, 900) > 1.9 * less.footprint.state(4, 900)
-        assert both.status().speculation.drafters == ["grammar", "draft"]
+        assert both.status().speculation.drafters == ["grammar", "prediction", "draft"]
         output, expected = (
             each.generate([prompt(30)], greedy(30, speculate=each is llm))[0]
             for each in (llm, alone)

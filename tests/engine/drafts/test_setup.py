@@ -9,6 +9,7 @@ import pytest
 from bushel import LLM, BushelError, Output
 from bushel.core.checkpoint import TINY, read_checkpoint
 from bushel.engine.drafts.cost_profile import CostProfile
+from bushel.engine.drafts.lookup import Predicted
 from bushel.models.mtp import MTPHead
 from bushel.models.vision.vision_model import VisionModel
 from tests.engine.constrained_requests import together
@@ -47,9 +48,9 @@ def own_head(folder: Path) -> str:
     ("word", "drafters"),
     [
         ("auto", ["grammar", "lookup", "mtp"]),
-        ("mtp", ["grammar", "mtp"]),
-        ("a head", ["grammar", "mtp"]),
-        pytest.param("bushel:tiny", ["grammar", "draft"], marks=pytest.mark.long),
+        ("mtp", ["grammar", "prediction", "mtp"]),
+        ("a head", ["grammar", "prediction", "mtp"]),
+        pytest.param("bushel:tiny", ["grammar", "prediction", "draft"], marks=pytest.mark.long),
         ("lookup", ["grammar", "lookup"]),
     ],
 )
@@ -62,6 +63,28 @@ def test_whoever_drafts_the_reply_is_the_same(
     assert told["drafters"] == drafters
     if word != "lookup":  # such short replies repeat nothing
         assert told["accepted"] > 0
+
+
+@pytest.mark.parametrize("word", ["mtp", pytest.param("bushel:tiny", marks=pytest.mark.long)])
+def test_a_prediction_is_drafted_from_whoever_else_drafts(word: str) -> None:
+    """And nobody looks in the texts of requests that have none."""
+    predicted = {"type": "content", "content": "The capital of Mars is Sandtown, as all know."}
+    asked = {"messages": [{"role": "user", "content": "Say: Sandtown, as all know."}]}
+    with LLM("bushel:tiny", speculate=word) as llm:
+        assert "prediction" in llm.status()["speculation"]["drafters"]
+        looked: list[int] = []
+        join = Predicted.join
+
+        def noted(drafter: Predicted, rows: Any) -> None:
+            join(drafter, rows)
+            looked.extend(row is not None for row in drafter._rows)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Predicted, "join", noted)
+            [plain] = llm.chat(asked["messages"], greedy(24))
+            [said] = llm.chat(asked["messages"], greedy(24), prediction=predicted["content"])
+    assert said.token_ids == plain.token_ids
+    assert looked == [False, True]
 
 
 def test_a_head_that_is_not_there_is_refused_where_it_is_asked_for() -> None:
