@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from bushel.engine.drafts import cost_profile, draft_memory
 from bushel.engine.drafts.drafter import DeviceDrafts, Drafter, KeptRound, read_drafts
 from bushel.engine.drafts.head_context import UNREAD
 from bushel.engine.drafts.mtp import MTPDrafter
+from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.prefill import Prefill
 from bushel.engine.sequence import Sequence
 from bushel.models import Model, load
@@ -28,6 +30,7 @@ from tests.drawings import see
 from tests.engine.drafts.known_replies import KnownRow, keep
 from tests.families import checkpoint_dir
 from tests.models.published_heads import HEADS, WIDTH
+from tests.parity.drafting import FREE
 from tools.tiny.chat import render
 from tools.tiny.evaluate import cases
 from tools.tiny.tokens import read_tokenizer
@@ -403,14 +406,20 @@ def test_positions_of_images_are_the_heads_as_well(tiny: Model) -> None:
     assert not np.allclose(np.array(ready.context.ahead), np.array(elsewhere[:, -1:]), atol=1e-2)
 
 
-def test_replies_do_not_change_when_a_head_reads_along() -> None:
+def test_replies_do_not_change_when_a_head_reads_along(calls: list[tuple[int, int]]) -> None:
     requests = [{"prompt": text} for text in ("Hello", "What is the capital of France?", "1 2 3")]
     params = SamplingParams(temperature=0.0, max_tokens=12)
-    with LLM("bushel:tiny", prefill_chunk=8) as llm:
+    with LLM("bushel:tiny", prefill_chunk=8, speculate="off") as llm:
         plain = [output.token_ids for output in llm.generate(requests, params)]
-        assert llm._engine is not None
-        llm._engine.model.mtp = load_head(llm._engine.model)
+        model = llm._own_engine().model
+        assert model.mtp is None
+        assert not calls
+        model.mtp = load_head(model)
+        calls.clear()
+        llm._own_engine().speculation = Speculation((partial(MTPDrafter, model, DEEPEST),), FREE)
+        llm._own_engine()._rows.reset(llm._own_engine()._new_batch())
         assert [output.token_ids for output in llm.generate(requests, params)] == plain
+        assert calls
 
 
 def test_drafts_are_read_when_the_pass_over_them_has_been_started(
