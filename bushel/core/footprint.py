@@ -49,7 +49,7 @@ class Footprint:
     per_score: int  # and per token of it and token it looks at; 0 where attention is fused
     per_row: int  # logits and what sampling makes of them
     whole: bool = False  # prompts run in one piece each, however long they are
-    drafts: int = 0  # of a pass that verifies as many as there may be, beside a plain step
+    drafts: int = 0  # columns of a pass that verifies drafts, at most, beside a plain step's
 
     def state(self, rows: int, longest: int, tokens: int | None = None) -> int:
         """tokens: that lie in pages, of all rows together; None: none are shared."""
@@ -81,6 +81,10 @@ class Footprint:
         )
         return self.per_token + windows + self.per_score * context
 
+    def draft(self, context: int) -> int:
+        """Of one column of a pass that verifies drafts: its part of the pass, and its logits."""
+        return self.per_row + self.pass_token(context)
+
     def gathered(self, context: int) -> int:
         """A chunk of a prompt puts its row's pages together, and MLX works on two layers."""
         paged = (piece.per_token for piece in self.pieces if piece.paged)
@@ -94,7 +98,7 @@ class Footprint:
             + self.state(rows, longest, tokens)
             + max(self.copy(rows, longest), self.forward(max(chunk, rows), longest))
             + rows * self.per_row
-            + self.drafts
+            + self.drafts * self.draft(longest)
         )
 
     def buffers(self, rows: int) -> int:
@@ -147,7 +151,8 @@ class Memory:
         """How many of `want` tokens may run at once when they look at `context` tokens."""
         sizes, rows = self.footprint, self.rows
         used = sizes.weights + sizes.state(rows, self.longest, self.tokens) + rows * sizes.per_row
-        room = self.limit - used - sizes.gathered(context)
+        drafts = sizes.drafts * sizes.draft(self.longest)
+        room = self.limit - used - drafts - sizes.gathered(context)
         each = sizes.pass_token(context)
         most = int(room * ONE_CHUNK) // each if each else want
         return max(min(want, most), min(want, least))

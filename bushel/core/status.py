@@ -86,8 +86,9 @@ class PassCosts(msgspec.Struct, frozen=True):
 class SpeculationStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of speculative decoding."""
 
-    drafters: list[str] = []  # lookup, mtp or draft
+    drafters: list[str] = []  # grammar, lookup or prediction, mtp, draft
     why_off: str | UnsetType = UNSET  # where there are none
+    why_fewer: str | UnsetType = UNSET  # where one has failed, until the batch is empty
     drafted: int = 0  # tokens, since the engine started
     accepted: int = 0  # of those, how many were said
     acceptance: float = 0.0  # the share of them

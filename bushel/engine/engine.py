@@ -371,7 +371,11 @@ class Engine:
         sequences = [sequence for sequence in dict.fromkeys(held) if not sequence.done]
         again, given_up = self._recovery.step_failed(sequences, drafts=drafts)
         if drafts and self._recovery.drafting_fails:
+            self.speculation.close()
             self.speculation = Speculation(why_off=f"rounds of drafts fail: {error}")
+            self.model.mtp = None
+            for job in (*self._queue.prefilling.values(), *self._queue.waiting.values()):
+                job.context = None  # nobody reads it
         if self._recovery.batching_fails:
             self.single_because = f"batched steps fail: {error}"
             self.policy = dataclasses.replace(self.policy, max_batch=1)
@@ -493,11 +497,9 @@ class Engine:
         return self._rows.most
 
     def _speculation_status(self) -> SpeculationStatus:
-        drafts, speculation = self._batch.drafts, self.speculation
-        names = [] if drafts is None else drafts.names
-        if drafts is not None and drafts.why_fewer:
-            speculation = dataclasses.replace(speculation, why_off=drafts.why_fewer)
-        return describe_speculation(names, self._rows.drafted, self._rows.accepted, speculation)
+        drafts, counts = self._batch.drafts, (self._rows.drafted, self._rows.accepted)
+        names, why_fewer = ([], "") if drafts is None else (drafts.names, drafts.why_fewer)
+        return describe_speculation(names, *counts, self.speculation, why_fewer)
 
     def cache_status(self) -> CacheStatus:
         return describe_cache(self.prefixes, self.computes_whole)

@@ -10,13 +10,18 @@ failing, there are no more drafts.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 
 from bushel.core import Event
 from bushel.engine.decode_batch import DecodeBatch, Step
+from bushel.engine.drafts.head_context import HeadContext
 from bushel.engine.prefill import PrefilledRow
 from bushel.engine.sequence import Sequence
 from bushel.models import Model
+from bushel.models.device import raise_device_fault
+
+log = logging.getLogger(__name__)
 
 # Batched steps that fail in a row, with every row fine alone, before batching is given up.
 _JOINT_FAULTS = 2
@@ -91,4 +96,23 @@ def run_alone(
     if step is not None and not sequence.done:
         events = [sequence.add(tokens, logprobs) for _, tokens, logprobs in step.read()]
     (position,) = alone.rows.positions
-    return PrefilledRow(sequence, ready.prompt, position, alone.rows.single(0)), events
+    context = _context_before(ready.context, model)
+    return PrefilledRow(
+        sequence, ready.prompt, position, alone.rows.single(0), context=context
+    ), events
+
+
+def _context_before(context: HeadContext | None, model: Model) -> HeadContext | None:
+    """What a prediction head knows of a row that has run a token since, which it has not read.
+
+    What it makes of the token before that is no draft of what follows now.
+    """
+    if context is None or model.mtp is None:
+        return None
+    try:
+        context.read(model.mtp)
+    except Exception as error:  # a reply does not need it
+        raise_device_fault(error)
+        log.warning("what a prediction head knows of a row is lost: %s", error)
+        return None
+    return HeadContext(context.cache)

@@ -60,12 +60,12 @@ def describe_cache(prefixes: PrefixCache | None, why_off: str) -> CacheStatus:
 
 
 def describe_speculation(
-    drafters: list[str], drafted: int, accepted: int, speculation: Speculation
+    drafters: list[str], drafted: int, accepted: int, speculation: Speculation, why_fewer: str = ""
 ) -> SpeculationStatus:
-    """drafted, accepted: tokens so far."""
+    """drafted, accepted: tokens so far. why_fewer: what the last drafter that failed did."""
     profile = speculation.profile
     if not drafters:
-        why_off = speculation.why_off or ""
+        why_off = why_fewer or speculation.why_off or ""
         return SpeculationStatus(why_off=why_off, drafted=drafted, accepted=accepted)
     return SpeculationStatus(
         drafters=drafters,
@@ -73,6 +73,7 @@ def describe_speculation(
         accepted=accepted,
         acceptance=round(accepted / drafted, 4) if drafted else 0.0,
         profile=[] if profile is None else _pass_costs(profile),
+        why_fewer=why_fewer or msgspec.UNSET,
     )
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from bushel import LLM, BushelError, RequestError
-from tests.depth import often
 
 TEXT = "one two three four five six seven eight nine ten. " * 3
 LOOP = {"max_tokens": 48, "ignore_eos": True}
@@ -20,10 +19,10 @@ def llm() -> Iterator[LLM]:
         yield made
 
 
-SAMPLED = {"temperature": 1.0, "seed": 3}
+SAMPLED = {"temperature": 0.5, "seed": 3}
 
 
-@pytest.mark.parametrize("more", often([{}, SAMPLED], SAMPLED), ids=str)
+@pytest.mark.parametrize("more", [{}, SAMPLED], ids=str)
 def test_a_reply_is_the_same_with_guesses_and_without(llm: LLM, more: dict[str, Any]) -> None:
     """Token by token, with log-probabilities; usage tells which of them had any. B70, B84."""
     params = {**LOOP, **more, "logprobs": 0}
@@ -36,7 +35,7 @@ def test_a_reply_is_the_same_with_guesses_and_without(llm: LLM, more: dict[str, 
         [each.logprob for each in plain.logprobs], abs=1e-4
     )
     assert guessed.usage.drafted_tokens >= guessed.usage.accepted_tokens
-    assert guessed.usage.drafted_tokens > 0 or "seed" in more
+    assert guessed.usage.accepted_tokens > 0
     assert (plain.usage.drafted_tokens, plain.usage.accepted_tokens) == (0, 0)
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import mlx.core as mx
 import pytest
@@ -51,6 +52,33 @@ def test_a_flood_with_drafts_stays_under_the_limit(name: str) -> None:
         peak = weights + mx.get_peak_memory() - before
     assert [out.token_ids for out in outs] == replies
     assert sum(out.usage.accepted_tokens for out in outs) > 100
+    assert peak <= limit
+
+
+@pytest.mark.parametrize("name", often(FAMILIES, "llama"))
+def test_rows_that_join_after_a_long_one_stay_under_the_limit(name: str) -> None:
+    """They get no more room than they need, although somebody is there who met it. B50."""
+    path = str(checkpoint_dir(name))
+    with LLM(path, speculate="lookup") as llm:
+        memory = llm._own_engine().admission.memory
+        assert memory is not None
+        limit = max(memory.footprint.peak(3, 1700, 64), memory.footprint.peak(32, 64, 64))
+    options: Any = {"memory_limit": limit, "headroom": 0, "prefix_cache": False}
+    with LLM(path, speculate="lookup", **options) as llm:
+        memory = llm._own_engine().admission.memory
+        assert memory is not None
+        mx.synchronize()
+        before = mx.get_active_memory()
+        mx.reset_peak_memory()
+        long = llm.submit(prompt(1500), replace(PARAMS, max_tokens=4))
+        rows = [llm.submit(prompt(10, 1), replace(PARAMS, max_tokens=100))]
+        while not long.done:
+            llm.step()
+        rows += [llm.submit(prompt(10, seed), PARAMS) for seed in range(2, 33)]
+        while not all(row.done for row in rows):
+            llm.step()
+        peak = memory.footprint.weights + mx.get_peak_memory() - before
+        assert llm.status()["max_decode_batch"] == 32
     assert peak <= limit
 
 

@@ -100,18 +100,32 @@ def test_llama_cpps_timings_tell_guesses(server: Server) -> None:
     assert 0 < timings["draft_n_accepted"] <= timings["draft_n"]
 
 
-def test_a_prediction_is_said_sooner_and_changes_nothing(server: Server) -> None:
+@pytest.fixture(scope="module")
+def lookup_server() -> Iterator[Server]:
+    """In which no head guesses the reply anyway."""
+    with serving(*FEW, "--speculate", "lookup") as running:
+        yield running
+
+
+def test_a_prediction_is_said_sooner_and_changes_nothing(lookup_server: Server) -> None:
     """The text that a client expects is guessed from. B84."""
     plain = {"messages": user("What is 3 + 4?"), "temperature": 0}
-    reply = server.http.post(CHAT, json={**plain, "speculate": False}).raise_for_status().json()
-    expected = reply["choices"][0]["message"]["content"]
-    for content in (expected, [{"type": "text", "text": expected}], "Something else entirely."):
-        prediction = {"type": "content", "content": content}
-        answer = server.http.post(CHAT, json={**plain, "prediction": prediction}).json()
-        assert answer["choices"][0]["message"]["content"] == expected
-        details = answer["usage"]["completion_tokens_details"]
-        assert details["accepted_prediction_tokens"] > 0 or content != expected
-        assert answer["usage"]["prompt_tokens"] == reply["usage"]["prompt_tokens"]
+
+    def asked(**more: Any) -> tuple[str, int, int]:
+        reply = lookup_server.http.post(CHAT, json={**plain, **more}).raise_for_status().json()
+        usage, [choice] = reply["usage"], reply["choices"]
+        accepted = usage["completion_tokens_details"]["accepted_prediction_tokens"]
+        return choice["message"]["content"], accepted, usage["prompt_tokens"]
+
+    def predicted(content: Any) -> tuple[str, int, int]:
+        return asked(prediction={"type": "content", "content": content})
+
+    expected, without, prompt = asked()
+    said, held, length = predicted(expected)
+    assert (said, length) == (expected, prompt)
+    assert held > without
+    assert predicted([{"type": "text", "text": expected}]) == (said, held, length)
+    assert predicted("Something else entirely.") == (expected, without, prompt)
 
 
 def test_status_tells_who_guesses_and_what_passes_cost(server: Server) -> None:

@@ -40,10 +40,13 @@ class _Slots(KVLayer):
         batch.keys, batch.values = (_stacked(column) for column in columns)
 
     def leave(self, batch: Layer, keep: Sequence[int], positions: Sequence[int]) -> None:
-        if not unwritten(batch):
-            batch.keys, batch.values = (
-                some_rows(array, keep) for array in (batch.keys, batch.values)
-            )
+        if unwritten(batch):
+            return
+        # Whoever joins later gets as much room as those have that are here.
+        room = min(batch.keys.shape[2], batch.room_for(max(positions)))
+        batch.keys, batch.values = (
+            some_rows(array[:, :, :room], keep) for array in (batch.keys, batch.values)
+        )
 
     def check(self, layer: Layer, positions: Sequence[int]) -> None:
         self.require(

@@ -62,10 +62,6 @@ class SlotCache:
     def state(self, arrays: tuple[Any, Any]) -> None:
         self.keys, self.values = arrays
 
-    @property
-    def nbytes(self) -> int:
-        return 0 if self.keys is None else int(self.keys.nbytes + self.values.nbytes)
-
     def empty(self) -> bool:
         return self.keys is None
 

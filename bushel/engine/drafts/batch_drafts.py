@@ -38,11 +38,11 @@ class BatchDrafts:
     ):
         """drafting: what a drafter takes for each token that it proposes to all rows.
 
-        most: drafts of all rows together.
+        most: drafts of all rows together, with what fills rows up that have fewer than others.
         """
         self._makers, self._profile, self._drafting = makers, profile, drafting or {}
         self._most = most
-        self._pays = [may_pay(1 + fewer, profile) for fewer in range(len(profile.seconds))]
+        self._pays = [may_pay(1 + fewer, profile, most) for fewer in range(len(profile.seconds))]
         self._rows = 0
         self._asked: tuple[list[tuple[int, Chances]], list[int]] = ([], [])  # and what came of it
         self._begin()
@@ -137,11 +137,7 @@ class BatchDrafts:
         costs = (self._drafting[name] for name in used if name in self._drafting)
         dearest = max((seconds[len(chosen) - 1] for seconds in costs), default=0.0)
         profile = replace(self._profile, drafting=dearest)
-        wanted = depths([chances for _, chances in chosen], profile)
-        while sum(wanted) > self._most:
-            deepest = max(wanted)
-            wanted = [min(depth, deepest - 1) for depth in wanted]
-        return wanted
+        return depths([chances for _, chances in chosen], profile, self._most)
 
     def check_integrity(self) -> None:
         for drafter in self._drafters:

@@ -21,7 +21,8 @@ from bushel.models import Model
 from bushel.models.device import ON_CPU
 from bushel.models.mtp import HeadKVCache, MTPHead
 
-MOST_DRAFTS = 64  # of all rows together in one pass
+# Of all rows together in one pass, each of which is as wide as the widest.
+MOST_DRAFTS = 64
 _ROWS = (1, 4, 8, 16, 32)
 _WIDTHS = (1, 2, 4, 8)  # Metal's attention for few queries ends at 8
 _SEVERAL = (1, 8, 32)  # rows for which drafters are measured

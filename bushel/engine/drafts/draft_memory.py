@@ -8,19 +8,19 @@ from typing import Any
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from bushel.core.footprint import STEP, Footprint, Piece
+from bushel.core.footprint import STEP, Footprint, Memory, Piece
 from bushel.engine import footprint
-from bushel.engine.drafts.cost_profile import CostProfile
+from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile
 from bushel.engine.drafts.depth import depths
 from bushel.engine.drafts.head_context import RECENT, UNREAD
 from bushel.engine.drafts.speculation import Speculation
 from bushel.models import Model
 from bushel.models.mtp import HeadKVCache, MTPHead
 
-# Of what the weights leave, what a pass that verifies drafts may take; and how many drafts of all
-# rows together it ever has.
+# Of what the weights leave, what a pass that verifies drafts may take beside a plain step.
 _SHARE = 1 / 16
-_MOST = 64
+_NO_LIMIT = 1 << 62
+_LONGEST = 1 << 20  # tokens of a row, where the model names no end
 
 
 def plan_memory(
@@ -36,10 +36,10 @@ def plan_memory(
     sizes = _with_head(footprint.footprint(model, columns), model.mtp)
     if speculation.draft is not None:
         sizes = _beside(sizes, footprint.footprint(speculation.draft, columns))
-    each = sizes.per_row + sizes.per_token
-    room = int(_SHARE * (usable - sizes.weights)) // each
-    most = min(_MOST, room, _most_drafts(speculation.profile))
-    drafted = replace(sizes, drafts=most * each)
+    longest = Memory(sizes, usable, _NO_LIMIT).longest_row(1, STEP, model.context or _LONGEST)
+    room = int(_SHARE * (usable - sizes.weights)) // sizes.draft(longest)
+    most = min(MOST_DRAFTS, room, _most_drafts(speculation.profile))
+    drafted = replace(sizes, drafts=most)
     if most < 1 or drafted.peak(2, STEP, STEP) > usable:
         speculation.close()
         model.mtp = None

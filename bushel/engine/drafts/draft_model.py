@@ -156,7 +156,10 @@ class DraftModel:
                 for said in [row.tokens(start, start + count)]
             ]
             self._states.begin_draft(counts)
-            logits = self._draft.forward(mx.array(tokens), starts, self._states.layers)
+            try:
+                logits = self._draft.forward(mx.array(tokens), starts, self._states.layers)
+            finally:
+                self._states.draft_ran()
             self._states.end_draft(counts)
             last = mx.array([[[max(count, 1) - 1]] for count in counts])
             found = self._best(mx.take_along_axis(logits, last, axis=1))

@@ -75,9 +75,9 @@ class _ForcedRow:
         forced, said = self._ask(deepest + 1, ahead), len(self.reply.tokens)
         if forced or not ahead:
             # What is on the device is then the first of them.
-            return along(self._holds.chance, min(most, len(forced[ahead:])))
+            return along(self._holds.retried(said), min(most, len(forced[ahead:])))
         begins = self._begins.retried(said)
-        return [begins * chance for chance in along(self._holds.chance, min(most, _USUAL))]
+        return [begins * chance for chance in along(self._holds.retried(said), min(most, _USUAL))]
 
     def propose(self, depth: int) -> list[int]:
         draft = self._ask(depth, 0)[:depth]

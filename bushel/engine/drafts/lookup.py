@@ -38,7 +38,10 @@ class PromptLookup:
     def join(self, rows: Collection[PrefilledRow]) -> None:
         for ready in rows:
             sequence = ready.sequence
-            self._rows.append(_LookupRow(sequence) if sequence.decoding.speculate else None)
+            self._rows.append(_LookupRow(sequence) if self._looks(sequence) else None)
+
+    def _looks(self, sequence: Reply) -> bool:
+        return sequence.decoding.speculate
 
     def leave(self, keep: Sequence[int]) -> None:
         self._rows = [self._rows[row] for row in keep]
@@ -60,6 +63,15 @@ class PromptLookup:
         for row in self._rows:
             if row is not None:
                 row.check_integrity()
+
+
+class Predicted(PromptLookup):
+    """The same, for rows whose request says what the reply may repeat, and for no others."""
+
+    name = "prediction"
+
+    def _looks(self, sequence: Reply) -> bool:
+        return bool(sequence.request.prompt.prediction) and super()._looks(sequence)
 
 
 class _LookupRow:

@@ -137,7 +137,7 @@ class MTPDrafter:
 
     def _chances(self, row: _HeadRow) -> list[float]:
         said, most = len(row.sequence.tokens), min(self.deepest, row.sequence.draft_room)
-        if row.chances is None or said >= row.until or len(row.chances) > most:
+        if row.chances is None or said >= row.until or len(row.chances) != most:
             records = [self._record(row, depth) for depth in range(1, most + 1)]
             row.chances = [*accumulate((record.retried(said) for record in records), mul)]
             row.until = min((record.due for record in records if record.due > said), default=inf)

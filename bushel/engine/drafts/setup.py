@@ -17,7 +17,7 @@ from bushel.engine.drafts.depth import may_pay
 from bushel.engine.drafts.draft_model import DraftModel, require_draft_model
 from bushel.engine.drafts.drafter import Drafter
 from bushel.engine.drafts.forced import ForcedTokens
-from bushel.engine.drafts.lookup import PromptLookup
+from bushel.engine.drafts.lookup import Predicted, PromptLookup
 from bushel.engine.drafts.mtp import MTPDrafter, may_ask
 from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.row_state import new_row
@@ -50,8 +50,8 @@ def speculation_of(
     makers: list[Callable[[], Drafter]] = [partial(ForcedTokens, profile.deepest)]
     drafting: dict[str, Drafting] = {}
     held_ask_head = True
-    if word in ("auto", "lookup"):
-        makers.append(partial(PromptLookup, profile.deepest))
+    looks = word in ("auto", "lookup")
+    makers.append(partial(PromptLookup if looks else Predicted, profile.deepest))
     if model.mtp is not None:
         makers.append(partial(MTPDrafter, model, profile.deepest))
         drafting[MTPDrafter.name] = cost_profile.of_head(model.mtp, most)

@@ -22,7 +22,7 @@ class Speculation:
     drafting: Mapping[str, Drafting] = field(default_factory=dict)  # by drafter
     draft: Model | None = None  # the draft model, if there is one
     held_ask_head: bool = True  # whether its drafts may pay for rows that are held to a grammar
-    most: int = MOST_DRAFTS  # in one pass, of all rows together: what the memory plan counts
+    most: int = MOST_DRAFTS  # in one pass, of all rows together, with what fills rows up: planned
 
     @property
     def widest(self) -> int:

@@ -99,7 +99,11 @@ class HeadKVCache:
         copy.lengths = [self.lengths[row] for row in some]
         if some and self.keys is not None and self.values is not None:
             slots, index = _rounded(max(copy.lengths)), mx.array(list(some))
-            copy.keys, copy.values = self.keys[index, :, :slots], self.values[index, :, :slots]
+            # Rows are cut before they are gathered: a view of all slots would hold them all.
+            copy.keys, copy.values = (
+                self.keys[:, :, :slots][index],
+                self.values[:, :, :slots][index],
+            )
         return copy
 
     def replace(self, rows: Mapping[int, HeadKVCache]) -> None:

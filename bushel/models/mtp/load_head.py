@@ -10,7 +10,9 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from bushel.core import ModelError
+from bushel.models.device import raise_device_fault
 from bushel.models.hidden_states import body_of
+from bushel.models.mtp.head_cache import HeadKVCache
 from bushel.models.mtp.head_weights import HeadTensors, read_head
 from bushel.models.mtp.mtp_head import HeadBlock, MTPHead
 from bushel.models.mtp.norm_reading import add_one, settle_norms
@@ -24,14 +26,39 @@ _STATES = ("KVCache", "QuantizedKVCache")  # of layers that a head's may be like
 def load_head(model: Model, path: Path | None = None) -> MTPHead:
     """The head in a model's own checkpoint, or in a folder that holds nothing else.
 
-    ModelError if there is none, or if it is not of this model.
+    ModelError if there is none, or if it is not of this model. Layers of another form than the
+    model's own fail as they are made, filled or run: whatever they raise, the model does without.
     """
+    try:
+        head = _load(model, path or model.host.path)
+        _try(head)
+    except ModelError:
+        raise
+    except Exception as error:
+        raise_device_fault(error)
+        raise ModelError(
+            f"The prediction head is of a form that Bushel does not know: {error}"
+        ) from error
+    return head
+
+
+def _try(head: MTPHead) -> None:
+    """A pass of one row, and one of two at different places."""
+    norm = head.block.norm.weight
+    for starts in ([0], [0, 1]):
+        rows = len(starts)
+        hidden = mx.zeros((rows, 2, norm.size), norm.dtype)
+        tokens = mx.zeros((rows, 2), mx.uint32)
+        mx.eval(head.logits(head(hidden, tokens, starts, starts, HeadKVCache(rows))))
+
+
+def _load(model: Model, path: Path) -> MTPHead:
     language = getattr(model.network, "language_model", model.network)
     body = body_of(model.network)
     attending = _attending(model, body)
     if not attending:
         raise ModelError(f"{model.name} has no attention layer that a head's could be like.")
-    tensors = read_head(path or model.host.path, attending[-1][1].self_attn)
+    tensors = read_head(path, attending[-1][1].self_attn)
     index, like = _alike(attending, tensors)
     norm = like.input_layernorm
     block = HeadBlock(type(like)(language.args, index), norm.weight.shape[0], norm.eps)

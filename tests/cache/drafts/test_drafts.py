@@ -15,7 +15,7 @@ from tests.depth import often, one_in
 from tests.families import checkpoint_dir
 from tests.families.text import WINDOW
 
-from .scripts import Rows
+from .scripts import BOUND, Rows
 
 REASONS = {
     "llama": None,
@@ -82,6 +82,7 @@ def test_a_row_that_has_run_no_token_takes_no_draft() -> None:
         batch.begin_draft([2])
 
 
+LEFT = ("llama", "llama_sliding", "gemma3_text", "gpt_oss", "qwen3_5", "lfm2")
 WIDEST = ("llama", "llama_sliding", "gpt_oss", "qwen3_5_vl", "mamba2")
 
 
@@ -156,6 +157,39 @@ def test_a_ring_is_planned_with_its_spare_slots() -> None:
     some = rows("llama_sliding", 3 * WINDOW + 8)
     (most, *_) = {piece.most for piece in sizes(some.alone[0].state, 3 * WINDOW + 8, 4)}
     assert most == some.batch.layers[0].keys.shape[2]
+
+
+@pytest.mark.parametrize("name", often(LEFT, "llama_sliding", "qwen3_5"))
+def test_a_long_row_takes_its_room_along(name: str) -> None:
+    """Those that stay, and those that join them, hold what they need. B55."""
+    some = rows(name, 900, 10)
+    some.draft([4, 2], [4, 1])
+    some.leave(0, back=False)
+    some.batch.check_integrity()
+    (position,) = some.batch.positions
+    pieces = sizes(some.alone[0].state, position, 4)
+    assert some.batch.nbytes <= sum(piece.row(position) for piece in pieces)
+    some.join([20, 5])
+    (*_, longest) = sorted(some.batch.positions)
+    assert some.batch.nbytes <= 3 * sum(piece.row(longest) for piece in pieces)
+    some.draft([4, 2, 3], [1, 2, 3])
+    some.step()
+    assert some.worst < BOUND
+
+
+@pytest.mark.parametrize("name", often(LEFT, "llama_sliding", "llama"))
+def test_what_a_long_row_has_held_is_free_when_it_has_left(name: str) -> None:
+    """No row that stays is a view of it."""
+    batch = rows(name, 900, 10).batch
+    both = batch.nbytes
+    mx.eval([layer.state for layer in batch.layers])
+    mx.synchronize()
+    before = mx.get_active_memory()
+    batch.leave([1])
+    mx.eval([layer.state for layer in batch.layers])
+    mx.synchronize()
+    freed = before - mx.get_active_memory()
+    assert freed >= 0.9 * (both - batch.nbytes) > 0
 
 
 def drop_row(layer: Any) -> None:

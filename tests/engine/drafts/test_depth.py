@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bushel.engine.drafts.acceptance import along
+from bushel.engine.drafts.batch_drafts import BatchDrafts
 from bushel.engine.drafts.cost_profile import CostProfile
 from bushel.engine.drafts.depth import depths, may_pay
+from tests.parity.drafting import Oracle
 
 WIDTHS = (1, 2, 4, 8)
 # Ratios of `bushel:tiny` on a CPU of two cores.
@@ -33,6 +35,14 @@ def profiles(draw: st.DrawFn) -> CostProfile:
     return CostProfile.fitted(
         {(rows, width): draw(costs) for rows in counts for width in WIDTHS}, 8
     )
+
+
+class Guesses(Oracle):
+    """A drafter of these chances."""
+
+    def __init__(self, chances: Sequence[Sequence[float]]) -> None:
+        super().__init__({}, 1)
+        self.said = chances
 
 
 CHANCES = st.lists(st.builds(along, st.floats(0, 1), st.integers(0, 8)), min_size=1, max_size=8)
@@ -65,6 +75,28 @@ def test_no_other_width_is_worth_much_more(
     for width in range(profile.deepest + 1):
         other = rate(hopeful, [min(len(row), width) for row in hopeful], profile)
         assert other <= 1.0301 * best
+
+
+@given(CHANCES, profiles(), st.integers(1, 64))
+def test_a_pass_has_no_more_columns_than_are_planned(
+    chances: list[list[float]], profile: CostProfile, most: int
+) -> None:
+    """All rows are as wide as the deepest draft, and what fills them up is computed as well."""
+    chosen = depths(chances, profile, most)
+    assert len(chances) * max(chosen) <= most
+    plain = rate(chances, [0] * len(chances), profile)
+    assert rate(chances, chosen, profile) > plain or not any(chosen)
+    drafts = BatchDrafts((lambda: Guesses(chances),), profile, {}, most)
+    worth = drafts._worth([(0, row) for row in chances])
+    assert worth == chosen
+
+
+def test_one_row_among_many_drafts_no_deeper_than_there_is_room_for() -> None:
+    free = CostProfile(((1.0,) * 8,) * 32)
+    chances = [along(1.0, 7), *[[]] * 31]
+    assert depths(chances, free, 7 * 32) == [7, *[0] * 31]
+    assert depths(chances, free, 64) == [2, *[0] * 31]
+    assert not may_pay(32, free, 31)
 
 
 def test_sure_drafts_are_taken_to_the_deepest_and_poor_ones_not_at_all() -> None:

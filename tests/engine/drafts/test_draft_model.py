@@ -15,7 +15,7 @@ from bushel.core import IntegrityError, ModelError
 from bushel.engine.drafts.draft_model import DraftModel, require_draft_model
 from bushel.engine.drafts.drafter import Drafter, KeptRound
 from bushel.engine.drafts.speculation import Speculation
-from bushel.models import Model, load
+from bushel.models import Model, load, tapes
 from tests.depth import often
 from tests.engine.drafts.known_replies import KnownRow
 from tests.families import checkpoint_dir
@@ -105,7 +105,7 @@ def test_a_folder_names_the_model_that_drafts(tmp_path: Path) -> None:
         assert less is not None
         assert memory.footprint.weights == 2 * less.footprint.weights
         assert memory.footprint.state(4, 900) > 1.9 * less.footprint.state(4, 900)
-        assert both.status().speculation.drafters == ["grammar", "draft"]
+        assert both.status().speculation.drafters == ["grammar", "prediction", "draft"]
         output, expected = (
             each.generate([prompt(30)], greedy(30, speculate=each is llm))[0]
             for each in (llm, alone)
@@ -211,6 +211,24 @@ def test_a_long_prompt_is_read_while_the_row_goes_on(model: Model) -> None:
         steps += 1
     assert 1 < steps < 6
     assert drafter.propose([3]) == [says(model, row.ids[: row.position + 1], 3)]
+
+
+def test_nothing_is_noted_when_its_pass_has_failed(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody asks it any more, and the large model's layers may be of those that are noted."""
+    row = row_of(model, np.random.default_rng(5), 20)
+    drafter = DraftModel(model, model, DEEPEST)
+    drafter.join([row.ready(0)])
+    row.say(3)
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(model, "forward", fail)
+    with pytest.raises(RuntimeError, match="planted"):
+        drafter.propose([2])
+    assert tapes._open.recording is None
 
 
 def test_a_row_that_has_left_is_found_out(model: Model) -> None:

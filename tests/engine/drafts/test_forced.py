@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from bushel import LLM, Output, SamplingParams
 from bushel.engine.constraints.constraint import ConstrainedRow
 from bushel.engine.drafts.acceptance import Acceptance
-from bushel.engine.drafts.forced import ForcedTokens
+from bushel.engine.drafts.forced import ForcedTokens, _ForcedRow
 from bushel.engine.drafts.lookup import PromptLookup
 from tests.engine.constrained_requests import talk, together
 
@@ -86,17 +87,18 @@ def test_rows_that_want_no_drafts_get_none(llm: LLM, plain: list[Output]) -> Non
 def test_a_grammar_that_says_other_tokens_changes_nothing(
     llm: LLM, plain: list[Output], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it names is verified as any draft is; and soon it is asked less often."""
-    own, calls = ConstrainedRow.forced_ahead, list[int]()
+    """What it names is verified as any draft is; and soon less of it is drafted."""
+    own = ConstrainedRow.forced_ahead
+    right = sum(output.usage.drafted_tokens for output in together(llm, asked()))
 
     def other(row: ConstrainedRow, limit: int) -> list[int]:
-        calls.append(limit)
         return own(row, limit)[::-1]
 
     monkeypatch.setattr(ConstrainedRow, "forced_ahead", other)
     outputs = together(llm, asked())
     alike(outputs, plain)
-    assert calls
+    wrong = sum(output.usage.drafted_tokens for output in outputs)
+    assert 0 < wrong < right / 2
 
 
 def test_what_is_on_the_device_is_the_first_of_what_is_forced(
@@ -116,6 +118,25 @@ def test_what_is_on_the_device_is_the_first_of_what_is_forced(
     together(llm, asked())
     assert seen
     assert all(chances <= max(0, left) for chances, left in seen)
+
+
+def test_a_grammar_whose_drafts_failed_is_tried_again_after_a_while() -> None:
+    """Nobody would see that what it forces is said now."""
+    constrained = SimpleNamespace(forced_ahead=lambda most: [5, 6, 7])
+    record = Acceptance(0.9)
+    reply: Any = SimpleNamespace(
+        tokens=[], done=False, draft_room=100, constrained=constrained,
+        decoding=SimpleNamespace(end_ids=frozenset()), accepted_from=lambda *_: record,
+    )  # fmt: skip
+    row = _ForcedRow(reply)
+    fresh = row.chances(0, 7)
+    for _ in range(40):
+        reply.tokens.append(1)
+        row.propose(3)
+        row.count(0)
+    assert row.chances(0, 7)[0] < 0.3
+    reply.tokens += [1] * 5000
+    assert row.chances(0, 7) == fresh
 
 
 def test_where_little_is_forced_the_grammar_is_seldom_asked() -> None:

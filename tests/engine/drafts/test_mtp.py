@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from bushel.engine.drafts import cost_profile, draft_memory
 from bushel.engine.drafts.drafter import DeviceDrafts, Drafter, KeptRound, read_drafts
 from bushel.engine.drafts.head_context import UNREAD
 from bushel.engine.drafts.mtp import MTPDrafter
+from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.prefill import Prefill
 from bushel.engine.sequence import Sequence
 from bushel.models import Model, load
@@ -28,6 +30,7 @@ from tests.drawings import see
 from tests.engine.drafts.known_replies import KnownRow, keep
 from tests.families import checkpoint_dir
 from tests.models.published_heads import HEADS, WIDTH
+from tests.parity.drafting import FREE
 from tools.tiny.chat import render
 from tools.tiny.evaluate import cases
 from tools.tiny.tokens import read_tokenizer
@@ -150,6 +153,25 @@ def test_a_row_is_put_aside_while_its_newest_token_is_on_the_device(model: Model
     assert read_drafts(drafter.propose([2, 2])) == [row.expected(2) for row in rows]
 
 
+def test_what_a_long_row_has_held_is_free_when_it_has_left(model: Model) -> None:
+    """And when it is put aside, no more is held than what was known of it. B55."""
+    rng = np.random.default_rng(7)
+    rows = [random_row(model, rng, tokens, 60) for tokens in (2100, 12)]
+    drafter = MTPDrafter(model, DEEPEST)
+    drafter.join([row.ready(len(row.prompt) - 1, 512) for row in rows])
+    read_drafts(drafter.propose([1, 1]))
+    keep(drafter, rows, [1, 1])
+    long = sum(array.nbytes for array in drafter._cache.arrays)
+    drafter._settle()
+    mx.synchronize()
+    before = mx.get_active_memory()
+    drafter.leave([1])
+    mx.synchronize()
+    short = sum(array.nbytes for array in drafter._cache.arrays)
+    assert short < long / 8
+    assert before - mx.get_active_memory() >= 0.9 * (long - short)
+
+
 def test_a_row_that_wants_none_gets_none(model: Model) -> None:
     row = random_row(model, np.random.default_rng(3), 12, 60)
     row.sequence.decoding = replace(row.sequence.decoding, speculate=False)
@@ -199,6 +221,19 @@ def test_a_head_that_failed_is_tried_again_after_a_while(model: Model) -> None:
         keep(drafter, rows, [1])
     [[again, *_]] = drafter.chances()
     assert again == before
+
+
+def test_a_row_that_was_in_a_failed_step_drafts_again_when_it_has_proved_itself(
+    model: Model,
+) -> None:
+    row = random_row(model, np.random.default_rng(4), 12, 200)
+    row.sequence.was_in_failed_step()
+    drafter = MTPDrafter(model, DEEPEST)
+    drafter.join([row.ready(6)])
+    assert drafter.chances() == [[]]
+    for _ in range(64):
+        keep(drafter, [row], [1])
+    assert len(drafter.chances()[0]) == DEEPEST
 
 
 def test_a_row_that_is_held_to_a_grammar_begins_with_less_trust(model: Model) -> None:
@@ -384,14 +419,20 @@ def test_positions_of_images_are_the_heads_as_well(tiny: Model) -> None:
     assert not np.allclose(np.array(ready.context.ahead), np.array(elsewhere[:, -1:]), atol=1e-2)
 
 
-def test_replies_do_not_change_when_a_head_reads_along() -> None:
+def test_replies_do_not_change_when_a_head_reads_along(calls: list[tuple[int, int]]) -> None:
     requests = [{"prompt": text} for text in ("Hello", "What is the capital of France?", "1 2 3")]
     params = SamplingParams(temperature=0.0, max_tokens=12)
-    with LLM("bushel:tiny", prefill_chunk=8) as llm:
+    with LLM("bushel:tiny", prefill_chunk=8, speculate="off") as llm:
         plain = [output.token_ids for output in llm.generate(requests, params)]
-        assert llm._engine is not None
-        llm._engine.model.mtp = load_head(llm._engine.model)
+        model = llm._own_engine().model
+        assert model.mtp is None
+        assert not calls
+        model.mtp = load_head(model)
+        calls.clear()
+        llm._own_engine().speculation = Speculation((partial(MTPDrafter, model, DEEPEST),), FREE)
+        llm._own_engine()._rows.reset(llm._own_engine()._new_batch())
         assert [output.token_ids for output in llm.generate(requests, params)] == plain
+        assert calls
 
 
 def test_drafts_are_read_when_the_pass_over_them_has_been_started(

@@ -16,6 +16,7 @@ from bushel.core import IntegrityError
 from bushel.engine.decode_batch import DecodeBatch
 from bushel.engine.drafts.lookup import PromptLookup
 from bushel.engine.drafts.mtp import MTPDrafter
+from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.engine import Engine
 from bushel.engine.prompt_runner import PromptRunner
 from bushel.engine.sampling.sampler import Sampled, SampledDraft, Sampler
@@ -231,6 +232,34 @@ def test_rounds_that_always_fail_end_drafts_and_not_batching(
         assert drafts(llm)["why_off"] == "rounds of drafts fail: planted"
 
 
+def test_where_rounds_are_given_up_nobody_reads_hidden_states_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither of prompts that come nor of one that has begun; and a draft model is closed."""
+    closed: list[Speculation] = []
+    monkeypatch.setattr(Speculation, "close", lambda drafting: closed.append(drafting))
+    with LLM("bushel:tiny", dtype="float32", prefill_chunk=16) as llm:
+        engine = llm._own_engine()
+        drafting, prefixes = engine.speculation, engine.prefixes
+        planted = in_round(monkeypatch, "keep")
+        run(llm, TEXTS[:1])
+        later = [llm.submit(*TEXTS[0]), llm.submit(prompt(240), greedy(2))]
+        while planted.raised < 2:
+            llm.step()
+        assert drafts(llm)["why_off"] == "rounds of drafts fail: planted"
+        assert closed == [drafting]
+        assert any(job.done > 0 for job in engine._queue.prefilling.values())
+        read = Faults(monkeypatch, VisionModel, "prefill_with_hidden", ())
+        assert prefixes is not None
+        kept = prefixes.ends.nbytes
+        outputs = run(llm, [(prompt(40), greedy(2))])
+        while not all(handle.done for handle in later):
+            llm.step()
+        assert not any(output.error for output in (*outputs, *(each.output for each in later)))
+        assert (read.calls, engine.model.mtp) == (0, None)
+        assert prefixes.ends.nbytes == kept
+
+
 @pytest.mark.parametrize("late", one_in(2, [False, True]))
 def test_nothing_is_noted_for_a_round_that_has_failed(
     late: bool, monkeypatch: pytest.MonkeyPatch
@@ -340,12 +369,31 @@ def test_where_one_of_two_drafters_fails_the_other_goes_on(
         while not planted.raised:
             llm.step()
         assert {*drafts(llm)["drafters"]} == {"grammar", "lookup", "mtp"} - {drafter.name}
+        assert drafts(llm)["why_fewer"] == f"{drafter.name} failed: planted"
         before = drafts(llm)["accepted"]
         while not all(handle.done for handle in handles):
             llm.step()
             llm.check_integrity()
         assert drafts(llm)["accepted"] > before
     alike([handle.output for handle in handles], plain_texts())
+
+
+def test_a_row_that_is_rebuilt_keeps_what_a_head_knows_of_its_prompt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its drafts hold nearly as often, although the head missed the token that it ran alone."""
+    monkeypatch.setattr("bushel.engine.sequence._PROVEN", 0)
+    planted = in_round(monkeypatch, "keep", 2)
+
+    def held(*, fails: bool) -> tuple[int, int]:
+        planted.calls, planted.raised = 0 if fails else 2, 0
+        with LLM("bushel:tiny", dtype="float32", speculate="mtp") as llm:
+            outputs = run(llm, TEXTS[:1])
+            assert planted.raised == fails
+        return accepted(outputs), sum(output.usage.drafted_tokens for output in outputs)
+
+    (before, of), (after, among) = held(fails=False), held(fails=True)
+    assert after / among > 0.8 * before / of
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,14 @@ import pytest
 from bushel import LLM, BushelError, Output
 from bushel.core.checkpoint import TINY, read_checkpoint
 from bushel.engine.drafts.cost_profile import CostProfile
+from bushel.engine.drafts.lookup import Predicted
+from bushel.models.mtp import MTPHead
 from bushel.models.vision.vision_model import VisionModel
 from tests.depth import one_in
 from tests.engine.constrained_requests import together
 from tests.families import checkpoint_dir
 from tests.llm.request_builders import greedy, prompt
+from tests.models.altered_checkpoints import change_weights, copied
 from tests.quick_starts.cheap_passes import cheap
 
 ASKED = [
@@ -48,9 +51,9 @@ def own_head(folder: Path) -> str:
         2,
         [
             ("auto", ["grammar", "lookup", "mtp"]),
-            ("mtp", ["grammar", "mtp"]),
-            ("a head", ["grammar", "mtp"]),
-            pytest.param("bushel:tiny", ["grammar", "draft"], marks=pytest.mark.long),
+            ("mtp", ["grammar", "prediction", "mtp"]),
+            ("a head", ["grammar", "prediction", "mtp"]),
+            pytest.param("bushel:tiny", ["grammar", "prediction", "draft"], marks=pytest.mark.long),
             ("lookup", ["grammar", "lookup"]),
         ],
     ),
@@ -66,12 +69,71 @@ def test_whoever_drafts_the_reply_is_the_same(
         assert told["accepted"] > 0
 
 
+@pytest.mark.parametrize("word", ["mtp", pytest.param("bushel:tiny", marks=pytest.mark.long)])
+def test_a_prediction_is_drafted_from_whoever_else_drafts(word: str) -> None:
+    """And nobody looks in the texts of requests that have none."""
+    predicted = {"type": "content", "content": "The capital of Mars is Sandtown, as all know."}
+    asked = {"messages": [{"role": "user", "content": "Say: Sandtown, as all know."}]}
+    with LLM("bushel:tiny", speculate=word) as llm:
+        assert "prediction" in llm.status()["speculation"]["drafters"]
+        looked: list[int] = []
+        join = Predicted.join
+
+        def noted(drafter: Predicted, rows: Any) -> None:
+            join(drafter, rows)
+            looked.extend(row is not None for row in drafter._rows)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Predicted, "join", noted)
+            [plain] = llm.chat(asked["messages"], greedy(24))
+            [said] = llm.chat(asked["messages"], greedy(24), prediction=predicted["content"])
+    assert said.token_ids == plain.token_ids
+    assert looked == [False, True]
+
+
 def test_a_head_that_is_not_there_is_refused_where_it_is_asked_for() -> None:
     path = str(checkpoint_dir("llama"))
     with pytest.raises(BushelError, match="holds no prediction head"):
         LLM(path, speculate="mtp")
     with LLM(path) as llm:  # and not missed where nobody asks for it
         assert llm.status()["speculation"]["drafters"] == ["grammar", "lookup"]
+
+
+def unknown_head(weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    """GLM-OCR's, as published: a layer of a form that its other layers do not have."""
+    prefix, first = "model.language_model.layers.16.", "language_model.model.layers.0."
+    like = {name: array for name, array in weights.items() if name.startswith(first)}
+    width = like[f"{first}input_layernorm.weight"].shape[0]
+    return {
+        **weights,
+        **{name.replace(first, prefix): array for name, array in like.items()},
+        **{f"{prefix}{name}.weight": mx.ones(width) for name in ("enorm", "hnorm")},
+        f"{prefix}eh_proj.weight": mx.zeros((width, 2 * width)),
+        f"{prefix}shared_head.norm.weight": mx.ones(width),
+    }
+
+
+def test_a_head_of_an_unknown_form_is_done_without(tmp_path: Path) -> None:
+    """And refused where it is asked for."""
+    path = copied("glm_ocr", tmp_path)
+    change_weights(path, unknown_head)
+    with LLM(str(path)) as llm:
+        (out,) = llm.generate(prompt(5), greedy(4))
+        assert llm.status()["speculation"]["drafters"] == ["grammar", "lookup"]
+    assert len(out.token_ids) == 4
+    with pytest.raises(BushelError, match="of a form that Bushel does not know"):
+        LLM(str(path), speculate="mtp")
+
+
+def test_a_head_whose_first_pass_fails_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise ValueError("planted")
+
+    monkeypatch.setattr(MTPHead, "__call__", fail)
+    with LLM("bushel:tiny") as llm:
+        assert llm.status()["speculation"]["drafters"] == ["grammar", "lookup"]
+    with pytest.raises(BushelError, match="does not know: planted"):
+        LLM("bushel:tiny", speculate="mtp")
 
 
 def test_a_draft_model_of_another_vocabulary_is_refused() -> None:
