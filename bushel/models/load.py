@@ -17,6 +17,7 @@ from bushel.core import ModelError, public_message
 from bushel.core.checkpoint import Checkpoint, loaded_bytes, read_checkpoint, require_fit
 from bushel.core.load_progress import OnLoaded
 from bushel.core.options import Task
+from bushel.models.cast_predicate import cast_predicate
 from bushel.models.device import ON_CPU, require_device, use_cpu
 from bushel.models.encoder_model import encoder_task, open_encoder
 from bushel.models.known_families import text_alone_because
@@ -161,13 +162,12 @@ def _groups(weights: Sequence[mx.array]) -> Iterator[list[mx.array]]:
 
 
 def _cast(network: Any, dtype: mx.Dtype) -> None:
-    owner = getattr(network, "language_model", network)
-    keep = getattr(network, "cast_predicate", getattr(owner, "cast_predicate", lambda _: True))
+    may = cast_predicate(network)
 
     def convert(path: str, weight: Any) -> Any:
         if not isinstance(weight, mx.array) or not mx.issubdtype(weight.dtype, mx.floating):
             return weight
-        return weight.astype(dtype) if dtype == mx.float32 or keep(path) else weight
+        return weight.astype(dtype) if dtype == mx.float32 or may(path) else weight
 
     network.update(tree_map_with_path(convert, network.parameters()))
 

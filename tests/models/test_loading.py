@@ -16,7 +16,7 @@ from mlx.utils import tree_flatten
 from bushel import LLM, ModelError, RequestError, SamplingParams
 from bushel.core.checkpoint import read_checkpoint
 from bushel.models import Model, load
-from bushel.models.load import open_host
+from bushel.models.load import open_host, outline
 from bushel.models.text_model import TextModel
 from bushel.models.vision.vision_model import VisionModel
 from tests.families import checkpoint_dir
@@ -274,6 +274,16 @@ def test_a_bfloat16_checkpoint_runs_in_float32_on_the_cpu(name: str, tmp_path: P
     narrow = load(str(path), dtype="bfloat16")
     assert mx.bfloat16 in dtypes(narrow)
     narrow.close()
+
+
+@pytest.mark.parametrize("name", ["kimi_vl", "kimi_k25_vl", "deepseek_v3"])
+def test_weights_that_a_family_pins_keep_their_format(name: str) -> None:
+    """However its library tells them."""
+    network: Any = outline(str(checkpoint_dir(name)), dtype="bfloat16").network  # type: ignore[attr-defined]
+    leaves: Any = tree_flatten(network.parameters())
+    pinned = {path for path, weight in leaves if weight.dtype == mx.float32}
+    assert pinned
+    assert all("e_score_correction_bias" in path for path in pinned)
 
 
 # bfloat16 has 8 bits of mantissa: these models move by 0.11 to 0.17 nats at most.
