@@ -40,6 +40,7 @@ from .vision_overviews import OVERVIEWS
 from .vision_packed import PACKED
 from .vision_pools import POOLS
 from .vision_prefix import PREFIX
+from .vision_shared import SHARED
 from .vision_tiles import TILES
 
 shrink_hunyuan()
@@ -47,7 +48,7 @@ VISION: dict[str, VisionFamily] = {
     family.name: family
     for family in chain(
         *(GRID, GLM, PACKED, MINICPM, MINIMAX, GEMMA, TILES, LLAVA, CROPS, CROSS, POOLS),
-        *(COUNTED, OVERVIEWS, MARKED, PREFIX, HUNYUAN),
+        *(COUNTED, OVERVIEWS, MARKED, PREFIX, HUNYUAN, SHARED),
     )
 }
 
