@@ -40,8 +40,8 @@ with figures, and [a model on its first day](guides/new-models.md) has what to d
 could do better.
 
 - **lane**: `batch` where rows decode together, each as exact as alone; `single` where they decode
-  one at a time, as exactly. `tried`: the tests have no checkpoint of it. It is tried at load, and
-  served in the lane that the trial finds.
+  one at a time, as exactly. `tried`: the tests have no checkpoint of it. It is tried at load, as is
+  everything that this page does not list, and served in the lane that the trial finds.
 - **pages**: whether keys and values lie in pages on a GPU. Others are padded to the longest row.
 - **reuse**: whether what prompts have in common is computed once.
 """
@@ -132,12 +132,16 @@ def _no_reuse(module: str, family: Family) -> str:
     return ""
 
 
-def modules(library: str) -> list[str]:
-    """Families that a library has, by the name of their module or folder."""
+def _models_of(library: str) -> Path:
     spec = importlib.util.find_spec(library)
     assert spec is not None
     assert spec.submodule_search_locations is not None
-    folder = Path(spec.submodule_search_locations[0]) / "models"
+    return Path(spec.submodule_search_locations[0]) / "models"
+
+
+def modules(library: str) -> list[str]:
+    """Families that a library has, by the name of their module or folder."""
+    folder = _models_of(library)
     files = (path for path in folder.glob("*.py") if "\nclass Model(" in path.read_text())
     folders = (path.parent for path in folder.glob("*/__init__.py"))
     return sorted({path.stem for path in files} | {path.name for path in folders}, key=str.lower)
@@ -162,11 +166,19 @@ def rows(library: str) -> list[Row]:
 def _missing(library: str, found: Sequence[Row]) -> list[str]:
     """Chat families without a checkpoint."""
     shown = {plain(row.family) for row in found}
-    shown |= {plain(family.config["model_type"]) for family in (TEXT | VISION).values()}
+    families = [family for family in (TEXT | VISION).values() if family.library == library]
+    shown |= {plain(family.config["model_type"]) for family in families}
     names = [name for name in modules(library) if plain(name) not in shown]
     if library == "mlx_lm":
         return names
-    return [name for name in names if name not in NO_CHAT and plain(name) not in _text_names()]
+    return [name for name in names if name not in NO_CHAT and not _for_text_alone(name)]
+
+
+def _for_text_alone(name: str) -> bool:
+    """A family of mlx-vlm that mlx-lm runs: checkpoints with pictures are not among its own."""
+    return (
+        plain(name) in _text_names() and not (_models_of("mlx_vlm") / name / "vision.py").exists()
+    )
 
 
 def _untried(library: str, family: str) -> Row:
@@ -180,7 +192,9 @@ def _untried(library: str, family: str) -> Row:
 
 @cache
 def _text_names() -> frozenset[str]:
-    return frozenset(plain(name) for name in modules("mlx_lm"))
+    """What mlx-lm runs, some of it under another name than its module's."""
+    types = {it.config["model_type"] for it in TEXT.values() if it.library == "mlx_lm"}
+    return frozenset(map(plain, (*modules("mlx_lm"), *types)))
 
 
 def plain(name: str) -> str:
@@ -203,7 +217,7 @@ def _no_chat() -> Iterator[str]:
 
 def page() -> str:
     text, vision = rows("mlx_lm"), rows("mlx_vlm")
-    both = sorted(name for name in modules("mlx_vlm") if plain(name) in _text_names())
+    both = sorted(name for name in modules("mlx_vlm") if _for_text_alone(name))
     shown = {row.family for row in vision}
     lines = [
         _HEAD.format(versions=versions()),
