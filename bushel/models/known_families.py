@@ -54,14 +54,14 @@ _TEXT = """
 """
 _VISION = """
     aya_vision cohere2_moe cohere_compass deepseek_v4 deepseek_vl_v2 deepseekocr deepseekocr_2
-    dots_ocr ernie4_5_moe_vl fastvlm flint gemma3 gemma4 gemma4_unified glm4v glm4v_moe glm5_next
-    glm_ocr granite4_vision granite_vision hunyuan_vl hy_v4 idefics2 idefics3 internvl
-    internvl_chat k2_horizon kimi_k25 kimi_k3 kimi_vl kolibri1 lfm2_vl limite llama4 llava llava_bunny llava_next
-    llava_onevision longcat_flash_sparse mage_vl mimo_v2 minicpmo minicpmv4_6 minicpmv4_7
-    minimax_m3 minimax_m3_vl mistral3 mistral_large3 mllama molmo molmo2 molmo_point moondream2
-    moondream3 multi_modality muse_glimmer nemotron_h_nano_omni paddleocr_vl paligemma phi3_v phi4_siglip phi4mm
-    pixtral qwen2_5_vl qwen2_vl qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_5_text qwen3_omni_moe
-    qwen3_vl qwen3_vl_moe qwen4_exp smolvlm step3p7 xing4_0 z1t zaya1_vl
+    dots_ocr ernie4_5_moe_vl fastvlm flint gemma3 gemma3n gemma4 gemma4_unified glm4v glm4v_moe
+    glm5_next glm_ocr granite4_vision granite_vision hunyuan_vl hy_v4 idefics2 idefics3 internvl
+    internvl_chat k2_horizon kimi_k25 kimi_k3 kimi_vl kolibri1 lfm2_vl limite llama4 llava
+    llava_bunny llava_next llava_onevision longcat_flash_sparse mage_vl mimo_v2 minicpmo minicpmv4_6
+    minicpmv4_7 minimax_m3 minimax_m3_vl mistral3 mistral_large3 mllama molmo molmo2 molmo_point
+    moondream2 moondream3 multi_modality muse_glimmer nemotron_h_nano_omni paddleocr_vl paligemma
+    phi3_v phi4_siglip phi4mm pixtral qwen2_5_vl qwen2_vl qwen3_5 qwen3_5_moe qwen3_5_moe_text
+    qwen3_5_text qwen3_omni_moe qwen3_vl qwen3_vl_moe qwen4_exp smolvlm step3p7 xing4_0 z1t zaya1_vl
 """
 _EXACT = {"mlx_lm": frozenset(_TEXT.split()), "mlx_vlm": frozenset(_VISION.split())}
 

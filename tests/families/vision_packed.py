@@ -17,7 +17,7 @@ KIMI_SPECIAL = (
 )
 
 
-def _kimi(name: str, model_type: str) -> VisionFamily:
+def _kimi(name: str, model_type: str, image_tokens: tuple[int, int, int]) -> VisionFamily:
     return VisionFamily(
         name=name,
         kinds=("kv",),
@@ -62,7 +62,7 @@ def _kimi(name: str, model_type: str) -> VisionFamily:
         image_token="<|media_pad|>",
         special=KIMI_SPECIAL,
         files={},
-        image_tokens=(1, 2, 6),
+        image_tokens=image_tokens,
     )
 
 
@@ -180,8 +180,8 @@ PACKED = (
         positions="axes",
         sentencepiece=True,
     ),
-    _kimi("kimi_vl", "kimi_vl"),
-    _kimi("kimi_k25_vl", "kimi_k25"),
+    _kimi("kimi_vl", "kimi_vl", (1, 2, 6)),
+    _kimi("kimi_k25_vl", "kimi_k25", (4, 6, 12)),
     VisionFamily(
         name="dots_ocr",
         kinds=("kv",),

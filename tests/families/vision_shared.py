@@ -1,12 +1,24 @@
-"""Families that mlx-lm has as well, and shows no pictures: Moonshot's Kimi K3, Meta's Muse."""
+"""Families that mlx-lm has as well, and shows no pictures: Google's Gemma 3n, Moonshot's Kimi K3,
+Meta's Muse.
+"""
 
 from typing import Any
 
 from .checkpoint import VOCAB
 from .config_fragments import KDA, LATENT, LOCAL
 from .text import BASE
-from .vision_family import VisionFamily, token_id
+from .text_window import GEMMA3N
+from .vision_family import PIXELS, VisionFamily, token_id
 
+GEMMA3N_NAMED = {
+    "boi_token": "<start_of_image>",
+    "eoi_token": "<end_of_image>",
+    "image_token": "<image_soft_token>",
+    "boa_token": "<start_of_audio>",
+    "eoa_token": "<end_of_audio>",
+    "audio_token": "<audio_soft_token>",
+}
+GEMMA3N_SPECIAL = tuple(GEMMA3N_NAMED.values())
 KIMI_SPECIAL = ("<|media_begin|>", "<|media_content|>", "<|media_pad|>", "<|media_end|>")
 MUSE_SPECIAL = ("<|image_start|>", "<|patch|>", "<|image_end|>", "<|video|>")
 
@@ -47,6 +59,50 @@ MUSE_TEXT: dict[str, Any] = {
 
 
 SHARED = (
+    VisionFamily(
+        name="gemma3n_vl",
+        kinds=("kv", "window"),
+        spread=1.0,
+        config={
+            "model_type": "gemma3n",
+            "vocab_size": VOCAB,
+            "hidden_size": BASE["hidden_size"],
+            "tie_word_embeddings": True,
+            "image_token_id": token_id(GEMMA3N_SPECIAL, "<image_soft_token>"),
+            "image_token_index": token_id(GEMMA3N_SPECIAL, "<image_soft_token>"),
+            "audio_token_id": token_id(GEMMA3N_SPECIAL, "<audio_soft_token>"),
+            "vision_soft_tokens_per_image": 4,
+            "text_config": {**BASE, **GEMMA3N, "intermediate_size": [64] * 8},
+            # Ids behind these would be those of embeddings that no text has.
+            "vision_config": {
+                "model_type": "gemma3n_vision",
+                "hidden_size": 32,
+                "vocab_offset": VOCAB,
+                "vocab_size": 1,
+            },
+            "audio_config": {
+                "hidden_size": 32,
+                "conf_num_attention_heads": 2,
+                "conf_num_hidden_layers": 1,
+                "sscp_conv_channel_size": [8, 4],
+                "vocab_offset": VOCAB + 1,
+                "vocab_size": 1,
+            },
+        },
+        placeholder="<image_soft_token>",
+        image_token="<image_soft_token>",
+        special=GEMMA3N_SPECIAL,
+        named=GEMMA3N_NAMED,
+        files={
+            "preprocessor_config.json": {
+                **PIXELS,
+                "image_processor_type": "SiglipImageProcessor",
+                "size": {"height": 64, "width": 64},
+            },
+            "processor_config.json": {"image_seq_length": 4},
+        },
+        image_tokens=(4, 4, 4),
+    ),
     VisionFamily(
         name="kimi_k3_vl",
         kinds=("kv", "recurrent"),
