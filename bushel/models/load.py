@@ -24,7 +24,7 @@ from bushel.models.known_families import text_alone_because
 from bushel.models.kv_bits import BITS, plan_kv_bits
 from bushel.models.model import Model, Prompt, State
 from bushel.models.preparer import Preparer
-from bushel.models.quantization import unreadable
+from bushel.models.quantization import misread, unreadable
 from bushel.models.text_model import TextModel
 from bushel.models.vision.processors import provide
 from bushel.models.vision.vision_model import VisionModel
@@ -97,6 +97,8 @@ def _explained(checkpoint: Checkpoint, library: str) -> Iterator[None]:
 def _open_text(checkpoint: Checkpoint, trust: bool) -> Model:
     with _file_limits_kept():
         from mlx_lm.utils import load_model
+    if (why := misread(checkpoint, "mlx_lm")) is not None:
+        raise ModelError(why)
     tokenizer = load_tokenizer(checkpoint, trust_remote_code=trust)
     with _explained(checkpoint, "mlx_lm"):
         network, _ = load_model(checkpoint.path, lazy=True, trust_remote_code=trust)
