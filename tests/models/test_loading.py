@@ -49,6 +49,48 @@ def dtypes(model: Model) -> set[mx.Dtype]:
     return {value.dtype for _, value in leaves}
 
 
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "high_freq_factor": 4.0,
+    "low_freq_factor": 1.0,
+    "original_max_position_embeddings": 8192,
+}
+YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
+LONG = {"type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0] * 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "scaling"),
+    [
+        *(("exaone", LLAMA3), ("nemotron-nas", LLAMA3), ("telechat3", YARN)),
+        *(("bailing_moe", YARN), ("Klear", YARN), ("phi4mm", LONG)),
+    ],
+)
+def test_a_family_that_transformers_does_not_know_may_scale_its_positions(
+    name: str, scaling: dict[str, Any], tmp_path: Path
+) -> None:
+    """As it is published: its tokenizer has nothing to do with that. B8."""
+    path = copied(name, tmp_path)
+    set_json(path / "config.json", rope_scaling=scaling)
+    model = load(str(path))
+    assert model.host.sees == (name == "phi4mm")
+    model.close()
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("scaling", [LLAMA3, YARN, LONG])
+def test_transformers_alone_cannot_read_such_a_config(
+    scaling: dict[str, Any], tmp_path: Path
+) -> None:
+    """When this fails, `_plain_configs` of `text/transformers_import.py` can go."""
+    set_json(tmp_path / "config.json", model_type="exaone", rope_scaling=scaling, rope_theta=1.0)
+    code = "import sys, transformers; transformers.PreTrainedConfig.from_pretrained(sys.argv[1])"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "no attribute 'max_position_embeddings'" in done.stderr
+
+
 # -- which library owns it --------------------------------------------------------------------
 
 
