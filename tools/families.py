@@ -20,6 +20,7 @@ from mlx_vlm.utils import get_model_type
 
 from bushel.cache import kinds
 from bushel.cache.fixed import Fixed
+from bushel.core.text_alone import text_alone_because
 from bushel.models import known_families
 from tests.families.family import KINDS, Family
 from tests.families.text import TEXT, network
@@ -70,7 +71,7 @@ def row_of(name: str, family: Family) -> Row:
     module = module_of(name, family)
     single = _single_reason(name, family) if family.single else ""
     pages, reuse = _no_pages(name, family), _no_reuse(module, family)
-    alone = known_families.text_alone_because(family.config)
+    alone = text_alone_because(family.config)
     text = alone and f"text alone: {alone}"
     why = dict.fromkeys(reason for reason in (single, pages, reuse, text) if reason)
     return Row(

@@ -7,7 +7,6 @@ batches against its solo run. What a batch would get wrong is put right from out
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 # Served one row at a time, and why: by the library's module, which several model types may share.
@@ -15,13 +14,6 @@ from typing import Any
 _FAMILIES: dict[str, str] = {
     "inkling": "beyond log_scaling_n_floor tokens its attention scales by column, and would count "
     "the padding of a batch",
-}
-
-# Families that get no pictures, and why: by model type. Without them they are text models.
-_TEXT_ALONE = {
-    "molmo_point": "mlx-vlm keeps a reply's pictures on the model, and not in its state, so that "
-    "later requests would be computed with them, and its replies name points by ids that are no "
-    "tokens",
 }
 
 # Families whose answer depends on how a prompt is cut, also in the library's own loop.
@@ -75,11 +67,6 @@ _NOT_PACKED = ("afm7", "limite")
 def single_because(network: Any) -> str | None:
     """Why rows of this network cannot share a batch, or None if nothing is known against it."""
     return _FAMILIES.get(family_of(network))
-
-
-def text_alone_because(config: Mapping[str, Any]) -> str | None:
-    """Why a checkpoint is not given the pictures that it was made for."""
-    return _TEXT_ALONE.get(str(config.get("model_type")))
 
 
 def cuts_matter(network: Any) -> str | None:

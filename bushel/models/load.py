@@ -17,10 +17,10 @@ from bushel.core import ModelError, public_message
 from bushel.core.checkpoint import Checkpoint, loaded_bytes, read_checkpoint, require_fit
 from bushel.core.load_progress import OnLoaded
 from bushel.core.options import Task
+from bushel.core.text_alone import text_alone_because
 from bushel.models.cast_predicate import cast_predicate
 from bushel.models.device import ON_CPU, require_device, use_cpu
 from bushel.models.encoder_model import encoder_task, open_encoder
-from bushel.models.known_families import text_alone_because
 from bushel.models.kv_bits import BITS, plan_kv_bits
 from bushel.models.model import Model, Prompt, State
 from bushel.models.preparer import Preparer
