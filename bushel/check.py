@@ -24,6 +24,7 @@ from bushel.chat.prompt import prepare
 from bushel.core import Decoding, Event, Prepared, Request, SamplingParams, TokenLogprob
 from bushel.core.params import resolve
 from bushel.core.status import attention_in_words
+from bushel.core.text_alone import text_alone_because
 from bushel.engine.attention_route import choose_attention
 from bushel.engine.batching_check import (
     BatchTrial,
@@ -185,6 +186,8 @@ class _Check:
             yield f"Prompts ran uncut, because cuts change this family's answers: {self._uncut}."
         if self._window and not self._crossed:
             yield f"Not checked: contexts of which attention sees {self._window} tokens at most."
+        if why := text_alone_because(self.model.host.config):
+            yield f"It takes no pictures: {why}."
 
     def _images(self, scenario: str) -> Result:
         try:

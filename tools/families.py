@@ -20,6 +20,7 @@ from mlx_vlm.utils import get_model_type
 
 from bushel.cache import kinds
 from bushel.cache.fixed import Fixed
+from bushel.core.text_alone import text_alone_because
 from bushel.models import known_families
 from tests.families.family import KINDS, Family
 from tests.families.text import TEXT, network
@@ -40,8 +41,8 @@ with figures, and [a model on its first day](guides/new-models.md) has what to d
 could do better.
 
 - **lane**: `batch` where rows decode together, each as exact as alone; `single` where they decode
-  one at a time, as exactly. `tried`: the tests have no checkpoint of it. It is tried at load, and
-  served in the lane that the trial finds.
+  one at a time, as exactly. `tried`: the tests have no checkpoint of it. It is tried at load, as is
+  everything that this page does not list, and served in the lane that the trial finds.
 - **pages**: whether keys and values lie in pages on a GPU. Others are padded to the longest row.
 - **reuse**: whether what prompts have in common is computed once.
 """
@@ -70,7 +71,7 @@ def row_of(name: str, family: Family) -> Row:
     module = module_of(name, family)
     single = _single_reason(name, family) if family.single else ""
     pages, reuse = _no_pages(name, family), _no_reuse(module, family)
-    alone = known_families.text_alone_because(family.config)
+    alone = text_alone_because(family.config)
     text = alone and f"text alone: {alone}"
     why = dict.fromkeys(reason for reason in (single, pages, reuse, text) if reason)
     return Row(
@@ -139,12 +140,16 @@ def _has_two_factors(config: dict[str, Any]) -> bool:
     return "long_factor" in (text.get("rope_scaling") or {})
 
 
-def modules(library: str) -> list[str]:
-    """Families that a library has, by the name of their module or folder."""
+def _models_of(library: str) -> Path:
     spec = importlib.util.find_spec(library)
     assert spec is not None
     assert spec.submodule_search_locations is not None
-    folder = Path(spec.submodule_search_locations[0]) / "models"
+    return Path(spec.submodule_search_locations[0]) / "models"
+
+
+def modules(library: str) -> list[str]:
+    """Families that a library has, by the name of their module or folder."""
+    folder = _models_of(library)
     files = (path for path in folder.glob("*.py") if "\nclass Model(" in path.read_text())
     folders = (path.parent for path in folder.glob("*/__init__.py"))
     return sorted({path.stem for path in files} | {path.name for path in folders}, key=str.lower)
@@ -169,11 +174,19 @@ def rows(library: str) -> list[Row]:
 def _missing(library: str, found: Sequence[Row]) -> list[str]:
     """Chat families without a checkpoint."""
     shown = {plain(row.family) for row in found}
-    shown |= {plain(family.config["model_type"]) for family in (TEXT | VISION).values()}
+    families = [family for family in (TEXT | VISION).values() if family.library == library]
+    shown |= {plain(family.config["model_type"]) for family in families}
     names = [name for name in modules(library) if plain(name) not in shown]
     if library == "mlx_lm":
         return names
-    return [name for name in names if name not in NO_CHAT and plain(name) not in _text_names()]
+    return [name for name in names if name not in NO_CHAT and not _for_text_alone(name)]
+
+
+def _for_text_alone(name: str) -> bool:
+    """A family of mlx-vlm that mlx-lm runs: checkpoints with pictures are not among its own."""
+    return (
+        plain(name) in _text_names() and not (_models_of("mlx_vlm") / name / "vision.py").exists()
+    )
 
 
 def _untried(library: str, family: str) -> Row:
@@ -187,7 +200,9 @@ def _untried(library: str, family: str) -> Row:
 
 @cache
 def _text_names() -> frozenset[str]:
-    return frozenset(plain(name) for name in modules("mlx_lm"))
+    """What mlx-lm runs, some of it under another name than its module's."""
+    types = {it.config["model_type"] for it in TEXT.values() if it.library == "mlx_lm"}
+    return frozenset(map(plain, (*modules("mlx_lm"), *types)))
 
 
 def plain(name: str) -> str:
@@ -210,7 +225,7 @@ def _no_chat() -> Iterator[str]:
 
 def page() -> str:
     text, vision = rows("mlx_lm"), rows("mlx_vlm")
-    both = sorted(name for name in modules("mlx_vlm") if plain(name) in _text_names())
+    both = sorted(name for name in modules("mlx_vlm") if _for_text_alone(name))
     shown = {row.family for row in vision}
     lines = [
         _HEAD.format(versions=versions()),

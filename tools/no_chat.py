@@ -44,6 +44,12 @@ NOT_MADE: dict[tuple[str, str], str] = {
         "mlx_lm",
         "phi3small",
     ): "one vocabulary is written into its code; a network made by hand is exact",
+    (
+        "mlx_vlm",
+        "deepseek_v41",
+    ): "its images are records of mlx-vlm, and no tensors; with text, a network made by hand is "
+    "exact",
+    ("mlx_vlm", "muse_spark"): "its kernels are written for Metal alone",
     ("mlx_vlm", "hrm_text"): "its processor wants prompts read both ways; mlx-vlm's loop does not",
     ("mlx_vlm", "got"): "its processor writes a prompt of its own, and expands no image of a chat",
     ("mlx_vlm", "llmjpvl"): "mlx-vlm has no processor for it",

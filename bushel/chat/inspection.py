@@ -21,6 +21,7 @@ from bushel.chat.reply.format_detection import reply_format_of
 from bushel.core import BushelError
 from bushel.core.footprint import STEP, Piece, alike
 from bushel.core.options import ChatOptions
+from bushel.core.text_alone import text_alone_because
 from bushel.models import Model, Preparer, State
 from bushel.models.known_families import batches_exactly, cuts_matter, single_because
 from bushel.models.load import outline
@@ -39,6 +40,7 @@ class Inspection:
     model_type: str
     task: str  # generate, or what an encoder is for
     sees: bool
+    no_pictures: str  # why it takes none, though it was made for them; else empty
     parameters: int
     quantization: str  # as the checkpoint tells it; empty if it has none
     dtype: str  # of most of its weights, in memory
@@ -118,6 +120,7 @@ def _inspected(model: Model, config: dict[str, Any]) -> Inspection:
         model_type=str(config.get("model_type", "")),
         task=host.task,
         sees=host.sees,
+        no_pictures=text_alone_because(config) or "",
         parameters=numbers,
         quantization=in_words(packed),
         dtype=_dtype(leaves),

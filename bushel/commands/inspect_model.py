@@ -79,6 +79,8 @@ def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
     kind = f"{found.model_type}, {_count(found.parameters)} parameters"
     kind += f", {found.quantization}" if found.quantization else ""
     yield "architecture", f"{kind}{', sees pictures' if found.sees else ''}"
+    if found.no_pictures:
+        yield "pictures", f"not taken: {found.no_pictures}"
     if found.task != "generate":
         yield "made for", found.task
     yield "weights", f"{_size(found.disk)} on disk, {_size(found.weights)} as {found.dtype}"

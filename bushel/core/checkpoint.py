@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bushel.core import ModelError
+from bushel.core.text_alone import text_alone_because
 
 _VISION_WEIGHT = re.compile(
     r"(^|\.)(vision\w*|visual|vit|vpm|image_encoder|patch_embed\w*|siglip\w*)(\.|$)"
@@ -68,6 +69,10 @@ class Checkpoint:
         configured |= bool(self.config.get("vision_n_layers"))  # deepseek_v4 has it among the rest
         configured = configured or _NAMED_TOWER in self._main
         return configured and any(_VISION_WEIGHT.search(name) for name in self.weight_names)
+
+    @property
+    def takes_pictures(self) -> bool:
+        return self.sees and text_alone_because(self.config) is None
 
     @property
     def classifies(self) -> bool:

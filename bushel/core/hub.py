@@ -102,7 +102,7 @@ def on_disk() -> Iterator[LocalModel]:
                 repo.last_accessed,
                 found.model_type,
                 found.context,
-                found.sees,
+                found.takes_pictures,
             )
 
 

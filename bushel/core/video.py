@@ -17,8 +17,14 @@ class Video:
 
     @property
     def sampled_fps(self) -> float:
-        """How many of the frames that were taken stand for a second."""
-        return len(self.indices) / self.total * self.fps
+        """How many of the frames that were taken stand for a second.
+
+        They span the part of the video that was asked for, or that could be read. One alone is at
+        no distance from another, and stands for all.
+        """
+        first, last = self.indices[0], self.indices[-1]
+        spanned = last - first + 1 if len(self.indices) > 1 else self.total
+        return len(self.indices) / spanned * self.fps
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,11 @@ batches against its solo run. What a batch would get wrong is put right from out
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 # Served one row at a time, and why: by the library's module, which several model types may share.
 # For families that the trial at load, which is short and shows no picture, would take for exact.
 _FAMILIES: dict[str, str] = {}
-
-# Families that get no pictures, and why: by model type. Without them they are text models.
-_TEXT_ALONE = {
-    "molmo_point": "mlx-vlm keeps a reply's pictures on the model, and not in its state, so that "
-    "later requests would be computed with them, and its replies name points by ids that are no "
-    "tokens",
-}
 
 # Families whose answer depends on how a prompt is cut, also in the library's own loop.
 _CUT = {
@@ -55,14 +47,15 @@ _TEXT = """
 """
 _VISION = """
     aya_vision cohere2_moe cohere_compass deepseek_v4 deepseek_vl_v2 deepseekocr deepseekocr_2
-    dots_ocr ernie4_5_moe_vl fastvlm flint gemma3 gemma4 gemma4_unified glm4v glm4v_moe glm5_next
-    glm_ocr granite4_vision granite_vision hunyuan_vl hy_v4 idefics2 idefics3 inkling internvl
-    internvl_chat k2_horizon kimi_vl kolibri1 lfm2_vl limite llama4 llava llava_bunny llava_next
-    llava_onevision longcat_flash_sparse mage_vl mimo_v2 minicpmo minicpmv4_6 minicpmv4_7
-    minimax_m3 minimax_m3_vl mistral3 mistral_large3 mllama molmo molmo2 molmo_point moondream2
-    moondream3 multi_modality nemotron_h_nano_omni paddleocr_vl paligemma phi3_v phi4_siglip phi4mm
-    pixtral qwen2_5_vl qwen2_vl qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_5_text qwen3_omni_moe
-    qwen3_vl qwen3_vl_moe qwen4_exp smolvlm step3p7 xing4_0 z1t zaya1_vl
+    dots_ocr ernie4_5_moe_vl fastvlm flint gemma3 gemma3n gemma4 gemma4_unified glm4v glm4v_moe
+    glm5_next glm_ocr granite4_vision granite_vision hunyuan_vl hy_v4 idefics2 idefics3 inkling
+    internvl internvl_chat k2_horizon kimi_k25 kimi_k3 kimi_vl kolibri1 lfm2_vl limite llama4
+    llava llava_bunny llava_next llava_onevision longcat_flash_sparse mage_vl mimo_v2 minicpmo
+    minicpmv4_6 minicpmv4_7 minimax_m3 minimax_m3_vl mistral3 mistral_large3 mllama molmo molmo2
+    molmo_point moondream2 moondream3 multi_modality muse_glimmer nemotron_h_nano_omni
+    paddleocr_vl paligemma phi3_v phi4_siglip phi4mm pixtral qwen2_5_vl qwen2_vl qwen3_5
+    qwen3_5_moe qwen3_5_moe_text qwen3_5_text qwen3_omni_moe qwen3_vl qwen3_vl_moe qwen4_exp
+    smolvlm step3p7 xing4_0 z1t zaya1_vl
 """
 _EXACT = {"mlx_lm": frozenset(_TEXT.split()), "mlx_vlm": frozenset(_VISION.split())}
 
@@ -76,11 +69,6 @@ _NOT_PACKED = ("afm7", "limite")
 def single_because(network: Any) -> str | None:
     """Why rows of this network cannot share a batch, or None if nothing is known against it."""
     return _FAMILIES.get(family_of(network))
-
-
-def text_alone_because(config: Mapping[str, Any]) -> str | None:
-    """Why a checkpoint is not given the pictures that it was made for."""
-    return _TEXT_ALONE.get(str(config.get("model_type")))
 
 
 def cuts_matter(network: Any) -> str | None:

@@ -49,8 +49,12 @@ _IMAGES = {
     "llava_bunny": "expansion",
     "llava_next": "anyres",
 }
-# Families that see, and what their text models are mended by.
-_OF_VISION = {"mistral_large3": "given_embeddings", "paligemma": "prefix_lm"}
+# Families of mlx-vlm that see, and what their text models are mended by.
+_OF_VISION = {
+    "gemma3n": "gemma3n",
+    "mistral_large3": "given_embeddings",
+    "paligemma": "prefix_lm",
+}
 
 
 def mend(network: Any, config: Mapping[str, Any]) -> None:
@@ -68,7 +72,7 @@ def mend(network: Any, config: Mapping[str, Any]) -> None:
     if family in _IMAGES:
         fix = import_module(f"bushel.models.vision.image_fixes.{_IMAGES[family]}")
         fix.install(network, config)
-    if family in _OF_VISION:
+    if family in _OF_VISION and type(network).__module__.startswith("mlx_vlm."):
         import_module(f"bushel.models.vision.{_OF_VISION[family]}").install(network)
     dynamic_ntk.install(network)
     long_rope.install(network)

@@ -17,13 +17,14 @@ from bushel.core import ModelError, public_message
 from bushel.core.checkpoint import Checkpoint, loaded_bytes, read_checkpoint, require_fit
 from bushel.core.load_progress import OnLoaded
 from bushel.core.options import Task
+from bushel.core.text_alone import text_alone_because
+from bushel.models.cast_predicate import cast_predicate
 from bushel.models.device import ON_CPU, require_device, use_cpu
 from bushel.models.encoder_model import encoder_task, open_encoder
-from bushel.models.known_families import text_alone_because
 from bushel.models.kv_bits import BITS, plan_kv_bits
 from bushel.models.model import Model, Prompt, State
 from bushel.models.preparer import Preparer
-from bushel.models.quantization import unreadable
+from bushel.models.quantization import misread, unreadable
 from bushel.models.text_model import TextModel
 from bushel.models.vision.processors import provide
 from bushel.models.vision.vision_model import VisionModel
@@ -96,6 +97,8 @@ def _explained(checkpoint: Checkpoint, library: str) -> Iterator[None]:
 def _open_text(checkpoint: Checkpoint, trust: bool) -> Model:
     with _file_limits_kept():
         from mlx_lm.utils import load_model
+    if (why := misread(checkpoint, "mlx_lm")) is not None:
+        raise ModelError(why)
     tokenizer = load_tokenizer(checkpoint, trust_remote_code=trust)
     with _explained(checkpoint, "mlx_lm"):
         network, _ = load_model(checkpoint.path, lazy=True, trust_remote_code=trust)
@@ -161,13 +164,12 @@ def _groups(weights: Sequence[mx.array]) -> Iterator[list[mx.array]]:
 
 
 def _cast(network: Any, dtype: mx.Dtype) -> None:
-    owner = getattr(network, "language_model", network)
-    keep = getattr(network, "cast_predicate", getattr(owner, "cast_predicate", lambda _: True))
+    may = cast_predicate(network)
 
     def convert(path: str, weight: Any) -> Any:
         if not isinstance(weight, mx.array) or not mx.issubdtype(weight.dtype, mx.floating):
             return weight
-        return weight.astype(dtype) if dtype == mx.float32 or keep(path) else weight
+        return weight.astype(dtype) if dtype == mx.float32 or may(path) else weight
 
     network.update(tree_map_with_path(convert, network.parameters()))
 

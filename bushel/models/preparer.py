@@ -16,8 +16,8 @@ from PIL import Image
 from bushel.core import GenerationDefaults, Prepared, RequestError, public_message
 from bushel.core.checkpoint import Checkpoint
 from bushel.core.options import Task
+from bushel.core.text_alone import text_alone_because
 from bushel.core.video import FrameSampling, Video
-from bushel.models.known_families import text_alone_because
 from bushel.models.processor_fixes import mend_processor
 from bushel.models.vision.image_fixes.expansion import make_room
 from bushel.models.vision.image_spans import packed_media, placeholders, spans_of, to_host

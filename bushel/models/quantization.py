@@ -85,9 +85,25 @@ def unreadable(checkpoint: Checkpoint, library: str, said: str) -> str | None:
     method = quantized_by(checkpoint)
     if method is None:
         return None
-    reads = _READ.get((method, library), f"and {library} does not read them")
     # The way out first: what the library said may be cut.
+    return f"{_way_out(method, library)} (the library said: {said})"
+
+
+def misread(checkpoint: Checkpoint, library: str) -> str | None:
+    """What to do about weights that a library reads as others than they are, and says nothing.
+
+    mlx-lm's ministral3 multiplies the bytes of FP8 by their scale, as if they were the numbers.
+    """
+    kind = (quantized_by(checkpoint), library, checkpoint.text_config.get("model_type"))
+    scaled = any(name.endswith("weight_scale_inv") for name in checkpoint.weight_names)
+    if not scaled or kind != ("fp8", "mlx_lm", "ministral3"):
+        return None
+    return _way_out("fp8", library)
+
+
+def _way_out(method: str, library: str) -> str:
+    reads = _READ.get((method, library), f"and {library} does not read them")
     return (
         f"its weights were quantized by {method}, {reads}. Convert the model it was made from: "
-        f"{library}.convert --hf-path MODEL -q (the library said: {said})"
+        f"{library}.convert --hf-path MODEL -q"
     )

@@ -16,6 +16,7 @@ from jinja2.parser import Parser
 from bushel.core import ModelError, RequestError, public_message
 from bushel.core.checkpoint import Checkpoint
 from bushel.text.time_limit import time_limit
+from bushel.text.transformers_import import import_transformers
 
 BREAK = "\u200b"  # a space of no width: takes a control string apart without showing
 _NEVER = "(?!)"  # matches nothing
@@ -247,10 +248,11 @@ def _as_ids(value: object) -> list[int]:
 
 
 def load_tokenizer(checkpoint: Checkpoint, *, trust_remote_code: bool) -> Tokenizer:
-    from transformers import AutoTokenizer
-
+    transformers = import_transformers()
     try:
-        hf = AutoTokenizer.from_pretrained(checkpoint.path, trust_remote_code=trust_remote_code)
+        hf = transformers.AutoTokenizer.from_pretrained(
+            checkpoint.path, trust_remote_code=trust_remote_code
+        )
     except Exception as error:  # transformers raises whatever the files provoke
         raise ModelError(
             f"The tokenizer of {checkpoint.path.name} cannot be loaded: {error}"

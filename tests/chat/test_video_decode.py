@@ -16,6 +16,7 @@ from mlx_vlm.utils import load_video
 
 from bushel.chat.media import video
 from bushel.chat.media.decode import OWN
+from bushel.chat.media.frame_sampling import VideoOptions
 from bushel.chat.media.video import open_video
 from bushel.core.video import FrameSampling
 from tests.chat.media_files import chunk, encoded, film, moving, png, without_length
@@ -228,6 +229,27 @@ def test_a_request_says_which_frames_it_wants(tmp_path: Path) -> None:
     assert taken({"url": sent, "nframes": 3}, "video_url").indices == (0, 20, 39)
 
 
+def test_a_part_of_a_film_is_told_the_times_of_that_part(tmp_path: Path) -> None:
+    """As the same part would be that is a film of its own, or a file that ends there."""
+    first = open_video(film(tmp_path / "first.mp4", 33), SERVER, TWICE_A_SECOND)
+    whole = film(tmp_path / "a.avi", 160, code="MJPG")  # twenty seconds
+    part = taken(url(whole), "video_url", fps=2, video_end=4)
+    middle = taken(url(whole), "video_url", fps=2, video_start=4, video_end=8)
+    assert len(part.frames) == len(middle.frames) == len(first.frames) == 8
+    assert part.sampled_fps == middle.sampled_fps == first.sampled_fps
+    broken = open_video(whole[: len(whole) // 4], SERVER, TWICE_A_SECOND)
+    assert 4 < len(broken.frames) < 20
+    assert broken.sampled_fps == pytest.approx(2, rel=0.15)
+
+
+@pytest.mark.parametrize("count", [1, 2, 9, 40])
+def test_times_of_a_whole_video_are_those_that_mlx_vlm_tells(tmp_path: Path, count: int) -> None:
+    data = film(tmp_path / "a.mp4", count)
+    for number in range(1, count + 1):
+        shown = open_video(data, SERVER, options=VideoOptions(nframes=number))
+        assert shown.sampled_fps == len(shown.frames) / shown.total * shown.fps
+
+
 def test_a_request_says_how_large_frames_are(tmp_path: Path) -> None:
     sent = url(film(tmp_path / "a.mp4", 8))
     width, height = MEDIUM
@@ -388,6 +410,7 @@ def test_broken_films_are_not_spoken_of_in_the_log(tmp_path: Path) -> None:
     script = f"""
 import pathlib, sys
 from bushel.chat.media.decode import OWN
+from bushel.chat.media.frame_sampling import VideoOptions
 from bushel.chat.media.media_source import UnusableMedia
 from bushel.chat.media.video import open_video
 print("begin", file=sys.stderr)

@@ -80,6 +80,17 @@ def test_what_it_says_of_the_model_that_comes_with_bushel(
     assert "4 recurrent, 4 attention" in capsys.readouterr().out
 
 
+def test_a_family_that_takes_no_pictures_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    """Though it was made for them. B7a."""
+    folder = str(checkpoint_dir("molmo_point"))
+    assert main(["inspect", folder]) == 0
+    said = capsys.readouterr().out
+    assert "sees pictures" not in said
+    assert "not taken: mlx-vlm keeps a reply's pictures on the model" in said
+    assert inspect_model(folder).as_json()["no_pictures"]
+    assert inspect_model("bushel:tiny").no_pictures == ""
+
+
 def test_a_family_that_cannot_share_a_batch_says_why(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,16 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
         yield Machine(hub, tmp_path / "home")
 
 
+def test_a_family_that_gets_no_pictures_is_not_listed_as_one_that_sees(tmp_path: Path) -> None:
+    """Though its checkpoint was made for them. B7a."""
+    with hub_stand_in(NAME, checkpoint_dir("molmo_point")) as hub:
+        machine = Machine(hub, tmp_path / "home")
+        assert machine.bushel("pull", NAME).returncode == 0
+        [model] = json.loads(machine.bushel("list", "--json").stdout)["models"]
+    assert read_checkpoint(str(checkpoint_dir("molmo_point"))).sees
+    assert (model["model_type"], model["sees"]) == ("molmo_point", False)
+
+
 def test_a_model_is_pulled_listed_and_removed(machine: Machine) -> None:
     assert machine.listed() == []
     pulled = machine.bushel("pull", NAME)

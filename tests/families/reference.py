@@ -11,7 +11,7 @@ from mlx_vlm.models.llava_onevision.llava_onevision import Model as OneVision
 
 from bushel.models.known_families import family_of
 from bushel.models.processor_fixes import mend_processor
-from bushel.models.vision import given_embeddings, prefix_lm
+from bushel.models.vision import gemma3n, given_embeddings, prefix_lm
 
 from . import checkpoint_dir
 from .vision import VISION
@@ -19,13 +19,15 @@ from .vision import VISION
 
 def load_reference(name: str) -> tuple[nn.Module, Any]:
     """Processors that fail are mended on both sides of a comparison, and so are networks that the
-    library's own loop cannot run, or that see nothing in it.
+    library's own loop cannot run, that see nothing in it, or that read a prompt as no reply.
     """
     model, processor = mlx_vlm.load(str(checkpoint_dir(name)))
     mend_processor(processor)
     family = family_of(model)
     if family == "mistral_large3":
         given_embeddings.install(model)
+    elif family == "gemma3n":
+        gemma3n.install(model)
     elif family == "paligemma":
         prefix_lm.place_features(model)
     _name_inputs(model.language_model)

@@ -40,6 +40,19 @@ SHARED: Config = {
     "vocab_size_per_layer_input": VOCAB,
 }
 
+GEMMA3N: Config = {
+    **SHARED,
+    "model_type": "gemma3n_text",
+    "rope_local_base_freq": 10000.0,
+    "final_logit_softcapping": 30.0,
+    "activation_sparsity_pattern": [0.5, 0.5] + [0.0] * 6,
+    "altup_num_inputs": 2,
+    "altup_coef_clip": 120.0,
+    "altup_correct_scale": True,
+    "altup_active_idx": 0,
+    "laurel_rank": 8,
+}
+
 GEMMA4: Config = {
     **SHARED,
     "global_head_dim": 32,
@@ -78,21 +91,7 @@ WINDOWED: tuple[Family, ...] = (
         is_moe_layer=[False, True] * 2,
     ),
     wrapped("gemma3", "kv window", GEMMA3, model_type="gemma3_text", spread=0.7),
-    wrapped(
-        "gemma3n",
-        "kv window",
-        SHARED,
-        spread=1.0,
-        model_type="gemma3n_text",
-        rope_local_base_freq=10000.0,
-        final_logit_softcapping=30.0,
-        activation_sparsity_pattern=[0.5, 0.5] + [0.0] * 6,
-        altup_num_inputs=2,
-        altup_coef_clip=120.0,
-        altup_correct_scale=True,
-        altup_active_idx=0,
-        laurel_rank=8,
-    ),
+    wrapped("gemma3n", "kv window", GEMMA3N, spread=1.0),
     wrapped("gemma4", "kv window", GEMMA4, model_type="gemma4_text", seed=2, spread=1.5),
     # Each layer has a cache of everything for the first loop, and a window for the second.
     family("iquestloopcoder", "kv window", TWO, loop_num=2, loop_window_size=WINDOW),

@@ -41,6 +41,7 @@ from .vision_overviews import OVERVIEWS
 from .vision_packed import PACKED
 from .vision_pools import POOLS
 from .vision_prefix import PREFIX
+from .vision_shared import SHARED
 from .vision_tiles import TILES
 
 shrink_hunyuan()
@@ -48,7 +49,7 @@ VISION: dict[str, VisionFamily] = {
     family.name: family
     for family in chain(
         *(GRID, GLM, PACKED, MINICPM, MINIMAX, GEMMA, TILES, LLAVA, CROPS, CROSS, POOLS),
-        *(COUNTED, OVERVIEWS, MARKED, PREFIX, HUNYUAN, INKLING),
+        *(COUNTED, OVERVIEWS, MARKED, PREFIX, HUNYUAN, INKLING, SHARED),
     )
 }
 

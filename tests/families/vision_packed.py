@@ -16,6 +16,56 @@ KIMI_SPECIAL = (
     "<|im_assistant|>",
 )
 
+
+def _kimi(name: str, model_type: str, image_tokens: tuple[int, int, int]) -> VisionFamily:
+    return VisionFamily(
+        name=name,
+        kinds=("kv",),
+        config={
+            "model_type": model_type,
+            "vocab_size": VOCAB,
+            "tie_word_embeddings": False,
+            "media_placeholder_token_id": token_id(KIMI_SPECIAL, "<|media_pad|>"),
+            "text_config": {
+                **BASE,
+                **MLA,
+                "model_type": "deepseek_v3",
+                "num_hidden_layers": 3,
+                "num_key_value_heads": 4,
+                "first_k_dense_replace": 1,
+                "n_routed_experts": 8,
+                "num_experts_per_tok": 2,
+                "n_shared_experts": 1,
+                "n_group": 1,
+                "topk_group": 1,
+                "moe_intermediate_size": 32,
+                "moe_layer_freq": 1,
+            },
+            "vision_config": {
+                "model_type": "moonvit",
+                "depth": 2,
+                "num_hidden_layers": 2,
+                "embed_dim": 32,
+                "hidden_size": 32,
+                "intermediate_size": 64,
+                "num_heads": 2,
+                "num_attention_heads": 2,
+                "image_size": 48,
+                "patch_size": 14,  # mlx-vlm's processor knows no other
+                "spatial_patch_size": 14,
+                "init_pos_emb_height": 6,
+                "init_pos_emb_width": 6,
+                "merge_kernel_size": [2, 2],
+            },
+        },
+        placeholder="<|media_start|><|media_pad|><|media_end|>",
+        image_token="<|media_pad|>",
+        special=KIMI_SPECIAL,
+        files={},
+        image_tokens=image_tokens,
+    )
+
+
 PACKED = (
     VisionFamily(
         name="cohere_compass",
@@ -130,52 +180,8 @@ PACKED = (
         positions="axes",
         sentencepiece=True,
     ),
-    VisionFamily(
-        name="kimi_vl",
-        kinds=("kv",),
-        config={
-            "model_type": "kimi_vl",
-            "vocab_size": VOCAB,
-            "tie_word_embeddings": False,
-            "media_placeholder_token_id": token_id(KIMI_SPECIAL, "<|media_pad|>"),
-            "text_config": {
-                **BASE,
-                **MLA,
-                "model_type": "deepseek_v3",
-                "num_hidden_layers": 3,
-                "num_key_value_heads": 4,
-                "first_k_dense_replace": 1,
-                "n_routed_experts": 8,
-                "num_experts_per_tok": 2,
-                "n_shared_experts": 1,
-                "n_group": 1,
-                "topk_group": 1,
-                "moe_intermediate_size": 32,
-                "moe_layer_freq": 1,
-            },
-            "vision_config": {
-                "model_type": "moonvit",
-                "depth": 2,
-                "num_hidden_layers": 2,
-                "embed_dim": 32,
-                "hidden_size": 32,
-                "intermediate_size": 64,
-                "num_heads": 2,
-                "num_attention_heads": 2,
-                "image_size": 48,
-                "patch_size": 14,  # mlx-vlm's processor knows no other
-                "spatial_patch_size": 14,
-                "init_pos_emb_height": 6,
-                "init_pos_emb_width": 6,
-                "merge_kernel_size": [2, 2],
-            },
-        },
-        placeholder="<|media_start|><|media_pad|><|media_end|>",
-        image_token="<|media_pad|>",
-        special=KIMI_SPECIAL,
-        files={},
-        image_tokens=(1, 2, 6),
-    ),
+    _kimi("kimi_vl", "kimi_vl", (1, 2, 6)),
+    _kimi("kimi_k25_vl", "kimi_k25", (4, 6, 12)),
     VisionFamily(
         name="dots_ocr",
         kinds=("kv",),

@@ -22,7 +22,7 @@ from tests.families.images import LARGE, MEDIUM, SMALL, picture
 from tests.families.library_vision_loop import POSITION_STATE
 from tests.families.vision import COMMON, EXEMPLARS, VISION
 
-from .vision_prompts import Shelf, loaded, prompt, watched
+from .vision_prompts import Shelf, loaded, prompt, splices, watched
 
 BOUND, FAR = 1e-4, 1e-2
 # Of an image that is encoded alone instead of with others: up to 1.3e-6 of the largest number, and
@@ -98,12 +98,12 @@ def tail(model: VisionModel, run: Prompt, start: int, cold: Prompt) -> np.ndarra
 
 
 def test_the_first_prompt_is_as_without_features(model: VisionModel) -> None:
-    assert model.recall.splices is None
+    assert splices(model) is None
     first, shelf = prompt(model, "Hello ", A, " What is it?"), Shelf()
     found, calls = embed(model, first, 0, shelf)
     check_equal(model, first, found)
     assert calls
-    assert model.recall.splices is (model.name not in UNSPLICED)
+    assert splices(model) is (model.name not in UNSPLICED)
     assert UNSPLICED.get(model.name, "") in model.recall.reason
     assert len(shelf) == (model.name not in UNSPLICED)
 

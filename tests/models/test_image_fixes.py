@@ -4,16 +4,19 @@ Parity holds each family to one reference. Here is what that cannot show: severa
 library looks at one, and images that it would drop.
 """
 
+import json
 from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx_lm.models import gemma3n as mlx_lm_gemma3n
 from PIL import Image
 
-from bushel.core import RequestError
+from bushel.core import Prepared, RequestError
 from bushel.models import load
 from bushel.models.vision.vision_model import VisionModel
+from tests.families import checkpoint_dir
 from tests.families.family import EVERY
 from tests.families.images import LARGE, SMALL, picture
 from tests.families.vision import VISION
@@ -58,6 +61,45 @@ def test_an_image_without_a_place_is_refused() -> None:
     with pytest.raises(RequestError, match="places for 1 of 2 images") as caught:
         host.prepare(f"See {VISION['fastvlm'].placeholder}.", [ONE, TWO])
     assert caught.value.param == "messages"
+
+
+def test_gemma3n_reads_a_prompt_as_it_reads_a_reply() -> None:
+    """Its tokens are embedded alike, with and without a picture beside them. B7."""
+    model = loaded("gemma3n_vl")
+    prepared = prompt(model, "See ", ONE, " there")
+    body = model.network.language_model.model
+    looked_up = np.array(body.embed_tokens(mx.array([prepared.ids])) * body.hidden_size**0.5)
+    [(low, high)] = model.spans(prepared)
+    places = [at for at in range(len(prepared.ids)) if not low <= at < high]
+    for embedded in (
+        model.embed(prepared).embeds,
+        model.embed_text_only(prepared)["inputs_embeds"],
+    ):
+        assert embedded is not None
+        assert np.abs(np.array(embedded) - looked_up)[:, places].max() < BOUND
+    features = np.array(model.embed(prepared).embeds)[:, low:high]
+    assert np.abs(features - looked_up[:, low:high]).max() > FAR
+
+
+def test_gemma3n_reads_a_text_as_mlx_lm_does() -> None:
+    """Whose code for the same weights has no part in this. B7."""
+    model, folder = loaded("gemma3n_vl"), checkpoint_dir("gemma3n_vl")
+    config = json.loads((folder / "config.json").read_text())
+    theirs = mlx_lm_gemma3n.Model(mlx_lm_gemma3n.ModelArgs.from_dict(config))
+    weights = mx.load(str(folder / "model.safetensors"))
+    assert isinstance(weights, dict)
+    named = {
+        name.replace("language_model.model.", "model.language_model."): weight
+        for name, weight in weights.items()
+        if name.startswith("language_model.")
+    }
+    theirs.load_weights(list(named.items()))
+    ids = list(range(40, 90))
+    state = model.make_state()
+    model.prefill(model.embed(Prepared(tuple(ids))), 0, len(ids) - 1, state)
+    ours = model.forward(mx.array([ids[-1:]]), [len(ids) - 1], state)[0, -1]
+    other = theirs(mx.array([ids]), cache=theirs.make_cache())[0, -1]
+    assert np.abs(np.array(ours) - np.array(other)).max() < 1e-4
 
 
 def test_llama4_sees_the_whole_image_after_its_tiles() -> None:

@@ -16,7 +16,7 @@ from mlx.utils import tree_flatten
 from bushel import LLM, ModelError, RequestError, SamplingParams
 from bushel.core.checkpoint import read_checkpoint
 from bushel.models import Model, load
-from bushel.models.load import open_host
+from bushel.models.load import open_host, outline
 from bushel.models.text_model import TextModel
 from bushel.models.vision.vision_model import VisionModel
 from tests.families import checkpoint_dir
@@ -47,6 +47,48 @@ def dtypes(model: Model) -> set[mx.Dtype]:
     network: Any = model.network  # type: ignore[attr-defined]
     leaves: Any = tree_flatten(network.parameters())
     return {value.dtype for _, value in leaves}
+
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "high_freq_factor": 4.0,
+    "low_freq_factor": 1.0,
+    "original_max_position_embeddings": 8192,
+}
+YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
+LONG = {"type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0] * 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "scaling"),
+    [
+        *(("exaone", LLAMA3), ("nemotron-nas", LLAMA3), ("telechat3", YARN)),
+        *(("bailing_moe", YARN), ("Klear", YARN), ("phi4mm", LONG)),
+    ],
+)
+def test_a_family_that_transformers_does_not_know_may_scale_its_positions(
+    name: str, scaling: dict[str, Any], tmp_path: Path
+) -> None:
+    """As it is published: its tokenizer has nothing to do with that. B8."""
+    path = copied(name, tmp_path)
+    set_json(path / "config.json", rope_scaling=scaling)
+    model = load(str(path))
+    assert model.host.sees == (name == "phi4mm")
+    model.close()
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("scaling", [LLAMA3, YARN, LONG])
+def test_transformers_alone_cannot_read_such_a_config(
+    scaling: dict[str, Any], tmp_path: Path
+) -> None:
+    """When this fails, `_plain_configs` of `text/transformers_import.py` can go."""
+    set_json(tmp_path / "config.json", model_type="exaone", rope_scaling=scaling, rope_theta=1.0)
+    code = "import sys, transformers; transformers.PreTrainedConfig.from_pretrained(sys.argv[1])"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "no attribute 'max_position_embeddings'" in done.stderr
 
 
 # -- which library owns it --------------------------------------------------------------------
@@ -274,6 +316,16 @@ def test_a_bfloat16_checkpoint_runs_in_float32_on_the_cpu(name: str, tmp_path: P
     narrow = load(str(path), dtype="bfloat16")
     assert mx.bfloat16 in dtypes(narrow)
     narrow.close()
+
+
+@pytest.mark.parametrize("name", ["kimi_vl", "kimi_k25_vl", "deepseek_v3"])
+def test_weights_that_a_family_pins_keep_their_format(name: str) -> None:
+    """However its library tells them."""
+    network: Any = outline(str(checkpoint_dir(name)), dtype="bfloat16").network  # type: ignore[attr-defined]
+    leaves: Any = tree_flatten(network.parameters())
+    pinned = {path for path, weight in leaves if weight.dtype == mx.float32}
+    assert pinned
+    assert all("e_score_correction_bias" in path for path in pinned)
 
 
 # bfloat16 has 8 bits of mantissa: these models move by 0.11 to 0.17 nats at most.

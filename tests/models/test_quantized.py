@@ -4,6 +4,8 @@ That their rows in a batch say what they say alone is a matter of `tests/parity`
 families beside the others.
 """
 
+import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten
+from mlx_lm.utils import load_model
 
 from bushel.chat.inspection import inspect_model
 from bushel.core.checkpoint import loaded_bytes
@@ -145,3 +148,65 @@ def test_another_fault_of_a_checkpoint_of_mlx_is_told_as_it_is(tmp_path: Path) -
     del arrays["model.norm.weight"]
     write_arrays(path, arrays)
     assert_refused(str(path), "model.norm.weight")
+
+
+def in_fp8(path: Path, quantized: bool = True) -> None:
+    """As Mistral publishes it: one scale for each matrix, and types that MLX writes as bytes."""
+    found = mx.load(str(path / "model.safetensors"))
+    assert isinstance(found, dict)
+    tensors: dict[str, tuple[str, mx.array]] = {}
+    for name, weight in found.items():
+        if not quantized or "proj" not in name:
+            tensors[name] = ("F32", weight.astype(mx.float32))
+            continue
+        scale = mx.abs(weight).max() / 448
+        tensors[name] = ("F8_E4M3", mx.to_fp8(weight / scale))
+        tensors[f"{name}_scale_inv"] = ("F32", scale.astype(mx.float32))
+    header, data = {}, b""
+    for name, (kind, array) in tensors.items():
+        packed = np.array(array).tobytes()
+        places = [len(data), len(data) + len(packed)]
+        header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": places}
+        data += packed
+    told = json.dumps(header).encode()
+    file = struct.pack("<Q", len(told)) + told + data
+    (path / "model.safetensors").write_bytes(file)
+    how = {"quant_method": "fp8", "activation_scheme": "static", "weight_block_size": None}
+    set_json(path / "config.json", quantization_config=how)
+
+
+def inside_another(path: Path) -> None:
+    """A text model that was published with a tower, without it."""
+    config = json.loads((path / "config.json").read_text())
+    set_json(path / "config.json", model_type="mistral3", text_config=config)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_bytes_that_the_library_takes_for_numbers_are_refused(
+    wrapped: bool, tmp_path: Path
+) -> None:
+    """mlx-lm's Ministral multiplies the bytes of FP8 by their scale, and says nothing."""
+    path = copied("ministral3", tmp_path)
+    in_fp8(path)
+    if wrapped:
+        inside_another(path)
+    assert_refused(str(path), "its weights were quantized by fp8")
+    assert_refused(str(path), "mlx_lm.convert --hf-path MODEL -q")
+
+
+def test_plain_weights_that_were_made_from_fp8_are_read(tmp_path: Path) -> None:
+    """Their config still has the words."""
+    path = copied("ministral3", tmp_path)
+    in_fp8(path, quantized=False)
+    load(str(path)).close()
+
+
+@pytest.mark.conformance
+def test_mlx_lm_takes_bytes_of_fp8_for_numbers(tmp_path: Path) -> None:
+    """When this fails, `quantization.misread` can go."""
+    path, plain = copied("ministral3", tmp_path), network(TEXT["ministral3"])
+    in_fp8(path)
+    found, _ = load_model(path, lazy=True)
+    name = "model.layers.0.mlp.down_proj"
+    weights = [np.array(dict(it.named_modules())[name].weight) for it in (found, plain)]
+    assert np.linalg.norm(weights[0] - weights[1]) > 5 * FAR * np.linalg.norm(weights[1])

@@ -17,7 +17,7 @@ from tests.depth import one_in
 from tests.families.images import LARGE, MEDIUM, SMALL, picture
 from tests.families.vision import VISION
 
-from .vision_prompts import Shelf, loaded, prompt, watched
+from .vision_prompts import Shelf, loaded, prompt, splices, watched
 
 A, B, C, M = picture(SMALL, 1), picture(LARGE, 2), picture(LARGE, 3), picture(MEDIUM, 4)
 VIDEO = "<|vision_start|><|video_pad|><|vision_end|>"
@@ -68,7 +68,7 @@ def test_text_that_sees_the_images_is_never_spliced(
     asked = prompt(model, "Hello ", A, " What is it?")
     for start in (0, 0, asked.media[0].end + 1):
         assert embed(model, asked, shelf, start) == 1
-        assert model.recall.splices is False
+        assert splices(model) is False
     assert "embeds" in model.recall.reason
     assert not shelf
 
@@ -85,7 +85,7 @@ def test_a_library_that_wants_pixels_is_never_spliced(monkeypatch: pytest.Monkey
     monkeypatch.setattr(type(model.network), "get_input_embeddings", strict)
     asked = prompt(model, "Hello ", A, " What is it?")
     assert [embed(model, asked, shelf) for _ in range(2)] == [1, 1]
-    assert model.recall.splices is False
+    assert splices(model) is False
     assert "no pixels" in model.recall.reason
 
 
@@ -118,7 +118,7 @@ def test_images_that_see_one_another_are_known_together_alone(
     alter(monkeypatch, model, mixed)
     pair = prompt(model, "Is ", A, " more than ", B, "?")
     assert embed(model, pair, shelf) == 1 + 1  # the first image alone tells
-    assert model.recall.splices is True
+    assert splices(model) is True
     assert embed(model, prompt(model, "Say: is ", A, " like ", B, "?"), shelf) == 0
     for other in ((A, C), (B, A), (A, B, C)):
         said = [part for it in other for part in (it, " or ")]
@@ -148,7 +148,7 @@ def test_a_video_is_like_an_image(name: str) -> None:
 
     assert embed(model, ask("See ", " What happens?"), shelf) == 1
     assert embed(model, ask("Now look at ", " and tell what happens."), shelf) == 0
-    assert model.recall.splices is True
+    assert splices(model) is True
     again = ask("Once more ", " What happens in it, and why?")
     assert embed(model, again, Shelf(), again.media[0].end) == 0
 
@@ -167,7 +167,7 @@ def test_images_and_videos_are_known_apart(name: str) -> None:
     both = ask("See ", A, " and ", video, " and ", B, ". What is it?")
     assert len({it.digest for it in both.media}) == 3
     assert embed(model, both, shelf) == 3
-    assert model.recall.splices is True
+    assert splices(model) is True
     assert embed(model, ask("Look: ", video, A, B, " What is it?"), shelf) == 0
     assert embed(model, ask("Look: ", B, other, " What is it?"), shelf) == 1
     assert embed(model, ask("Once more: ", other, " What is it?", A), shelf) == 0

@@ -68,3 +68,9 @@ def _tower(model: VisionModel) -> nn.Module:
         found = found.embeddings
     assert isinstance(found, nn.Module)
     return found
+
+
+def splices(model: VisionModel) -> bool | None:
+    """Whether prompts are put together of images that are known; None: not tried yet."""
+    recall = model.recall
+    return not recall.reason if recall._proven else None

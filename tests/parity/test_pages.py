@@ -40,11 +40,14 @@ NOT_PAGED = {
         ("glm4_moe_lite", "kimi_k25", "kimi_vl-text", "paddleocr_vl", "xing4_0"),
         "a mask of all tokens",
     ),
-    **dict.fromkeys(("mistral_large3", "paligemma2"), "a mask of all tokens"),
+    **dict.fromkeys(
+        ("mistral_large3", "paligemma2", "kimi_k25_vl", "kimi_k3_vl"), "a mask of all tokens"
+    ),
     "limite": "_idx",
     "plamo": "tile",
     "stablelm": "astype",
     "gemma3n": "keys_and_values",
+    "gemma3n_vl": "rank 4",
     "afm7": "keys_and_values",
     "mistral4": "swapaxes",
     **dict.fromkeys(("minimax_m3", "minimax_m3_vl"), "of another kind"),

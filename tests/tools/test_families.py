@@ -1,5 +1,6 @@
 """The table of families is as new as the code, and says of each what loading it shows."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from tests.families import checkpoint_dir
 from tests.families.family import EVERY
 from tests.families.text import TEXT
 from tests.families.vision import VISION
-from tools.families import PAGE, modules, page, row_of, versions
+from tools.families import PAGE, _models_of, modules, page, plain, row_of, rows, versions
 from tools.no_chat import NO_CHAT
 
 FAMILIES = {**TEXT, **VISION}
@@ -49,10 +50,41 @@ def test_what_is_known_of_a_family_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     assert "its rows mix" in alone.line
 
 
+def names_in(part: str) -> set[str]:
+    """Of a part of the page: first cells of lines, with the checkpoints in brackets; for what is no
+    chat model second cells, which are lists; and lists that are paragraphs."""
+    lines = part.replace("-", "_").lower().splitlines()
+    cells = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+    lists = [cell for line in cells for cell in line[:2] if len(line) == 2]
+    lists += [line[0] for line in cells if len(line) != 2]
+    lists += [line.rstrip(".") for line in lines if ", " in line and "|" not in line]
+    return {name for each in lists for name in re.split(r"[ ,()]+", each)}
+
+
 def test_every_family_of_the_libraries_is_on_the_page() -> None:
-    text = PAGE.read_text().replace("-", "_").lower()
-    for name in (*modules("mlx_lm"), *modules("mlx_vlm")):
-        assert name.replace("-", "_").lower() in text
+    """By its whole name, in the part about its library. The control is a name less."""
+    text, vision = PAGE.read_text().split("\n## By mlx-vlm")
+    lists = {"mlx_lm": names_in(text), "mlx_vlm": names_in(vision)}
+    for library, listed in lists.items():
+        wanted = {plain(name) for name in modules(library)}
+        assert not wanted - listed
+        assert not names_in(PAGE.read_text().replace("kimi_k25", "")) >= wanted
+
+
+def test_families_that_see_have_a_line_of_their_own() -> None:
+    """With checkpoints or a reason, also where mlx-lm has a family of that name: it runs none
+    with pictures."""
+    own = {plain(row.family): row for row in rows("mlx_vlm")}
+    own |= {
+        plain(VISION[name].config["model_type"]): row
+        for row in own.values()
+        for name in row.checkpoints
+        if name in VISION
+    }
+    seeing = [path.parent.name for path in _models_of("mlx_vlm").glob("*/vision.py")]
+    assert {"gemma3n", "kimi_k25", "kimi_k3", "deepseek_v41"} <= {*seeing}
+    for name in {*map(plain, seeing)} - {*map(plain, NO_CHAT)}:
+        assert own[name].checkpoints or own[name].why, name
 
 
 def test_what_is_no_chat_model_has_no_checkpoint_of_one() -> None:

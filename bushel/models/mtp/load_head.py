@@ -10,6 +10,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from bushel.core import ModelError
+from bushel.models.cast_predicate import cast_predicate
 from bushel.models.device import raise_device_fault
 from bushel.models.hidden_states import body_of
 from bushel.models.mtp.head_cache import HeadKVCache
@@ -138,11 +139,10 @@ def _same(own: mx.array, theirs: mx.array | None) -> bool:
 
 def _cast(weights: dict[str, mx.array], dtype: mx.Dtype, network: Any) -> dict[str, mx.array]:
     """To what the body computes in, but for what its family keeps as it is."""
-    owner = getattr(network, "language_model", network)
-    keeps = getattr(network, "cast_predicate", getattr(owner, "cast_predicate", lambda _: True))
+    may = cast_predicate(network)
     return {
         name: weight.astype(dtype)
-        if mx.issubdtype(weight.dtype, mx.floating) and (dtype == mx.float32 or keeps(name))
+        if mx.issubdtype(weight.dtype, mx.floating) and (dtype == mx.float32 or may(name))
         else weight
         for name, weight in weights.items()
     }

@@ -75,10 +75,6 @@ class FeatureCache:
         self._cut: dict[Kind, Kind] = {}  # the tensors that divide by image
 
     @property
-    def splices(self) -> bool | None:
-        return not self.reason if self._proven else None
-
-    @property
     def reason(self) -> str:
         return next((reason for reason in self._proven.values() if reason), "")
 

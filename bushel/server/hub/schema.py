@@ -139,6 +139,9 @@ class InspectionReport(BaseModel):
     model_type: str = Field(description="Its architecture, as its config names it.")
     task: str = Field(description="generate, or what an encoder is for.")
     sees: bool = Field(description="Whether it takes pictures.")
+    no_pictures: str = Field(
+        description="Why it takes none, though it was made for them; else empty."
+    )
     parameters: int = Field(description="How many numbers its weights are.")
     quantization: str = Field(description="As the checkpoint tells it; empty if it has none.")
     dtype: str = Field(description="Of most of its weights, in memory.")
