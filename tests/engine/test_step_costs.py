@@ -335,7 +335,7 @@ def test_a_stream_that_waited_for_a_prompt_does_not_wait_as_long_for_the_next(ah
 
 
 def test_arrivals_of_all_lengths_beside_streams_keep_to_the_gap() -> None:
-    """B61."""
+    """Poisson arrivals, prompts of 64 to 8,192 tokens, on a device whose steps take 30 ms. B61."""
     chance, at, asked = random.Random(1), 0.0, list[Asked]()
     for _ in range(150):
         length = round(64 * 128 ** chance.random())
