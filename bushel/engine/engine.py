@@ -1,8 +1,8 @@
 """The loop: schedule, run, emit. One thread owns it, and everything it holds.
 
 Faults stay with their row. A request whose preparation, prefill or text handling raises ends
-with an error. A whole batched step that raises is another matter: see `recovery`. Of a fault of the
-device nobody knows what it spoilt: `step` raises it, and `start_over` computes everything again.
+with an error. A whole batched step that raises is another matter: see `recovery`. After a fault of
+the device no computed value can be trusted: `step` raises it, and `start_over` begins again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 
 from bushel.cache import unbatchable
 from bushel.cache.prefix import PrefixCache, key_of
@@ -20,6 +19,7 @@ from bushel.core.footprint import Memory
 from bushel.core.status import CacheStatus, EngineStatus, SpeculationStatus
 from bushel.core.wire import Started
 from bushel.engine.admission import Admission
+from bushel.engine.batch_membership import BatchMembership
 from bushel.engine.constraints.constraint import too_slow
 from bushel.engine.constraints.mask_thread import MaskThread
 from bushel.engine.decode_batch import LATE, DecodeBatch, Step
@@ -28,9 +28,8 @@ from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.memory_sharing import MemorySharing
 from bushel.engine.model_policy import model_policy
 from bushel.engine.plan import Arrivals, Plan, Policy, Work
-from bushel.engine.prefill import PrefilledRow
 from bushel.engine.prompt_runner import PromptRunner
-from bushel.engine.recovery import Recovery, run_alone
+from bushel.engine.recovery import Recovery
 from bushel.engine.request_queue import RequestQueue
 from bushel.engine.row_runner import RowRunner
 from bushel.engine.scheduler import schedule
@@ -75,7 +74,6 @@ class Engine:
         self.policy, piece = model_policy(model, policy, single=bool(self.single_because))
         self.admission = Admission(memory, model.context, self.policy.least_chunk)
         self._sharing = MemorySharing(model, self.admission, prefixes, claim or MemoryClaim())
-        self.preemptions = 0  # of rows and prompts, so far
         self.prefilled = 0  # tokens of prompts, in the last step
         # Called in a step with events to take, which would wait for its prompts.
         self.before_prompts: Callable[[], None] = lambda: None
@@ -84,10 +82,13 @@ class Engine:
         self._times = StepTimes(clock, behind=not ON_CPU)
         self._queue = RequestQueue(model, piece)
         self.masks = MaskThread(model)
-        self._prompts = self._new_prompts()
+        pages_hold = self._sharing.pages_hold
+        self._prompts = PromptRunner(self._queue, self._tell, self._fail, pages_hold)
         self._recovery = Recovery()
         doing = self._tell, self._fail, self._rebuild
         self._rows = RowRunner(self._new_batch(), self.masks, self._recovery, *doing)
+        parts = model, self._queue, self._rows, prefixes
+        self._members = BatchMembership(*parts, *doing, self._renew_pages)
         self._fault: DeviceFault | None = None  # that nobody has been told of
         self._events: list[Event] = []
         self._someone_ended = False  # since `_drop_done` last looked
@@ -182,7 +183,7 @@ class Engine:
         for sequence in self._batch.sequences if arrivals.slow else ():
             if sequence.row.id in arrivals.slow:
                 self._fail(sequence, too_slow())
-        self._retire()
+        self._members.retire()
 
     def decide(self) -> Plan:
         """What the step will do."""
@@ -215,15 +216,17 @@ class Engine:
 
         rows_read: called before these are launched, when all that was launched before is done.
         """
-        self._preempt(plan)
+        if plan.preempt or plan.drop:
+            self._members.preempt(plan, self._now)
+            self._sharing.fit(self._promised())
         self._admit(plan)
-        self._join(plan)
+        self._members.join(plan, self._now)
         rows, fault = self._rows, None
         pending = rows.begin()
         if plan.decode and rows.may_draft(pending):
             rows.read(pending)  # what drafts go on from
             pending = None
-            self._retire()
+            self._members.retire()
             rows.launch_round()
         if plan.decode:
             fault = rows.launch(pending, late=LATE and not plan.chunks)
@@ -241,92 +244,11 @@ class Engine:
         self._drop_done()
         return passes
 
-    def _preempt(self, plan: Plan) -> None:
-        """Whoever yields goes on later from where it is; its newest token is read in this step."""
-        if not (plan.preempt or plan.drop):
-            return
-        self.preemptions += len({*plan.preempt, *plan.drop})
-        rows = enumerate(self._batch.sequences)
-        yielding = [(at, sequence) for at, sequence in rows if sequence.row.id in plan.preempt]
-        keeping = [at for at, sequence in yielding if sequence.row.id not in plan.drop]
-        for at, sequence in yielding:
-            if sequence.row.id in plan.drop:
-                self._keep(at, sequence, "grid")  # for as long as there is room
-        try:
-            aside = [self._batch.put_aside(at) for at in keeping]
-            self._batch.leave([sequence for _, sequence in yielding])
-        except Exception as error:  # the batch may be half changed
-            raise_device_fault(error)
-            self._rebuild(error, self._rows.pending)
-            return
-        for ready in aside:
-            self._queue.put_back(ready, self._now)
-        for _, sequence in yielding:
-            if sequence.row.id in plan.drop:
-                self._queue.restart(sequence, self._now, slot=False, prefixes=self.prefixes)
-        for id in plan.preempt:
-            if id in self._queue.prefilling:
-                self._queue.pause(id, self._now)
-        for id in plan.drop:
-            self._queue.drop(id, self._now, self.prefixes)
-        self._sharing.fit(self._promised())
-
     def _admit(self, plan: Plan) -> None:
         for id in plan.admit:
             self._queue.admit(id, self._now)
         if plan.admit or plan.join or self._sharing.outgrown:
             self._sharing.fit(self._promised())
-
-    def _retire(self) -> None:
-        if not (ended := self._batch.ended()):
-            return
-        for row, sequence in ended:
-            if not sequence.failed and sequence.request.prompt.borders.reply:
-                self._keep(row, sequence, "reply")  # the next turn may begin with both
-        try:
-            self._batch.leave([sequence for _, sequence in ended])
-        except Exception as error:  # the batch may be half changed
-            raise_device_fault(error)
-            self._rebuild(error, self._rows.pending)
-
-    def _keep(self, row: int, sequence: Sequence, sort: str) -> None:
-        """What a row of the batch has run so far."""
-        if self.prefixes is None:
-            return
-        rows = self._batch.rows
-        self.prefixes.keep(
-            sequence.root,
-            sequence.run_key,
-            rows.layers,
-            sort,
-            row=row,
-            batch=rows.batched,
-            generated=True,
-        )
-
-    def _join(self, plan: Plan) -> None:
-        """All at once, but for those that have to run alone before."""
-        alone = {id for id in plan.join if self._queue.runs_alone(id)}
-        together = [id for id in plan.join if id not in alone]
-        for ids in (together, *([id] for id in plan.join if id in alone)):
-            # Some may have been rebuilt since it was planned.
-            rows = [ready for id in ids if (ready := self._queue.join(id, self._now)) is not None]
-            if rows:
-                self._join_rows(rows, alone=ids is not together)
-
-    def _join_rows(self, rows: list[PrefilledRow], *, alone: bool) -> None:
-        try:
-            cleared = [self._run_alone(ready) for ready in rows] if alone else rows
-            if present := [ready for ready in cleared if ready is not None]:
-                self._batch.join(present)
-        except Exception as error:  # the batch may be half changed
-            if device_fault(error) is not None:
-                for ready in rows:
-                    self._queue.put_back(ready, self._now)  # it is nowhere else
-                raise
-            if len(rows) == 1:
-                self._fail(rows[0].sequence, error)
-            self._rebuild(error, self._rows.pending, [ready.sequence for ready in rows])
 
     # -- emit ------------------------------------------------------------------------------
 
@@ -405,7 +327,7 @@ class Engine:
         """After an evaluation that failed: if it was to write to pages, they cannot be read any
         more, and all rows begin again in others. Returns whether that is so.
         """
-        if self._sharing.pages_hold:
+        if self._sharing.pages_hold():
             return False
         log.warning("what was written to pages cannot be computed: all rows begin again in others")
         self._throw_away()
@@ -432,25 +354,8 @@ class Engine:
     def _batch(self) -> DecodeBatch:
         return self._rows.batch
 
-    def _new_prompts(self) -> PromptRunner:
-        return PromptRunner(self._queue, self._tell, self._fail, lambda: self._sharing.pages_hold)
-
     def _new_batch(self) -> DecodeBatch:
         return DecodeBatch(self.model, self.speculation.batch_drafts())
-
-    def _run_alone(self, ready: PrefilledRow) -> PrefilledRow | None:
-        """One decode step of a sequence by itself; None if that ends it."""
-        sequence = ready.sequence
-        try:
-            ready, events = run_alone(ready, self.model, partial(self._rows.advance, late=False))
-            for event in events:
-                self._tell(event)
-        except Exception as error:  # nobody else was there
-            raise_device_fault(error)
-            self._fail(sequence, error)
-            self._renew_pages()
-        sequence.suspect = False
-        return None if sequence.done else ready
 
     def _sequences(self) -> Iterable[Sequence]:
         yield from self._queue.sequences()
@@ -462,7 +367,7 @@ class Engine:
             return
         self._someone_ended = False
         self._queue.drop_done()
-        self._retire()
+        self._members.retire()
         self._rows.drop_done()
         self._sharing.fit(self._promised())
         self._queue.forget_served(self._batch.sequences)
@@ -490,6 +395,11 @@ class Engine:
             cache=self.cache_status(),
             speculation=self._speculation_status(),
         )
+
+    @property
+    def preemptions(self) -> int:
+        """Of rows and prompts, so far."""
+        return self._members.preemptions
 
     @property
     def max_decode_batch(self) -> int:
@@ -539,9 +449,9 @@ class Engine:
         self._sharing.check_integrity()
 
     def close(self) -> None:
-        self._queue = RequestQueue(self.model)
+        self._queue.clear()
         self._rows.reset(self._new_batch())
-        self._prompts = self._new_prompts()
+        self._prompts.forget()
         self.masks.close()
         if self.prefixes is not None:
             self.prefixes.close()

@@ -118,7 +118,6 @@ class MemorySharing:
         pool.resize(pool.least)
         return pool.nbytes
 
-    @property
     def pages_hold(self) -> bool:
         """Whether what was written to pages can be computed, after an evaluation has failed."""
         return self._pool is None or self._pool.computable()

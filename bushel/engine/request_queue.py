@@ -212,6 +212,12 @@ class RequestQueue:
         for id in [id for id, row in self.ready.items() if row.sequence.done]:
             del self.ready[id]
 
+    def clear(self) -> None:
+        """Nobody is here any more."""
+        self.waiting.clear()
+        self.prefilling.clear()
+        self.ready.clear()
+
     def forget_served(self, running: Iterable[Sequence]) -> None:
         """Owners and requests that are gone."""
         if len(self._groups) < _MANY:

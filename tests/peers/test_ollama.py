@@ -63,7 +63,8 @@ def test_a_chat_says_what_openais_api_says(ollamas: ollama.Client, client: opena
 
 
 def test_a_stream_of_lines_adds_up_to_the_whole(ollamas: ollama.Client) -> None:
-    words = "apple river stone cloud window garden silver morning paper bridge yellow forest"
+    # So many that no reader is slow enough to find all of them at once.
+    words = "apple river stone cloud window garden silver morning paper bridge yellow forest " * 4
     long = [{"role": "user", "content": f"Repeat exactly: {words}"}]
     whole = ollamas.chat(model=MODEL, messages=long, options=SURE)
     pieces = list(ollamas.chat(model=MODEL, messages=long, options=SURE, stream=True))
