@@ -78,7 +78,9 @@ class Server:
 
 @contextlib.contextmanager
 def servers(model: str, names: Sequence[str], patience: float) -> Iterator[dict[str, Server]]:
-    """All of them, started together and ready, or with the reason why not."""
+    """All of them, ready, or with the reason why not. They start one after the other: Bushel's
+    measures what its steps cost, and who starts beside it would be in the figures.
+    """
     with tempfile.TemporaryDirectory(prefix="bushel-") as folder:
         made = {name: Server(name, model, Path(folder) / f"{name}.log") for name in names}
         if "Bushel" in made and len(made) > 1:
@@ -86,7 +88,6 @@ def servers(model: str, names: Sequence[str], patience: float) -> Iterator[dict[
         try:
             for server in made.values():
                 server.start()
-            for server in made.values():
                 server.wait(patience)
             yield made
         finally:
