@@ -18,7 +18,7 @@ from bushel.core import footprint
 from bushel.engine import plan as nouns
 from bushel.engine import scheduler, slot_sharing
 from bushel.engine.engine import _GO_ON
-from bushel.engine.plan import Chunk, Costs, PendingPrompt, Plan, Policy, Row, State
+from bushel.engine.plan import Chunk, Costs, PendingPrompt, Plan, Policy, Row, State, Work
 from bushel.engine.scheduler import _affordable, schedule
 from tests.depth import ALL, some
 
@@ -468,3 +468,14 @@ def test_a_piece_takes_as_long_as_it_may_and_no_longer(
     assert 0 <= tokens <= most
     assert not tokens or costs.prompt(tokens, done) <= seconds * (1 + 1e-9)
     assert tokens == most or costs.prompt(tokens + 1, done) > seconds * (1 - 1e-9)
+
+
+def test_what_a_step_will_take_counts_what_its_prompts_look_back_at() -> None:
+    """Who watches for a hang would have too little patience with a long context."""
+    costs = Costs(decode_step=0.01, prefill_token=1e-4, prefill_pass=0.005, prefill_reach=1e-6)
+    job = PendingPrompt(1, 100, 0.0, 1, done=50_000)
+    plan = schedule(State(now=0.0, prefilling=(job,), costs=costs), Policy())
+    [chunk] = plan.chunks
+    work = Work.of(plan, 0, costs)
+    assert work.seconds == pytest.approx(costs.prompt(chunk.tokens, 50_000))
+    assert work.seconds > 100 * costs.prefill_token + costs.prefill_pass
