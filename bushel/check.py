@@ -44,8 +44,8 @@ from bushel.models import Model, State
 from bushel.models.known_families import cuts_matter
 
 TOKENS = 24  # of a reply
-# Prompts around a window of so many tokens still take seconds; a wider one is not crossed.
-WIDEST_WINDOW = 4096
+# Prompts around a border at so many tokens still take seconds; one farther away is not crossed.
+FARTHEST = 4096
 _WHOLE = 1 << 20  # a chunk that any prompt fits
 _FEW = 8  # tokens of a reply to what was asked before
 _KEPT = 1 << 31, 1 << 20  # bytes and buffers for what is kept of prompts
@@ -134,9 +134,10 @@ class _Check:
         self.bound = bound(model)
         self._uncut = cuts_matter(model.network)
         context = model.context or math.inf
-        self._window = max((*windows(model.make_state()), model.host.sparse_beyond or 0))
-        self._crossed = 0 < self._window <= min(WIDEST_WINDOW, context - 2 * TOKENS)
-        wanted = _around(self._window) if self._crossed else _LENGTHS
+        borders = {*windows(model.make_state()), *model.host.context_borders}
+        near = {each for each in borders if 0 < each <= min(FARTHEST, context - 2 * TOKENS)}
+        self._not_crossed = sorted(each for each in borders - near if 0 < each < context)
+        wanted = _around(*sorted(near)) if near else _LENGTHS
         lengths = [max(1, int(min(length, context - TOKENS))) for length in wanted]
         self._texts = [Prepared(words(model, at, length)) for at, length in enumerate(lengths)]
         self._alone: dict[int, tuple[list[int], list[np.ndarray]]] = {}
@@ -184,8 +185,8 @@ class _Check:
             yield f"Rows that share a batch: {attention_in_words(self._routes)}."
         if self._uncut:
             yield f"Prompts ran uncut, because cuts change this family's answers: {self._uncut}."
-        if self._window and not self._crossed:
-            yield f"Not checked: contexts of which attention sees {self._window} tokens at most."
+        for border in self._not_crossed:
+            yield f"Not checked: attention to contexts of more than {border} tokens is another one."
         if why := text_alone_because(self.model.host.config):
             yield f"It takes no pictures: {why}."
 
@@ -289,9 +290,11 @@ def _deliver(events: Iterable[Event], rows: Sequence[_Row]) -> None:
         rows[int(event.request_id)].take(event)
 
 
-def _around(window: int) -> tuple[int, ...]:
-    """Below, at and above the end of a window, in no order; one crosses it while it decodes."""
-    return window + 1, 1, window + window // 4 + 30, 9, window, 40, 2, window - 1
+def _around(*borders: int) -> tuple[int, ...]:
+    """Below, at and above the farthest, in no order; one crosses it while it decodes, and another
+    one the one before it."""
+    far, before = borders[-1], borders[-2] if len(borders) > 1 else 41
+    return far + 1, 1, far + far // 4 + 30, 9, far, before - 1, 2, far - 1
 
 
 def _picture_question(width: int, height: int) -> dict[str, object]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bushel.core import ModelError
+from bushel.core.context_borders import context_borders
 from bushel.core.text_alone import text_alone_because
 
 _VISION_WEIGHT = re.compile(
@@ -87,24 +88,8 @@ class Checkpoint:
         )
 
     @property
-    def sparse_beyond(self) -> int | None:
-        """Tokens that sparse attention looks at: of a longer context it leaves some out."""
-        chosen = self._whole("indexer_budget", "index_topk")
-        return chosen * self._smallest_pool if chosen else self._chosen_blocks()
-
-    @property
-    def _smallest_pool(self) -> int:
-        """Tokens of an entry that DeepSeek V4's index chooses; 1 where it chooses tokens."""
-        ratios = self.text_config.get("compress_ratios") or ()
-        return min((ratio for ratio in ratios if isinstance(ratio, int) and ratio > 0), default=1)
-
-    def _chosen_blocks(self) -> int | None:
-        """Tokens of all blocks that MiniMax chooses; published and saved again, it is spelt so."""
-        own = self.text_config.get("sparse_attention_config")
-        named = own if isinstance(own, dict) else {}
-        count = named.get("sparse_topk_blocks") or self._whole("index_topk_blocks")
-        size = named.get("sparse_block_size") or self._whole("index_block_size")
-        return count * size if isinstance(count, int) and isinstance(size, int) else None
+    def context_borders(self) -> tuple[int, ...]:
+        return context_borders(self.text_config)
 
     def _whole(self, *names: str) -> int | None:
         """The first of these settings of the text model that is a positive number."""

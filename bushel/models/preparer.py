@@ -52,7 +52,7 @@ class Preparer:
         self.config = checkpoint.config
         self.defaults = GenerationDefaults.from_config(checkpoint.generation)
         self.context = checkpoint.context  # longest prompt + reply, if the config tells
-        self.sparse_beyond = checkpoint.sparse_beyond
+        self.context_borders = checkpoint.context_borders
         self.vocab = vocab
         self.profile = TokenizerProfile(tokenizer, vocab)
 

@@ -15,6 +15,7 @@ from bushel.cache.kv_cache import KV
 from bushel.cache.recurrent import Recurrent
 from bushel.cli import main
 from bushel.models.known_families import _FAMILIES
+from bushel.models.row_positions import long_rope
 from bushel.models.text_model import TextModel
 from tests.depth import often
 from tests.families import checkpoint_dir
@@ -179,6 +180,34 @@ def test_a_mistake_beyond_what_sparse_attention_looks_at_is_found(
     code, lines = check(capsys, str(path))
     assert code == 1
     assert set(verdicts(lines).values()) == {"DIFFERENT"}
+
+
+@pytest.mark.long
+def test_a_mistake_beyond_another_rotation_is_found(
+    tmp_path: Path, capsys: Capture, monkeypatch: Patch
+) -> None:
+    """From 200 tokens on, to which no prompt of other families comes; the longest row decides."""
+    path = copied("phi3_v_long", tmp_path)
+    set_json(path / "config.json", original_max_position_embeddings=200)
+    code, lines = check(capsys, str(path))
+    assert code == 0
+    assert set(verdicts(lines).values()) == {"equal"}
+    monkeypatch.setattr(long_rope, "_with_factors_by_row", lambda library: library)
+    code, lines = check(capsys, str(path))
+    assert code == 1
+    assert verdicts(lines)["8 lengths, uncut"] == "DIFFERENT"
+
+
+def test_a_border_that_is_too_far_away_is_told(tmp_path: Path, capsys: Capture) -> None:
+    """And the nearer one is crossed."""
+    path = copied("ministral3", tmp_path)
+    rope = json.loads((path / "config.json").read_text())["rope_parameters"]
+    rope["original_max_position_embeddings"] = 16384
+    set_json(path / "config.json", rope_parameters=rope, max_position_embeddings=32768)
+    code, lines = check(capsys, str(path))
+    assert code == 0
+    told = [line for line in lines if line.startswith("Not checked")]
+    assert told == ["Not checked: attention to contexts of more than 16384 tokens is another one."]
 
 
 def chunks_forgotten(patch: Patch) -> None:

@@ -40,8 +40,10 @@ def _parts(network: Any, config: dict[str, Any]) -> tuple[Any, Any]:
     randomise(network, seed=1)
     network.eval()
     path = SimpleNamespace(name=config["model_type"])
-    unknown = dict.fromkeys(("context", "head_dim", "pooling", "sparse_beyond"))
-    checkpoint = SimpleNamespace(path=path, config=config, generation={}, heads=1, **unknown)
+    unknown = dict.fromkeys(("context", "head_dim", "pooling"))
+    checkpoint = SimpleNamespace(
+        path=path, config=config, generation={}, heads=1, context_borders=(), **unknown
+    )
     return checkpoint, network
 
 
