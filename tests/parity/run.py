@@ -29,12 +29,12 @@ from .subject import Row, Subject
 
 # Largest difference of a log-probability. Float32 rounding is 1e-5 to 7e-5.
 BOUND = 1e-4
-# Families whose own rounding is larger: gemma3_text comes to 1.04e-4, where its solo loop in
-# float32 is 7e-5 from its solo loop in float64, and all scenarios in float64 agree to 2e-6.
-# glm5_next comes to 1.12e-4, at one place of one reply, spread over all of its log-probabilities.
-# Its solo loop in float32 is 6e-5 from that in float64, and up to 2.1e-4 from itself, at the same
-# place, if every weight moves by its last bit at most; all scenarios in float64 agree to 9e-15.
-WIDER = {"gemma3_text": 2e-4, "glm5_next": 2e-4}
+# Families whose own rounding is larger; in float64 all scenarios of both agree to 2e-13.
+# gemma3_text comes to 1.04e-4; its solo loop in float32 is 1.5e-4 from that in float64.
+# glm5_next comes to 2.4e-4 or to 3e-5, by how the BLAS adds; its solo loop in float32 is up to
+# 1.9e-4 from that in float64. Its weights move a reply by up to 2,500 times as much as they move,
+# in proportion from 1e-10 to 1e-6: no expert and no pool is chosen otherwise.
+WIDER = {"gemma3_text": 2e-4, "glm5_next": 5e-4}
 
 
 @dataclass(frozen=True)

@@ -104,20 +104,28 @@ def subject(name: str, tokens: int = TOKENS, rows: int = ROWS) -> Subject:
 
 
 @cache
-def doubled(name: str) -> Subject:
-    """A family in float64, on both sides: what rounding there is does not count."""
+def doubled(name: str, moved: float = 0.0) -> Subject:
+    """A family in float64, on both sides: what rounding there is does not count.
+
+    moved: every weight of the solo loop is off by so much of itself.
+    """
     path = str(checkpoint_dir(name))
     with float64():
         if name in TEXT:
             model = load_network(name, Path(path))
-            model.set_dtype(mx.float64)
+            _widen(model, moved)
             rows = _text_rows(model, TOKENS, LENGTHS)
             return Subject(name, TEXT[name].kinds, path, rows, sees=False, double=True)
         family = VISION[name]
         loaded = load_reference(name)
-        loaded[0].set_dtype(mx.float64)
+        _widen(loaded[0], moved)
         rows = _vision_rows(family, TOKENS, CONVERSATIONS, loaded)
     return Subject(name, family.kinds, path, rows, sees=True, double=True)
+
+
+def _widen(network: nn.Module, moved: float) -> None:
+    network.set_dtype(mx.float64)
+    network.apply(lambda it: it * (1 + moved) if it.dtype == mx.float64 else it)
 
 
 def _text_rows(
