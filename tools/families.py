@@ -29,6 +29,8 @@ from tests.parity.test_pages import NO_PLAIN_KEYS, NOT_PAGED
 from tools.no_chat import NO_CHAT, NOT_MADE
 
 PAGE = Path(__file__).parents[1] / "docs" / "families.md"
+# Whose keys, or recurrent states, are of classes of their own, by checkpoint.
+OWN_STATES = (*NO_PLAIN_KEYS, "baichuan_m1", "glm5_next", "minimax_m3", "z1t")
 LIBRARIES = {"mlx_lm": "mlx-lm", "mlx_vlm": "mlx-vlm"}
 
 _HEAD = """\
@@ -44,6 +46,7 @@ could do better.
   one at a time, as exactly. `tried`: the tests have no checkpoint of it. It is tried at load, as is
   everything that this page does not list, and served in the lane that the trial finds.
 - **pages**: whether keys and values lie in pages on a GPU. Others are padded to the longest row.
+- **packs**: whether short prompts of text that arrive together are run in one pass.
 - **reuse**: whether what prompts have in common is computed once.
 """
 
@@ -55,6 +58,7 @@ class Row:
     family: str
     lane: str
     pages: str
+    packs: str
     reuse: str
     why: str = ""
     checkpoints: tuple[str, ...] = ()
@@ -63,7 +67,8 @@ class Row:
     def line(self) -> str:
         others = [name for name in self.checkpoints if name != self.family]
         name = f"{self.family} ({', '.join(others)})" if len(others) > 0 else self.family
-        return f"| {name} | {self.lane} | {self.pages} | {self.reuse} | {self.why} |"
+        cells = name, self.lane, self.pages, self.packs, self.reuse, self.why
+        return f"| {' | '.join(cells)} |"
 
 
 def row_of(name: str, family: Family) -> Row:
@@ -78,6 +83,7 @@ def row_of(name: str, family: Family) -> Row:
         module,
         "single" if family.single else "batch",
         "no" if pages or family.single else "yes",
+        "yes" if _packs(module, name, family) else "no",
         "no" if reuse else "yes",
         "; ".join(why),
         (name,),
@@ -122,6 +128,15 @@ def _no_pages(name: str, family: Family) -> str:
     return ""
 
 
+def _packs(module: str, name: str, family: Family) -> bool:
+    never = (*known_families._ASKING, *known_families._ENDLESS, *known_families._CUT)
+    if family.single or module in never or name in OWN_STATES:
+        return False
+    if family.library == "mlx_vlm" and _has_two_factors(family.config):
+        return False
+    return {*family.kinds} <= {"kv", "recurrent", "composite"}
+
+
 def _no_reuse(module: str, family: Family) -> str:
     if (why := known_families._CUT.get(module)) is not None:
         return why
@@ -162,7 +177,8 @@ def rows(library: str) -> list[Row]:
         if family.library != library:
             continue
         row = row_of(name, family)
-        alike.setdefault((row.family, row.lane, row.pages, row.reuse, row.why), []).append(row)
+        cells = row.family, row.lane, row.pages, row.packs, row.reuse, row.why
+        alike.setdefault(cells, []).append(row)
     found = [
         Row(*cells, checkpoints=tuple(name for row in group for name in row.checkpoints))
         for cells, group in alike.items()
@@ -194,8 +210,8 @@ def _untried(library: str, family: str) -> Row:
     if (single := known_families._FAMILIES.get(family)) is not None:
         cut = known_families._CUT.get(family)
         reasons = "; ".join(filter(None, (single, cut, why)))
-        return Row(family, "single", "no", "no" if cut else "", reasons)
-    return Row(family, "tried", "", "", why)
+        return Row(family, "single", "no", "no", "no" if cut else "", reasons)
+    return Row(family, "tried", "", "", "", why)
 
 
 @cache
@@ -210,8 +226,8 @@ def plain(name: str) -> str:
 
 
 def _table(library: str) -> Iterator[str]:
-    yield "| family (checkpoints of the tests) | lane | pages | reuse | why |"
-    yield "|---|---|---|---|---|"
+    yield "| family (checkpoints of the tests) | lane | pages | packs | reuse | why |"
+    yield "|---|---|---|---|---|---|"
     yield from (row.line for row in rows(library))
 
 

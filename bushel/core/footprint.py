@@ -90,6 +90,10 @@ class Footprint:
         paged = (piece.per_token for piece in self.pieces if piece.paged)
         return 2 * context * max(paged, default=0)
 
+    def packed(self, rows: int) -> int:
+        """Rows that share a pass have once more, for a while, what does not grow with them."""
+        return rows * sum(piece.count * piece.fixed for piece in self.pieces)
+
     def peak(self, rows: int, longest: int, chunk: int, tokens: int | None = None) -> int:
         """All that exists at once with `rows`, of which one runs a chunk of its prompt."""
         chunk = max(chunk, longest) if self.whole else chunk
@@ -147,12 +151,14 @@ class Memory:
         room = self.limit - replace(self, tokens=0).peak(chunk)
         return max(0, room // each) if each else 0
 
-    def chunk(self, want: int, least: int, context: int) -> int:
-        """How many of `want` tokens may run at once when they look at `context` tokens."""
+    def chunk(self, want: int, least: int, context: int, rows_packed: int = 0) -> int:
+        """How many of `want` tokens may run at once when they look at `context` tokens, of which
+        so many rows share the pass.
+        """
         sizes, rows = self.footprint, self.rows
         used = sizes.weights + sizes.state(rows, self.longest, self.tokens) + rows * sizes.per_row
         drafts = sizes.drafts * sizes.draft(self.longest)
-        room = self.limit - used - drafts - sizes.gathered(context)
+        room = self.limit - used - drafts - sizes.gathered(context) - sizes.packed(rows_packed)
         each = sizes.pass_token(context)
         most = int(room * ONE_CHUNK) // each if each else want
         return max(min(want, most), min(want, least))

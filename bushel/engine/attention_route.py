@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bushel.cache.kinds import kind_of, unbatchable
 from bushel.cache.layer_kind import Layer, LayerKind
+from bushel.cache.packed_rows import packable
 from bushel.cache.paged import sdpa
 from bushel.cache.paged.page_pool import PagePool
 from bushel.cache.paged.paged_kv import pageable
@@ -17,7 +18,7 @@ from bushel.core.options import Attention
 from bushel.engine.batching_check import packing_fault, paging_fault
 from bushel.models import Model, State
 from bushel.models.device import ON_CPU
-from bushel.models.known_families import cuts_matter, packs_exactly
+from bushel.models.known_families import batches_exactly, never_packs
 
 _PADDED = "padded rows"
 # Kinds that no device has in pages.
@@ -32,7 +33,7 @@ def choose_attention(model: Model, wanted: Attention) -> dict[str, str]:
     """Sets the model's way, and tells it by kind of layer; nothing if its rows share no batch.
     ModelError if pages were asked for, and do not work.
     """
-    model.pages, model.shares_passes = None, False
+    model.pages, model.whole_in_pages, model.shares_passes = None, False, False
     state = model.make_state()
     if model.single is not None or unbatchable(state) is not None:
         return {}
@@ -40,8 +41,9 @@ def choose_attention(model: Model, wanted: Attention) -> dict[str, str]:
     why = _why_padded(model, wanted, state)
     if why is not None:
         model.pages = None
-    if all(map(pageable, state)) and not cuts_matter(model.network):
-        known = model.pages is None and packs_exactly(model.network)
+    model.whole_in_pages = model.pages is not None and all(map(pageable, state))
+    if all(map(packable, state)) and not never_packs(model.network):
+        known = model.pages is None and batches_exactly(model.network)
         model.shares_passes = known or packing_fault(model) is None
     if model.pages is not None:
         model.pages.clear()

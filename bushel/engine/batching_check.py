@@ -144,14 +144,17 @@ def _trial(model: Model, difference: Callable[[Model], float], who: str) -> Batc
 
 
 def _largest_packed_difference(model: Model) -> float:
-    """Two passes, so that the second looks at what the first has left; then all decode."""
+    """Two passes: in the second some look at what the first has left, and one begins. Then all
+    decode.
+    """
     prompts = [_prompt(model, row, length) for row, length in enumerate(_LENGTHS)]
     states = [new_row(model) for _ in prompts]
     rows, done = BatchState(model.make_state, model.pages), [0] * len(prompts)
-    for end in ([len(prompt.ids) // 2 for prompt in prompts], [len(p.ids) - 1 for p in prompts]):
-        parts = zip(prompts, done, end, states, strict=True)
-        run_pass(model, [pass_row(model, p.ids, start, to, state) for p, start, to, state in parts])
-        done = end
+    halves = [len(prompt.ids) // 2 for prompt in prompts[1:]]
+    for ends in ([0, *halves], [len(prompt.ids) - 1 for prompt in prompts]):
+        parts = zip(prompts, done, ends, states, strict=True)
+        run_pass(model, [pass_row(model, p.ids, at, to, state) for p, at, to, state in parts if to])
+        done = ends
     for state, position in zip(states, done, strict=True):
         rows.join(state, position)
     rows.reserve(1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bushel.engine.plan import Policy
+from bushel.engine.prefill_pass import SHORT
 from bushel.models import Model
 from bushel.models.known_families import cuts_matter
 
 _PIECE = 2048  # tokens that the libraries' own loops run at once
-_PACKED = 256  # tokens of prompts that share a pass: longer ones fill a device by themselves
 
 _TEXTS = 256  # that an encoder is given at once: they are sorted by length, and hold no state
 
@@ -27,5 +27,5 @@ def model_policy(model: Model, policy: Policy, *, single: bool) -> tuple[Policy,
     if piece:  # time, memory and others never make a chunk shorter
         policy = replace(policy, least_chunk=piece)
     if model.shares_passes and policy.max_batch > 1:
-        policy = replace(policy, pack=_PACKED)
+        policy = replace(policy, pack=SHORT)
     return replace(policy, decode_waits=model.pages is not None), piece

@@ -8,8 +8,9 @@ A short prompt costs little more than a pass through the weights, which many can
 CUDA build plans attention anew for each length that it has not seen, which takes as long as to run
 2,000 tokens of an 8B model: prompts are padded there, and those that go on from somewhere run some
 tokens again, so that they begin at a multiple, too (EVEN); what comes of that is run at load. Only
-where all layers keep plain keys and values, in pages if lengths are to be few, and where it is
-known to work (`Model.shares_passes`).
+where all layers keep plain keys and values, or a recurrent state that is told where rows end, and
+where it is known to work (`Model.shares_passes`). No token goes into a recurrent state twice: where
+lengths are to be few, all layers have to be in pages.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import NamedTuple, TypeVar
 import mlx.core as mx
 import numpy as np
 
-from bushel.cache.packed_kv import PackedKVCache
+from bushel.cache.packed_rows import pack, unpack
 from bushel.cache.paged.page_table import PageTable
 from bushel.cache.paged.paged_kv import PagedKVCache, table_of
 from bushel.core.footprint import Memory
@@ -33,6 +34,7 @@ EVEN = ON_CUDA  # whether prompts are padded to a length that others have, too
 _STEP = 128  # tokens of which longer ones are a multiple; shorter ones are a power of two
 _LEAST = 16
 _BEGIN = 256  # tokens of which the place is a multiple where a prompt goes on
+SHORT = 256  # tokens of prompts that share a pass: longer ones fill a device by themselves
 # Tokens that a prompt may have run before: without pages they are put together for the pass.
 _REACH = 256
 Result = TypeVar("Result")
@@ -48,12 +50,13 @@ class PassRow(NamedTuple):
 
 def pass_row(model: Model, ids: Sequence[int], start: int, end: int, state: State) -> PassRow:
     """Tokens [start, end) of these, of which those before have run."""
-    again = start % _BEGIN if _is_even(model) else 0
+    again = start % _BEGIN if _repeats(model) else 0
     return PassRow(ids[start - again : end], start, state, again)
 
 
-def _is_even(model: Model) -> bool:
-    return EVEN and model.pages is not None
+def _repeats(model: Model) -> bool:
+    """Whether its prompts are made to begin at a multiple."""
+    return EVEN and model.pages is not None and model.whole_in_pages
 
 
 def run_pass(model: Model, rows: Sequence[PassRow]) -> mx.array:
@@ -73,19 +76,24 @@ def _run(
     forward: Callable[[mx.array, Sequence[int], State], Result],
 ) -> Result:
     width = max(len(row.ids) for row in rows)
-    if _is_even(model):
+    if _repeats(model):
         # Where a piece begins and how wide it is are planned together: few of both.
         going_on = any(row.position > row.again for row in rows)
         width = padded_width(max(width, _STEP) if going_on else width)
+    elif EVEN and model.pages is not None:
+        width = padded_width(width)
     tokens = np.zeros((len(rows), width), np.int32)
     for at, row in enumerate(rows):
         tokens[at, : len(row.ids)] = row.ids
     if model.pages is not None:
         return _run_over_pages(model, rows, tokens, forward)
     counts = [len(row.ids) for row in rows]
-    states = zip(*(row.state for row in rows), strict=True)
-    layers = [PackedKVCache(singles, counts) for singles in states]
-    return forward(mx.array(tokens), [row.position for row in rows], list(layers))
+    columns = list(zip(*(row.state for row in rows), strict=True))
+    layers = [pack(singles, counts) for singles in columns]
+    result = forward(mx.array(tokens), [row.position for row in rows], layers)
+    for layer, singles in zip(layers, columns, strict=True):
+        unpack(layer, singles)
+    return result
 
 
 def _run_over_pages(
@@ -99,31 +107,41 @@ def _run_over_pages(
         own = table_of(row.state)
         assert own is not None
         table.join(own.rows[0])
-    layers: State = [PagedKVCache(layer.store, table, batch=True) for layer in rows[0].state]
     again = [row.again for row in rows]
     counts = [len(row.ids) - row.again for row in rows]
+    columns = list(zip(*(row.state for row in rows), strict=True))
+    layers: State = [
+        PagedKVCache(singles[0].store, table, batch=True)
+        if isinstance(singles[0], PagedKVCache)
+        else pack(singles, counts)
+        for singles in columns
+    ]
     table.reserve_prompts([row.position for row in rows], counts, tokens.shape[1], again)
     try:
         starts = [row.position - row.again for row in rows]
         result = forward(mx.array(tokens), starts, layers)
     finally:
         table.end_prompts()
-    for row, position in zip(rows, table.after, strict=True):
-        for layer in row.state:
-            layer.position = position
+    for layer, singles in zip(layers, columns, strict=True):
+        if not isinstance(layer, PagedKVCache):
+            unpack(layer, singles)
+            continue
+        for single, position in zip(singles, table.after, strict=True):
+            single.position = position
     return result
 
 
 def plan_pieces(model: Model, memory: Memory | None, progress: Callable[[str], None]) -> None:
     """Run every piece that a prompt may have, before anyone waits for one."""
-    if not _is_even(model) or not model.shares_passes:
+    if not EVEN or model.pages is None or not model.shares_passes:
         return
     progress("running pieces of prompts of all lengths once")
-    most = min(_PLANNED, model.context or _PLANNED)
+    planned = _PLANNED if _repeats(model) else SHORT
+    most = min(planned, model.context or planned)
     if memory is not None:
         most = memory.chunk(most, _LEAST, most)
     state = new_row(model)
-    for begin, width in pieces(most):
+    for begin, width in pieces(most) if _repeats(model) else _first_pieces(most):
         run_pass(model, [PassRow([0] * width, begin, state)])
         mx.eval([layer.state for layer in state])
 
@@ -132,15 +150,16 @@ def pieces(most: int) -> list[tuple[int, int]]:
     """Where they begin and how wide they are, in prompts of at most so many tokens: first those
     from the beginning of a prompt, and then in the order of where they begin.
     """
-    first = [
-        (0, width) for width in sorted({padded_width(tokens) for tokens in range(1, most + 1)})
-    ]
-    return first + [
+    return _first_pieces(most) + [
         (begin, width)
         for begin in range(_BEGIN, most, _BEGIN)
         # In a pass with others it may be as wide as the longest of them.
         for width in range(_STEP, most - begin + _BEGIN + 1, _STEP)
     ]
+
+
+def _first_pieces(most: int) -> list[tuple[int, int]]:
+    return [(0, width) for width in sorted({padded_width(tokens) for tokens in range(1, most + 1)})]
 
 
 def padded_width(tokens: int) -> int:
@@ -192,7 +211,7 @@ def shares(job: Prefill) -> bool:
 def _is_row(job: Prefill, *, alone: bool) -> bool:
     """Whether it runs as a row of a pass. alone: the only one."""
     if alone:
-        return _is_even(job.model) and job.model.shares_passes and job.plain
+        return _repeats(job.model) and job.model.shares_passes and job.plain
     return shares(job)
 
 

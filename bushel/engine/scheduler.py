@@ -251,7 +251,8 @@ class _Pass:
         if not self._policy.whole and self.padding_for(job) > self._worth:
             return False
         context = max(self._context, job.done + job.remaining)
-        return self._memory is None or self._memory.chunk(tokens, 1, context) == tokens
+        rows = self._rows + 1
+        return self._memory is None or self._memory.chunk(tokens, 1, context, rows) == tokens
 
     def padding_for(self, job: PendingPrompt) -> int:
         """Tokens that are computed for nothing, if it comes in."""

@@ -62,8 +62,16 @@ _EXACT = {"mlx_lm": frozenset(_TEXT.split()), "mlx_vlm": frozenset(_VISION.split
 # Of these, such as count the columns of a padded batch, which is not what rows are in that draft.
 _BY_COLUMN = ("cohere_compass", "limite", "minimax_m3", "minimax_m3_vl")
 
-# And of these attention asks more of its cache than a pass has that prompts share.
-_NOT_PACKED = ("afm7", "limite")
+# And of these no prompts share a pass: attention asks more of its cache than there is,
+_ASKING = (
+    *("afm7", "limite", "deepseek_v32", "glm_moe_dsa", "hy_v4"),
+    *("minimax_m3_vl", "longcat_flash_sparse"),
+)
+# or recurrent layers do not ask where rows end.
+_ENDLESS = (
+    *("bailing_moe_linear", "inkling", "jamba", "longcat_flash_ngram", "mamba", "nemotron_h"),
+    *("nemotron_h_nano_omni", "olmo_hybrid", "rwkv7", "zaya1_vl"),
+)
 
 
 def single_because(network: Any) -> str | None:
@@ -91,9 +99,9 @@ def batches_exactly(network: Any) -> bool:
     return family_of(network) in _EXACT.get(library, ())
 
 
-def packs_exactly(network: Any) -> bool:
-    """Whether prompts of this family are known to be as exact in one pass."""
-    return batches_exactly(network) and family_of(network) not in _NOT_PACKED
+def never_packs(network: Any) -> bool:
+    """Whether prompts of this family are known to be wrong in one pass."""
+    return family_of(network) in (*_ASKING, *_ENDLESS) or cuts_matter(network) is not None
 
 
 def drafts_exactly(network: Any) -> bool:

@@ -14,7 +14,7 @@ from tests.families.family import EVERY
 from tests.families.text import TEXT
 from tests.families.vision import VISION
 
-SOME = ("llama", "gpt2", "deepseek_v3", "qwen3_moe", "qwen2_vl")
+SOME = ("llama", "gpt2", "deepseek_v3", "qwen3_moe", "qwen2_vl", "qwen3_5_vl", "falcon_h1", "lfm2")
 
 
 @pytest.mark.parametrize("name", [*TEXT, *VISION] if EVERY else SOME)

@@ -10,7 +10,9 @@ import mlx.core as mx
 import pytest
 
 from bushel import LLM, Handle, SamplingParams
+from bushel.cache.layer_kind import Layer
 from bushel.cache.packed_kv import PackedKVCache
+from bushel.cache.packed_rows import pack
 from bushel.cache.paged import sdpa
 from bushel.cache.paged.layer_pages import LayerPages
 from bushel.cache.paged.page_pool import PagePool
@@ -93,8 +95,10 @@ def longer(prompts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("name", "attention"),
     often(
-        product(("llama", "qwen3", "mixtral"), ("pages", "padded")),
-        *(("qwen3", "pages"), ("mixtral", "padded")),
+        product(
+            ("llama", "qwen3", "mixtral", "qwen3_5", "qwen3_5_vl", "lfm2"), ("pages", "padded")
+        ),
+        *(("mixtral", "padded"), ("qwen3_5", "pages"), ("qwen3_5_vl", "padded")),
     ),
 )
 def test_prompts_that_arrive_together_say_what_they_say_alone(
@@ -318,11 +322,45 @@ def test_padded_prompts_that_go_on_from_far_have_a_pass_of_their_own(
     assert not any(chunk.packed for chunk in chunks)
 
 
-def test_prompts_with_recurrent_layers_do_not_share_a_pass(passes: list[int]) -> None:
-    llm = served("qwen3_5")
-    assert not llm._engine.model.shares_passes  # type: ignore[union-attr]
+@pytest.mark.parametrize("attention", ["pages", "padded"])
+def test_control_a_recurrent_layer_that_eats_padding_would_be_noticed(
+    attention: Attention, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of some families do, which share no pass: nobody tells theirs where rows end."""
+    expected = alone(served("qwen3_5", attention))
+    llm = served("qwen3_5", attention, prefix_cache=False)
+
+    def endless(singles: Sequence[Layer], counts: Sequence[int]) -> Layer:
+        return pack(singles, [max(counts)] * len(counts))
+
+    monkeypatch.setattr(prefill_pass, "pack", endless)
+    assert worst(together(llm), expected) > BOUND
+
+
+@pytest.mark.parametrize("name", often(["jamba", "rwkv7", "nemotron_h"], "jamba"))
+def test_prompts_of_layers_that_do_not_ask_where_rows_end_share_no_pass(
+    name: str, passes: list[int]
+) -> None:
+    llm = served(name, "padded")
     together(llm)
     assert passes == []
+
+
+def test_prompts_with_recurrent_layers_have_few_lengths_too(ran: list[tuple[int, int]]) -> None:
+    """And no token goes into their state twice."""
+    prompts = [*PROMPTS, ids(300, 7), ids(301, 7)]
+    with pytest.MonkeyPatch.context() as plain:
+        plain.setattr(prefill_pass, "EVEN", False)
+        expected, more = (
+            alone(served("qwen3_5", prefix_cache=False), some)
+            for some in (prompts, longer(prompts))
+        )
+    llm = served("qwen3_5")
+    ran.clear()
+    assert worst(together(llm, prompts), expected) < BOUND
+    assert ran
+    assert {width for _, width in ran} <= {16, 32, 64, 128, 256}
+    assert worst(together(llm, longer(prompts)), more) < BOUND
 
 
 def test_short_prompts_share_a_pass_as_far_as_it_goes() -> None:

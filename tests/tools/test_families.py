@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from bushel.engine.attention_route import choose_attention
 from bushel.engine.batching_check import single_because
 from bushel.engine.build import reuse_fault
 from bushel.models import known_families, load
@@ -16,7 +17,7 @@ from tools.families import PAGE, _models_of, modules, page, plain, row_of, rows,
 from tools.no_chat import NO_CHAT
 
 FAMILIES = {**TEXT, **VISION}
-SOME = ("llama", "deepseek_v41", "plamo3", "internlm3", "llama_awq")
+SOME = ("llama", "deepseek_v41", "plamo3", "internlm3", "llama_awq", "lfm2", "jamba")
 
 
 def test_the_table_is_that_of_the_code() -> None:
@@ -29,10 +30,14 @@ def test_the_table_is_that_of_the_code() -> None:
 @pytest.mark.parametrize("name", FAMILIES if EVERY else SOME)
 def test_a_line_says_what_loading_the_family_shows(name: str) -> None:
     model, row = load(str(checkpoint_dir(name))), row_of(name, FAMILIES[name])
-    why, whole = single_because(model), reuse_fault(model)
+    model.single = why = single_because(model)
+    whole = reuse_fault(model)
+    choose_attention(model, "padded")
+    packs = model.shares_passes
     model.close()
     assert row.lane == ("single" if why else "batch")
     assert row.reuse == ("no" if whole else "yes")
+    assert row.packs == ("yes" if packs else "no")
     for reason in filter(None, (why, whole)):
         assert reason in row.why
 
