@@ -17,11 +17,13 @@ from bushel.engine import decode_batch
 from bushel.engine.sampling.sampler import Sampler
 from tests.depth import often
 from tests.engine.constrained_requests import Pair, together
-from tests.llm.request_builders import assert_same, chat
+from tests.engine.edge_of_a_draw import Edges, request_of
+from tests.llm.request_builders import chat
 from tools.tiny.evaluate import TASKS, to_request
 from tools.tiny.words import Draw
 
 FEW, MANY, AT_ONCE = 16, 1000, 60
+EDGES = {FEW: 0, MANY: 2}  # replies that may part from their twins at the edge of a draw
 # Prompts of thousands of tokens say nothing of drafts that shorter ones do not.
 TAUGHT = [task for task in TASKS if "agent" not in task and "tokens" not in task]
 NAMES = ("Ann", "Bo", "Cy", "Dee", "Ed")
@@ -92,19 +94,10 @@ def without() -> Iterator[LLM]:
         yield llm
 
 
-def alike(output: Output, plain: Output) -> None:
-    """A reply that was given up is the beginning of the whole one."""
-    if "abort" not in (choice.finish_reason for choice in output.choices):
-        assert_same(output, plain)
-        return
-    for choice, whole in zip(output.choices, plain.choices, strict=True):
-        assert choice.token_ids == whole.token_ids[: len(choice.token_ids)]
-
-
 @pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.long)])
 def test_replies_are_the_same_with_drafts_and_without(count: int, llm: LLM, without: LLM) -> None:
     """Tokens, texts, endings and log-probabilities, greedy and sampled; and drafts hold. B59."""
-    pairs = asked(count)
+    pairs, edges = asked(count), Edges(llm, EDGES[count])
     accepted, aborted = [0, 0], 0
     for start in range(0, count, AT_ONCE):
         some = pairs[start : start + AT_ONCE]
@@ -112,7 +105,7 @@ def test_replies_are_the_same_with_drafts_and_without(count: int, llm: LLM, with
             zip(served(llm, some), together(without, some), strict=True)
         ):
             assert (output.error, plain.error) == (None, None)
-            alike(output, plain)
+            edges.compare(request_of(llm, *some[at]), output, plain)
             assert plain.usage.drafted_tokens == 0
             accepted[at % 2] += output.usage.accepted_tokens
             aborted += output.finish_reason == "abort"
@@ -139,11 +132,13 @@ def test_whoever_drafts_replies_are_the_same(who: str, without: LLM) -> None:
     speculate = "bushel:tiny" if who == "draft" else who
     with LLM("bushel:tiny", dtype="float32", speculate=speculate) as llm:
         outputs = served(llm, pairs)
-        assert llm.status()["speculation"]["drafters"] == ["grammar", who]
+        drafters = ["lookup"] if who == "lookup" else ["prediction", who]
+        assert llm.status()["speculation"]["drafters"] == ["grammar", *drafters]
         assert llm.status()["speculation"]["accepted"] > 0
-    for output, expected in zip(outputs, plain, strict=True):
+    edges = Edges(without, 0)
+    for pair, output, expected in zip(pairs, outputs, plain, strict=True):
         assert (output.error, expected.error) == (None, None)
-        alike(output, expected)
+        edges.compare(request_of(without, *pair), output, expected)
 
 
 # -- controls -----------------------------------------------------------------------------
