@@ -9,7 +9,7 @@ from typing import Any
 from bushel import LLM, SamplingParams
 from bushel.chat.reply.reader import Reader
 from bushel.chat.reply_constraint import constraint_of
-from bushel.core import CallBegin, CallEnd, CallPart, ReplyFormat, TextDelta
+from bushel.core import CallBegin, CallEnd, CallPart, ReplyFormat, Request, TextDelta
 from tests.engine.constrained_requests import talk
 
 
@@ -47,19 +47,26 @@ def arguments(rng: random.Random) -> dict[str, Any]:
     }
 
 
-def submit_call(
+def call_request(
     llm: LLM, reply_format: ReplyFormat, request: dict[str, Any], params: SamplingParams
-) -> Any:
-    """As `LLM.submit`, for a model of another style, and without the tools in its prompt."""
+) -> Request:
+    """Of a model of another style, and without the tools in its prompt."""
     engine = llm._own_engine()
     name = request["tool_choice"]["name"]
     ready = llm._prepare(engine, f"call-{name}", talk(f"Call {name}."), params)
     constraint = constraint_of(reply_format, request, opened=False, host=engine.model.host)
-    ready = replace(
+    return replace(
         ready, choices=tuple(replace(choice, constraint=constraint) for choice in ready.choices)
     )
-    handle = llm._handle(engine, ready, params)
-    engine.submit(ready)
+
+
+def submit_call(
+    llm: LLM, reply_format: ReplyFormat, request: dict[str, Any], params: SamplingParams
+) -> Any:
+    """As `LLM.submit`."""
+    ready = call_request(llm, reply_format, request, params)
+    handle = llm._handle(llm._own_engine(), ready, params)
+    llm._own_engine().submit(ready)
     return handle
 
 

@@ -7,6 +7,10 @@ A mask is one bit for each token, in words of 32. Along a draft there is one for
 
 They are worked out as if the draft had been said, and then the row goes back: only what it has
 really said moves it on.
+
+llguidance keeps a matcher's last mask, and gives it again at the same state of its lexer in the row
+of its chart that has the same number. Going back cuts off rows and leaves the mask (1.9.1): another
+row would get it. So, where a reply parts from a draft that had masks, one is made first.
 """
 
 from __future__ import annotations
@@ -41,6 +45,8 @@ class ConstrainedRow:
         self._decode = decode
         self._fresh: LLMatcher | None = None  # at the grammar's start, once it has drafted
         self._goes_back = True  # its matcher, as far as is known; some grammars cannot
+        self._masked = 0  # tokens of the reply, and of a draft, that led to its matcher's last mask
+        self._behind: list[int] = []  # of these, tokens that it has gone back from
         self._begin()
 
     def _begin(self) -> None:
@@ -58,6 +64,8 @@ class ConstrainedRow:
 
     def take(self, token: int) -> None:
         """What it says next; RequestError if it cannot be followed."""
+        if self._behind and self._behind.pop(0) != token:
+            self._forget_mask()
         self._taken.append(token)
         self._consume(token)
         if self._thoughts is None:
@@ -73,6 +81,7 @@ class ConstrainedRow:
         if len(self._taken) > len(tokens):
             if self.matcher is not None:
                 self.matcher.reset()
+                self._forget_mask()
             self._begin()
         for token in tokens[len(self._taken) :]:
             self.take(token)
@@ -84,6 +93,14 @@ class ConstrainedRow:
         if not self.matcher.consume_token(token):
             raise self._lost()
         self._charge(time.thread_time() - start)
+
+    def _forget_mask(self) -> None:
+        """Have the matcher make one where it is, which takes the place of the last."""
+        self._behind = []
+        if self.matcher is not None:
+            start = time.thread_time()
+            self.matcher.compute_bitmask()
+            self._charge(time.thread_time() - start)
 
     @property
     def expensive(self) -> bool:
@@ -98,6 +115,7 @@ class ConstrainedRow:
         self.matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
         self.cost = time.thread_time() - start
         self._charge(self.cost)
+        self._masked = len(self._taken)
 
     def _charge(self, seconds: float) -> None:
         self._slow += seconds if seconds > _SLOW else 0.0
@@ -222,16 +240,21 @@ class ConstrainedRow:
         matcher, thoughts, forced, said = self.matcher, self._thoughts, self.forced, self._taken
         if matcher is not None:
             self._prepare(matcher)
+        if self._behind:  # of a round that failed
+            self._forget_mask()
+        self._masked = len(said)
         self._taken = [*said]
         self._thoughts = None if thoughts is None else thoughts.copy()
         try:
             yield
         finally:
-            back = len(self._taken) - len(said)
+            back, behind = len(self._taken) - len(said), self._taken[len(said) : self._masked]
             self._thoughts, self.forced, self._taken = thoughts, forced, said
             copied, self.matcher = self.matcher is not matcher, matcher
-            if matcher is not None and not copied and not matcher.rollback(back):
-                self._replace()
+            if matcher is not None and not copied:
+                self._behind = behind
+                if not matcher.rollback(back):
+                    self._replace()
 
     def _prepare(self, matcher: LLMatcher) -> None:
         """Before a draft: a copy where its matcher cannot go back, and one at the start."""
@@ -245,6 +268,7 @@ class ConstrainedRow:
         """A draft has led its matcher to where it does not come back from: another takes over."""
         assert self._fresh is not None
         self.matcher, self._goes_back = self._fresh.deep_copy(), False
+        self._forget_mask()
         if not self.matcher.consume_tokens(self._taken):
             raise self._lost()
 

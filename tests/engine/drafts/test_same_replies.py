@@ -17,11 +17,13 @@ from bushel.engine import decode_batch
 from bushel.engine.sampling.sampler import Sampler
 from tests.depth import often
 from tests.engine.constrained_requests import Pair, together
-from tests.llm.request_builders import assert_same, chat
+from tests.engine.edge_of_a_draw import Edges, request_of
+from tests.llm.request_builders import chat
 from tools.tiny.evaluate import TASKS, to_request
 from tools.tiny.words import Draw
 
 FEW, MANY, AT_ONCE = 16, 1000, 60
+EDGES = {FEW: 0, MANY: 2}  # replies that may part from their twins at the edge of a draw
 # Prompts of thousands of tokens say nothing of drafts that shorter ones do not.
 TAUGHT = [task for task in TASKS if "agent" not in task and "tokens" not in task]
 NAMES = ("Ann", "Bo", "Cy", "Dee", "Ed")
@@ -92,27 +94,22 @@ def without() -> Iterator[LLM]:
         yield llm
 
 
-def alike(output: Output, plain: Output) -> None:
-    """A reply that was given up is the beginning of the whole one."""
-    if "abort" not in (choice.finish_reason for choice in output.choices):
-        assert_same(output, plain)
-        return
-    for choice, whole in zip(output.choices, plain.choices, strict=True):
-        assert choice.token_ids == whole.token_ids[: len(choice.token_ids)]
+def compare(edges: Edges, pairs: list[Pair], outputs: list[Output], plain: list[Output]) -> None:
+    for pair, output, right in zip(pairs, outputs, plain, strict=True):
+        assert (output.error, right.error) == (None, None)
+        edges.compare(request_of(edges.llm, *pair), output, right)
 
 
 @pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.long)])
 def test_replies_are_the_same_with_drafts_and_without(count: int, llm: LLM, without: LLM) -> None:
     """Tokens, texts, endings and log-probabilities, greedy and sampled; and drafts hold. B59."""
-    pairs = asked(count)
+    pairs, edges = asked(count), Edges(llm, EDGES[count])
     accepted, aborted = [0, 0], 0
     for start in range(0, count, AT_ONCE):
         some = pairs[start : start + AT_ONCE]
-        for at, (output, plain) in enumerate(
-            zip(served(llm, some), together(without, some), strict=True)
-        ):
-            assert (output.error, plain.error) == (None, None)
-            alike(output, plain)
+        outputs, others = served(llm, some), together(without, some)
+        compare(edges, some, outputs, others)
+        for at, (output, plain) in enumerate(zip(outputs, others, strict=True)):
             assert plain.usage.drafted_tokens == 0
             accepted[at % 2] += output.usage.accepted_tokens
             aborted += output.finish_reason == "abort"
@@ -139,11 +136,10 @@ def test_whoever_drafts_replies_are_the_same(who: str, without: LLM) -> None:
     speculate = "bushel:tiny" if who == "draft" else who
     with LLM("bushel:tiny", dtype="float32", speculate=speculate) as llm:
         outputs = served(llm, pairs)
-        assert llm.status()["speculation"]["drafters"] == ["grammar", who]
+        drafters = ["lookup"] if who == "lookup" else ["prediction", who]
+        assert llm.status()["speculation"]["drafters"] == ["grammar", *drafters]
         assert llm.status()["speculation"]["accepted"] > 0
-    for output, expected in zip(outputs, plain, strict=True):
-        assert (output.error, expected.error) == (None, None)
-        alike(output, expected)
+    compare(Edges(without, 0), pairs, outputs, plain)
 
 
 # -- controls -----------------------------------------------------------------------------
@@ -176,7 +172,7 @@ MISTAKES = (whatever_is_guessed, other_random_numbers, drafts_forgotten)
 
 @pytest.mark.long
 @pytest.mark.parametrize("mistake", often(MISTAKES, drafts_forgotten))
-def test_control_a_mistake_along_a_draft_changes_replies(
+def test_control_a_mistake_along_a_draft_is_no_edge(
     mistake: Callable[[pytest.MonkeyPatch], None],
     llm: LLM,
     without: LLM,
@@ -184,7 +180,9 @@ def test_control_a_mistake_along_a_draft_changes_replies(
 ) -> None:
     params = SamplingParams(temperature=0.9, max_tokens=24, logprobs=1, frequency_penalty=1.0)
     pairs = [(repetitive(at), replace(params, seed=at)) for at in range(6)]
-    expected = [output.token_ids for output in together(without, pairs)]
-    assert [output.token_ids for output in together(llm, pairs)] == expected
+    plain = together(without, pairs)
+    compare(Edges(llm, 0), pairs, together(llm, pairs), plain)
     mistake(monkeypatch)
-    assert [output.token_ids for output in together(llm, pairs)] != expected
+    wrong = together(llm, pairs)
+    with pytest.raises(AssertionError, match="one run drew"):
+        compare(Edges(llm, len(pairs)), pairs, wrong, plain)
