@@ -1,5 +1,7 @@
-"""Lengths of context beyond which a text model's attention is no longer what it was before, read
-from its config. Sliding windows are not among them: states tell those."""
+"""Where a text model's attention becomes another one, in tokens of context, by its config.
+
+Sliding windows are not among them: states tell those.
+"""
 
 from __future__ import annotations
 
