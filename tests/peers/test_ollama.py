@@ -66,13 +66,14 @@ def test_a_stream_of_lines_adds_up_to_the_whole(ollamas: ollama.Client) -> None:
     # So many that no reader is slow enough to find all of them at once.
     words = "apple river stone cloud window garden silver morning paper bridge yellow forest " * 4
     long = [{"role": "user", "content": f"Repeat exactly: {words}"}]
-    whole = ollamas.chat(model=MODEL, messages=long, options=SURE)
-    pieces = list(ollamas.chat(model=MODEL, messages=long, options=SURE, stream=True))
+    some = {**SURE, "num_predict": 120}  # it would go on for thousands
+    whole = ollamas.chat(model=MODEL, messages=long, options=some)
+    pieces = list(ollamas.chat(model=MODEL, messages=long, options=some, stream=True))
     assert len(pieces) > 2
     assert "".join(piece.message.content or "" for piece in pieces) == whole.message.content
     assert [piece.done for piece in pieces] == [False] * (len(pieces) - 1) + [True]
     assert all(piece.message.role == "assistant" for piece in pieces)
-    assert (pieces[-1].eval_count, pieces[-1].done_reason) == (whole.eval_count, "stop")
+    assert (pieces[-1].eval_count, pieces[-1].done_reason) == (whole.eval_count, "length")
 
 
 def test_a_body_that_does_not_say_is_answered_by_a_stream(server: Server) -> None:
