@@ -83,7 +83,7 @@ class Model(ABC):
     encodes = False  # it takes whole texts and writes none (`encode`)
     pooling: Pooling = "last"  # how hidden states become an embedding, where it does not encode
     pages: Any = None  # of the keys and values of its rows, where they are in pages (`PagePool`)
-    whole_in_pages: bool = False  # all that its layers keep is
+    whole_in_pages: bool = False  # all that its layers keep of a row is in them
     shares_passes: bool = False  # prompts of several rows may share a forward pass
     mtp: MTPHead | None = None  # its prediction head, where somebody drafts with it
 

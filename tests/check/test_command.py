@@ -13,6 +13,7 @@ import pytest
 from bushel.cache.chunked import BatchChunkedKVCache
 from bushel.cache.kv_cache import KV
 from bushel.cache.recurrent import Recurrent
+from bushel.check import _around
 from bushel.cli import main
 from bushel.models.known_families import _FAMILIES
 from bushel.models.row_positions import long_rope
@@ -196,6 +197,13 @@ def test_a_mistake_beyond_another_rotation_is_found(
     code, lines = check(capsys, str(path))
     assert code == 1
     assert verdicts(lines)["8 lengths, uncut"] == "DIFFERENT"
+
+
+def test_prompts_lie_on_both_sides_of_the_two_farthest_borders() -> None:
+    lengths = _around(8, 100, 500)
+    assert {499, 500, 501, 99} <= {*lengths}
+    assert max(lengths) > 600
+    assert 40 in _around(500)
 
 
 def test_a_border_that_is_too_far_away_is_told(tmp_path: Path, capsys: Capture) -> None:

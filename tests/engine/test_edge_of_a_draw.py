@@ -13,10 +13,10 @@ from bushel import LLM, Output, SamplingParams
 from bushel.core import Decoding
 from bushel.engine.constraints.constraint import ConstrainedRow
 from bushel.engine.sampling import draw
-from bushel.engine.sampling.sampler import Sampler
 from bushel.engine.sampling.vectorised import VectorisedChooser
 from tests.depth import often
 from tests.engine.constrained_requests import Pair, shaped, talk, together
+from tests.engine.draw_mistakes import number_of_another_place
 from tests.engine.edge_of_a_draw import Edges, drawn, redraw, request_of
 from tests.engine.numpy_sampling import VOCAB, decoding
 
@@ -171,16 +171,6 @@ def test_replies_that_part_at_an_edge_pass_as_often_as_they_may(llm: LLM) -> Non
     off = request_of(llm, asked[0], replace(asked[1], logit_bias={380: low - 0.02}))
     with pytest.raises(AssertionError, match="one run drew"):
         Edges(llm, 1).compare(off, reply(low), reply(high))
-
-
-def number_of_another_place(patch: pytest.MonkeyPatch) -> None:
-    sample_along = Sampler.sample_along
-
-    def wrong(sampler: Sampler, *args: Any, **more: Any) -> Any:
-        *others, positions = args
-        return sample_along(sampler, *others, [at + 1 for at in positions], **more)
-
-    patch.setattr(Sampler, "sample_along", wrong)
 
 
 def number_of_another_row(patch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from bushel.cache.paged import sdpa
 from bushel.cache.paged.layer_pages import LayerPages
 from bushel.cache.paged.page_pool import PagePool
 from bushel.cache.paged.page_table import PageTable
+from bushel.core.footprint import Footprint, Memory, Piece
 from bushel.core.options import Attention
 from bushel.engine import prefill_pass
 from bushel.engine.engine import Engine
@@ -260,6 +261,27 @@ def test_all_pieces_are_run_before_anyone_waits(ran: list[tuple[int, int]]) -> N
     assert ran == pieces(2048)
     assert [width for begin, width in ran if not begin] == [16, 32, 64, *range(128, 2049, 128)]
     assert [width for begin, width in ran if begin == 1792] == [128, 256, 384, 512]
+
+
+def test_pieces_that_prompts_of_recurrent_layers_share_are_run_before_anyone_waits(
+    ran: list[tuple[int, int]],
+) -> None:
+    llm = served("qwen3_5")
+    ran.clear()
+    plan_pieces(llm._engine.model, None, lambda _: None)  # type: ignore[union-attr]
+    assert ran == [(0, width) for width in (16, 32, 64, 128, 256)]
+
+
+def test_prompts_share_a_pass_only_where_memory_has_their_states_twice() -> None:
+    states = Footprint(0, 0, (Piece(fixed=1 << 20),), per_token=1, per_score=0, per_row=0)
+    jobs = tuple(PendingPrompt(at, 16, 0.0, at) for at in range(4))
+
+    def packed(limit: int) -> int:
+        state = State(0.0, prefilling=jobs, memory=Memory(states, limit, 1 << 62))
+        return sum(chunk.packed for chunk in schedule(state, Policy(pack=64)).chunks)
+
+    assert packed(8 << 20) == 3
+    assert packed(5 << 19) == 2  # in pairs
 
 
 @pytest.mark.parametrize("attention", ["pages", "padded"])

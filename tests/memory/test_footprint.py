@@ -69,6 +69,15 @@ def test_a_chunk_fits_unless_it_is_the_least_one(
         assert (tokens + 1) * SIZES.pass_token(context) > ONE_CHUNK * room
 
 
+def test_rows_that_share_a_pass_have_their_fixed_states_twice() -> None:
+    """So a pass that just fits takes no more rows."""
+    room = 2 * 100 * SIZES.pass_token(0)  # of which one chunk may take a half
+    memory = Memory(SIZES, SIZES.weights + room, 1 << 62)
+    assert memory.chunk(100, 1, 0) == 100
+    assert memory.chunk(100, 1, 0, rows_packed=2) < 100
+    assert replace(memory, limit=memory.limit + 2 * 4 * MB).chunk(100, 1, 0, rows_packed=2) == 100
+
+
 def test_more_rows_or_longer_ones_never_need_less() -> None:
     peaks = [SIZES.peak(rows, 1000 * rows, 16) for rows in range(1, 9)]
     assert peaks == sorted(peaks)

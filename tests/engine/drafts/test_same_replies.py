@@ -17,6 +17,7 @@ from bushel.engine import decode_batch
 from bushel.engine.sampling.sampler import Sampler
 from tests.depth import often
 from tests.engine.constrained_requests import Pair, together
+from tests.engine.draw_mistakes import number_of_another_place
 from tests.engine.edge_of_a_draw import Edges, request_of
 from tests.llm.request_builders import chat
 from tools.tiny.evaluate import TASKS, to_request
@@ -150,24 +151,13 @@ def whatever_is_guessed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(decode_batch, "accepted", lambda draft, chosen: len(draft))
 
 
-def other_random_numbers(patch: pytest.MonkeyPatch) -> None:
-    """What each place is drawn with is that of the place after it."""
-    sample_along = Sampler.sample_along
-
-    def wrong(sampler: Sampler, *args: Any, **more: Any) -> Any:
-        *others, positions = args
-        return sample_along(sampler, *others, [at + 1 for at in positions], **more)
-
-    patch.setattr(Sampler, "sample_along", wrong)
-
-
 def drafts_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Penalties do not see drafts that were kept."""
     keep = Sampler.keep
     patch.setattr(Sampler, "keep", lambda sampler, kept: keep(sampler, [1] * len(kept)))
 
 
-MISTAKES = (whatever_is_guessed, other_random_numbers, drafts_forgotten)
+MISTAKES = (whatever_is_guessed, number_of_another_place, drafts_forgotten)
 
 
 @pytest.mark.long
