@@ -23,7 +23,7 @@ from benchmarks.networks import BYTES, CONFIGS, make
 from benchmarks.rounds import about_mlx
 from bushel.cache import BatchState
 from bushel.engine.attention_route import choose_attention
-from bushel.engine.drafts import cost_profile
+from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile
 from bushel.engine.drafts.drafter import KeptRound
 from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.engine import Engine
@@ -52,7 +52,7 @@ class Rehearsed:
     def leave(self, keep: Sequence[int]) -> None:
         self._rows = [self._rows[row] for row in keep]
 
-    def chances(self, ahead: int = 0) -> list[Sequence[float]]:
+    def chances(self, ahead: int = 0, most: int = MOST_DRAFTS) -> list[Sequence[float]]:
         return [[1.0] * min(self.deepest, row.draft_room) for row in self._rows]
 
     def propose(self, depths: Sequence[int]) -> list[list[int]]:
@@ -106,7 +106,7 @@ def compare(model: Model, rows: int, tokens: int, rate: float) -> bool:
     plain = Side(Engine(model, Policy(max_batch=rows)), requests)
     plain.serve(_ROWS)
     replies = {tuple(ids): reply for ids, reply in zip(prompts, plain.replies, strict=True)}
-    profile = cost_profile.CostProfile(tuple((1.0, *[1.01] * _DEPTH) for _ in range(rows)))
+    profile = CostProfile(tuple((1.0, *[1.01] * _DEPTH) for _ in range(rows)))
     makers = (partial(Rehearsed, replies, rate, _DEPTH),)
     engine = Engine(model, Policy(max_batch=rows), speculation=Speculation(makers, profile, None))
     drafts = Side(engine, requests)

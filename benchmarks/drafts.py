@@ -36,7 +36,7 @@ from bushel.core import Prepared, Request, SamplingParams
 from bushel.core.params import resolve
 from bushel.engine.attention_route import choose_attention
 from bushel.engine.decode_batch import DecodeBatch, Verify
-from bushel.engine.drafts import cost_profile
+from bushel.engine.drafts import profiling
 from bushel.engine.drafts.cost_profile import CostProfile
 from bushel.engine.drafts.drafter import Drafts, counts_of
 from bushel.engine.drafts.speculation import Speculation
@@ -223,9 +223,8 @@ def of_network(model: Model, rate: float, most: int, tokens: int, prompt: int) -
     ]
     requests = [partial(request, model, ids, tokens, False) for ids in prompts]
     policy = Policy(max_batch=most)
-    rows = partial(BatchState, model.make_state, model.pages, drafts=True)
-    profile = cost_profile.measure(model, rows, most)
-    drafting = {SpoiledHead.name: cost_profile.of_head(model.mtp, most)}
+    profile = profiling.measure(model, most)
+    drafting = {SpoiledHead.name: profiling.of_head(model.mtp, most)}
     makers = (partial(SpoiledHead, model, rate, profile.deepest),)
     speculation = Speculation(makers, profile, None, drafting)
     _show(profile, drafting[SpoiledHead.name][0])

@@ -68,5 +68,5 @@ def drafts_that_pay() -> Iterator[None]:
     """
     from tests.quick_starts.cheap_passes import cheap
 
-    with patch("bushel.engine.drafts.cost_profile.measure", cheap):
+    with patch("bushel.engine.drafts.profiling.measure", cheap):
         yield

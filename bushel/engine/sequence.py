@@ -124,7 +124,9 @@ class Sequence:
 
     def accepted_from(self, drafter: str, prior: float) -> Acceptance:
         """Its record of a drafter; it stays when the row is preempted or rebuilt."""
-        return self.acceptance.setdefault(drafter, Acceptance(prior))
+        if drafter not in self.acceptance:
+            self.acceptance[drafter] = Acceptance(prior)
+        return self.acceptance[drafter]
 
     def add(
         self,

@@ -5,7 +5,7 @@ every acceptance there is, whatever a random model can guess of itself.
 from collections.abc import Collection, Mapping, Sequence
 
 from bushel.core import IntegrityError
-from bushel.engine.drafts.cost_profile import CostProfile
+from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile
 from bushel.engine.drafts.drafter import KeptRound
 from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.prefill import PrefilledRow
@@ -33,7 +33,7 @@ class Oracle:
     def leave(self, keep: Sequence[int]) -> None:
         self._rows = [self._rows[row] for row in keep]
 
-    def chances(self, ahead: int = 0) -> list[Sequence[float]]:
+    def chances(self, ahead: int = 0, most: int = MOST_DRAFTS) -> list[Sequence[float]]:
         return [[1.0] * (self._depth(row) - ahead) for row in self._rows]
 
     def _depth(self, row: Reply) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 
-def cheap(model: Any, make_rows: Any, most_rows: int) -> Any:
-    """Instead of `cost_profile.measure`: each token more costs a fifth, in any batch."""
+def cheap(model: Any, most_rows: int) -> Any:
+    """Instead of `profiling.measure`: each token more costs a fifth, in any batch."""
     from bushel.engine.drafts.cost_profile import CostProfile
 
     return CostProfile((tuple(1 + 0.2 * more for more in range(8)),) * most_rows)

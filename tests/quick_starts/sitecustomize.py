@@ -6,4 +6,4 @@ import transformers_files  # noqa: F401
 from changed_modules import change
 from cheap_passes import cheap
 
-change("bushel.engine.drafts.cost_profile", lambda module: setattr(module, "measure", cheap))
+change("bushel.engine.drafts.profiling", lambda module: setattr(module, "measure", cheap))

@@ -121,7 +121,8 @@ class BatchDrafts:
 
     def _choose(self, ahead: int = 0) -> list[tuple[int, Chances]]:
         """By row, the drafter that is expected to guess the most, and its chances."""
-        every = self._ask(lambda drafter: drafter.chances(ahead))
+        most = self._most // max(1, self._rows)
+        every = self._ask(lambda drafter: drafter.chances(ahead, most))
         return [
             max(enumerate(row), key=lambda one: sum(one[1]))  # the first, among equals
             for row in zip(*every, strict=True)

@@ -21,6 +21,7 @@ from bushel.cache import BatchState
 from bushel.cache.drafts import no_drafts
 from bushel.core import IntegrityError, ModelError
 from bushel.engine.drafts.acceptance import along
+from bushel.engine.drafts.cost_profile import MOST_DRAFTS
 from bushel.engine.drafts.drafter import KeptRound, before_end
 from bushel.engine.prefill import PrefilledRow
 from bushel.engine.sequence import Sequence as Reply
@@ -102,13 +103,14 @@ class DraftModel:
         if not here:
             self._states = self._new_states()
 
-    def chances(self, ahead: int = 0) -> list[Sequence[float]]:
+    def chances(self, ahead: int = 0, most: int = MOST_DRAFTS) -> list[Sequence[float]]:
         # What is on the device is read before drafts are made: it changes nothing.
         ready = set(map(id, self._batch))
-        return [self._chances(row) if id(row) in ready else () for row in self._rows]
+        most = min(self.deepest, most)
+        return [self._chances(row, most) if id(row) in ready else () for row in self._rows]
 
-    def _chances(self, row: _DraftRow) -> list[float]:
-        most = min(self.deepest, row.sequence.draft_room)
+    def _chances(self, row: _DraftRow, most: int) -> list[float]:
+        most = min(most, row.sequence.draft_room)
         if self._draft.context is not None:
             most = min(most, self._draft.context - row.known)
         record = row.sequence.accepted_from(self.name, _PRIOR)

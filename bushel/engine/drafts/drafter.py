@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 import mlx.core as mx
 
+from bushel.engine.drafts.cost_profile import MOST_DRAFTS
 from bushel.engine.prefill import PrefilledRow
 from bushel.engine.sequence import Sequence as Reply
 
@@ -64,11 +65,12 @@ class Drafter(Protocol):
 
     def leave(self, keep: Sequence[int]) -> None: ...
 
-    def chances(self, ahead: int = 0) -> list[Sequence[float]]:
+    def chances(self, ahead: int = 0, most: int = MOST_DRAFTS) -> list[Sequence[float]]:
         """By row: that its first draft holds, that its first two do, and so on; none: no drafts.
 
         A function of the row's own tokens alone, so that the same request always drafts alike.
         ahead: tokens of each row that are still on the device, and will have been read by then.
+        most: drafts of a row that a pass has room for; nobody asks about others.
         """
 
     def propose(self, depths: Sequence[int]) -> Drafts:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 
 from bushel.core import IntegrityError
 from bushel.engine.drafts.acceptance import Acceptance, along
+from bushel.engine.drafts.cost_profile import MOST_DRAFTS
 from bushel.engine.drafts.drafter import KeptRound, before_end
 from bushel.engine.prefill import PrefilledRow
 from bushel.engine.sequence import Sequence as Reply
@@ -38,8 +39,10 @@ class ForcedTokens:
     def leave(self, keep: Sequence[int]) -> None:
         self._rows = [self._rows[row] for row in keep]
 
-    def chances(self, ahead: int = 0) -> list[Sequence[float]]:
-        return [() if row is None else row.chances(ahead, self.deepest) for row in self._rows]
+    def chances(self, ahead: int = 0, most: int = MOST_DRAFTS) -> list[Sequence[float]]:
+        return [
+            () if row is None else row.chances(ahead, self.deepest)[:most] for row in self._rows
+        ]
 
     def propose(self, depths: Sequence[int]) -> list[list[int]]:
         rows = zip(self._rows, depths, strict=True)

@@ -14,6 +14,7 @@ from operator import mul
 
 from bushel.core import IntegrityError
 from bushel.engine.drafts.acceptance import Acceptance
+from bushel.engine.drafts.cost_profile import MOST_DRAFTS
 from bushel.engine.drafts.drafter import KeptRound, before_end
 from bushel.engine.drafts.ngram_index import NGRAMS, NOT_SAID, NgramIndex
 from bushel.engine.prefill import PrefilledRow
@@ -46,9 +47,10 @@ class PromptLookup:
     def leave(self, keep: Sequence[int]) -> None:
         self._rows = [self._rows[row] for row in keep]
 
-    def chances(self, ahead: int = 0) -> list[Sequence[float]]:
+    def chances(self, ahead: int = 0, most: int = MOST_DRAFTS) -> list[Sequence[float]]:
         # What is on the device may be the first drafts: those that follow them would then be.
-        return [() if row is None else row.chances(self.deepest)[ahead:] for row in self._rows]
+        most = min(self.deepest, ahead + most)
+        return [() if row is None else row.chances(most)[ahead:] for row in self._rows]
 
     def propose(self, depths: Sequence[int]) -> list[list[int]]:
         rows = zip(self._rows, depths, strict=True)

@@ -14,7 +14,7 @@ forgotten.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import inf
 from operator import mul
@@ -24,7 +24,7 @@ import mlx.core as mx
 
 from bushel.core import IntegrityError
 from bushel.engine.drafts.acceptance import Acceptance
-from bushel.engine.drafts.cost_profile import CostProfile, Drafting
+from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile, Drafting
 from bushel.engine.drafts.depth import depths
 from bushel.engine.drafts.drafter import DeviceDrafts, Drafts, KeptRound
 from bushel.engine.drafts.head_context import HeadContext
@@ -56,6 +56,7 @@ class _HeadRow:
     ready: bool  # the head has read all of them
     context: HeadContext | None  # what it has to read before all else
     drafted: int = 0  # drafts of the round that is on its way
+    records: list[Acceptance] = field(default_factory=list)  # by depth, of the sequence's own
     chances: list[float] | None = None  # of its next drafts, until it has said so many tokens
     until: float = 0.0
 
@@ -68,9 +69,21 @@ class _HeadRow:
         """Tokens of its prompt, and of its reply that have been read."""
         return len(self.sequence.request.prompt.ids) + len(self.sequence.tokens)
 
-    def token(self, at: int) -> int:
-        prompt = self.sequence.request.prompt.ids
-        return prompt[at] if at < len(prompt) else self.sequence.tokens[at - len(prompt)]
+    def tokens(self, start: int, count: int) -> list[int]:
+        """Those from there on; where there are fewer, the last again and again."""
+        prompt, said = self.sequence.request.prompt.ids, self.sequence.tokens
+        asked = prompt[start : start + count]
+        at = start - len(prompt) + len(asked)
+        tokens = [*asked, *said[at : at + count - len(asked)]]
+        return tokens + [said[-1] if said else prompt[-1]] * (count - len(tokens))
+
+    def record(self, depth: int) -> Acceptance:
+        """Heads are taught to look one token ahead: one depth says little of the others."""
+        while len(self.records) < depth:
+            at = len(self.records) + 1
+            prior = _prior(at, held=self.sequence.constrained is not None)
+            self.records.append(self.sequence.accepted_from(f"{MTPDrafter.name} {at}", prior))
+        return self.records[depth - 1]
 
 
 class MTPDrafter:
@@ -127,26 +140,22 @@ class MTPDrafter:
         self._ahead = None if self._ahead is None else self._ahead[index]
         self._settle()
 
-    def chances(self, ahead: int = 0) -> list[Sequence[float]]:
+    def chances(self, ahead: int = 0, most: int = MOST_DRAFTS) -> list[Sequence[float]]:
         # What is on the device is read before drafts are made: it changes nothing.
         unread = [any(each.columns[row] for each in self._unread) for row in range(len(self._rows))]
+        most = min(self.deepest, most)
         return [
-            self._chances(row) if row.wants and (row.ready or new or row.context) else ()
+            self._chances(row, most) if row.wants and (row.ready or new or row.context) else ()
             for row, new in zip(self._rows, unread, strict=True)
         ]
 
-    def _chances(self, row: _HeadRow) -> list[float]:
-        said, most = len(row.sequence.tokens), min(self.deepest, row.sequence.draft_room)
+    def _chances(self, row: _HeadRow, most: int) -> list[float]:
+        said, most = len(row.sequence.tokens), min(most, row.sequence.draft_room)
         if row.chances is None or said >= row.until or len(row.chances) != most:
-            records = [self._record(row, depth) for depth in range(1, most + 1)]
+            records = [row.record(depth) for depth in range(1, most + 1)]
             row.chances = [*accumulate((record.retried(said) for record in records), mul)]
             row.until = min((record.due for record in records if record.due > said), default=inf)
         return row.chances
-
-    def _record(self, row: _HeadRow, depth: int) -> Acceptance:
-        """Heads are taught to look one token ahead: one depth says little of the others."""
-        prior = _prior(depth, held=row.sequence.constrained is not None)
-        return row.sequence.accepted_from(f"{self.name} {depth}", prior)
 
     def propose(self, depths: Sequence[int]) -> Drafts:
         deepest = max(depths, default=0)
@@ -176,7 +185,7 @@ class MTPDrafter:
         row.chances = None if drafted else row.chances
         for depth in range(1, min(held + 1, drafted) + 1):
             holds = depth <= held
-            self._record(row, depth).count(int(holds), not holds, said)
+            row.record(depth).count(int(holds), not holds, said)
 
     def put_aside(self, row: int) -> HeadContext:
         """What the head knows of a row, which stays so far."""
@@ -228,7 +237,7 @@ class MTPDrafter:
         """Of each row so many hidden states, from its token firsts[i] on."""
         # Rows that have fewer than others repeat something behind their end.
         following = [
-            [row.token(min(first + at + 1, row.known - 1)) for at in range(hidden.shape[1])]
+            row.tokens(first + 1, hidden.shape[1])
             for row, first in zip(self._rows, firsts, strict=True)
         ]
         positions = [first + row.delta for first, row in zip(firsts, self._rows, strict=True)]

@@ -6,12 +6,11 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from bushel.cache import BatchState
 from bushel.cache.drafts import no_drafts
 from bushel.core import ModelError
 from bushel.core.checkpoint import folder_of
 from bushel.core.options import DRAFTERS, EngineOptions
-from bushel.engine.drafts import cost_profile
+from bushel.engine.drafts import profiling
 from bushel.engine.drafts.cost_profile import Drafting
 from bushel.engine.drafts.depth import may_pay
 from bushel.engine.drafts.draft_model import DraftModel, require_draft_model
@@ -41,9 +40,8 @@ def speculation_of(
         return Speculation(why_off=why)
     draft = _load_drafter(model, options)
     progress("measuring what drafts cost")
-    rows = partial(BatchState, model.make_state, model.pages, drafts=True)
     most = 1 if model.single else options.max_batch
-    profile = cost_profile.measure(model, rows, most)
+    profile = profiling.measure(model, most)
     if not may_pay(1, profile):
         model.mtp = None
         return Speculation(why_off="a pass of several tokens takes too long on this machine")
@@ -54,11 +52,11 @@ def speculation_of(
     makers.append(partial(PromptLookup if looks else Predicted, profile.deepest))
     if model.mtp is not None:
         makers.append(partial(MTPDrafter, model, profile.deepest))
-        drafting[MTPDrafter.name] = cost_profile.of_head(model.mtp, most)
+        drafting[MTPDrafter.name] = profiling.of_head(model.mtp, most)
         held_ask_head = may_ask(profile, drafting[MTPDrafter.name], held=True)
     if draft is not None:
         makers.append(partial(DraftModel, model, draft, profile.deepest))
-        drafting[DraftModel.name] = cost_profile.of_draft_model(draft, most)
+        drafting[DraftModel.name] = profiling.of_draft_model(draft, most)
     return Speculation(tuple(makers), profile, None, drafting, draft, held_ask_head)
 
 

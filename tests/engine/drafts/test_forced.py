@@ -51,7 +51,7 @@ def plain() -> list[Output]:
 @pytest.fixture
 def llm(monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
     """In which nobody else guesses."""
-    monkeypatch.setattr(PromptLookup, "chances", lambda self, ahead=0: [()] * len(self._rows))
+    monkeypatch.setattr(PromptLookup, "chances", lambda self, *_: [()] * len(self._rows))
     with LLM("bushel:tiny", dtype="float32", speculate="lookup") as llm:
         yield llm
 
@@ -107,8 +107,8 @@ def test_what_is_on_the_device_is_the_first_of_what_is_forced(
     own = ForcedTokens.chances
     seen: list[tuple[int, int]] = []
 
-    def noted(drafter: ForcedTokens, ahead: int = 0) -> Any:
-        found = own(drafter, ahead)
+    def noted(drafter: ForcedTokens, ahead: int, most: int) -> Any:
+        found = own(drafter, ahead, most)
         for row, chances in zip(drafter._rows, found, strict=True):
             if row is not None and ahead and row._forced:
                 seen.append((len(chances), len(row._forced) - ahead))

@@ -16,7 +16,7 @@ from bushel.core import GenerationDefaults, IntegrityError, Request
 from bushel.core.params import resolve
 from bushel.engine.constraints.constraint import ConstrainedRow
 from bushel.engine.decode_batch import DecodeBatch
-from bushel.engine.drafts import cost_profile, draft_memory
+from bushel.engine.drafts import draft_memory, profiling
 from bushel.engine.drafts.drafter import DeviceDrafts, Drafter, KeptRound, read_drafts
 from bushel.engine.drafts.head_context import UNREAD
 from bushel.engine.drafts.mtp import MTPDrafter
@@ -472,5 +472,5 @@ def test_a_head_is_measured_for_as_many_rows_as_there_may_be(
     model: Model, calls: list[tuple[int, int]]
 ) -> None:
     assert model.mtp is not None
-    assert len(cost_profile.of_head(model.mtp, 32)) == 32
+    assert len(profiling.of_head(model.mtp, 32)) == 32
     assert {rows for rows, _ in calls} == {1, 8, 32}

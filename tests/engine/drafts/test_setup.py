@@ -153,7 +153,7 @@ def test_a_model_whose_state_cannot_go_back_serves_without_drafts() -> None:
         LLM(path, speculate="lookup")
 
 
-def dear(model: Any, make_rows: Any, most_rows: int) -> CostProfile:
+def dear(model: Any, most_rows: int) -> CostProfile:
     """Drafts pay if four of five hold, and not if every other one does."""
     return CostProfile((tuple(1 + 0.55 * more for more in range(8)),) * most_rows)
 
@@ -163,7 +163,7 @@ def test_a_head_reads_nothing_of_rows_whose_drafts_could_not_pay(
     profile: Any, reads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a reply that is held to a grammar every other draft is expected to hold."""
-    monkeypatch.setattr("bushel.engine.drafts.cost_profile.measure", profile)
+    monkeypatch.setattr("bushel.engine.drafts.profiling.measure", profile)
     seen: list[str] = []
     for name in ("forward_with_hidden", "prefill_with_hidden"):
         monkeypatch.setattr(VisionModel, name, noted(name, getattr(VisionModel, name), seen))

@@ -1,0 +1,186 @@
+"""Measures what passes cost on this machine, once, at load.
+
+As they are served: what the host does for each row is a part of it, where the device waits for the
+host. Of a plain step it hardly ever does.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+from itertools import accumulate
+
+import mlx.core as mx
+
+from bushel.cache import take_snapshot
+from bushel.cache.paged.attention import PARTITION
+from bushel.core import GenerationDefaults, Prepared, Request, SamplingParams
+from bushel.core.params import resolve
+from bushel.engine.decode_batch import LATE, DecodeBatch, Step
+from bushel.engine.drafts.batch_drafts import BatchDrafts
+from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile, Drafting, straight
+from bushel.engine.prefill import PrefilledRow
+from bushel.engine.row_state import new_row
+from bushel.engine.sequence import Sequence
+from bushel.models import Model, Prompt
+from bushel.models.device import ON_CPU
+from bushel.models.mtp import HeadKVCache, MTPHead
+
+_ROWS = (1, 4, 8, 16, 32)
+_WIDTHS = (1, 2, 4, 8)  # Metal's attention for few queries ends at 8
+_SEVERAL = (1, 8, 32)  # rows for which drafters are measured
+_CONTEXT = 64  # tokens before those that are measured
+_STEPS = 2  # of a turn that are plain
+_TURNS = 8  # at most, of each number of rows
+_HEAD_TURNS = 5  # of a head, for each number of rows
+_SECONDS_EACH = 0.25  # after which a number of rows has no more turns
+_MOST_SECONDS = 3.0  # after which no more rows are measured: larger batches then draft nothing
+_ENDLESS = 1 << 30  # tokens of a reply
+_ANY = CostProfile(((1.0,),))  # nobody asks whether drafts pay
+
+Clock = Callable[[], float]
+
+
+def measure(model: Model, most_rows: int, clock: Clock = time.perf_counter) -> CostProfile:
+    """Of steps and rounds of a decode batch of its own, which is gone when this returns.
+
+    In turns, and the shortest of each: whatever else the machine does makes passes longer, and
+    never shorter.
+    """
+    measured: dict[tuple[int, int], float] = {}
+    if not ON_CPU:
+        _compile(model)
+    spent = 0.0
+    for count in [rows for rows in _ROWS if rows <= most_rows]:
+        if spent > _MOST_SECONDS:
+            break
+        batch = _filled(model, count)
+        widths = [width for width in _WIDTHS if count * (width - 1) <= MOST_DRAFTS]
+        if count == 1 or not ON_CPU:
+            _turn(batch, widths, clock)  # may wait for what is compiled
+        began = clock()
+        for turn in range(_TURNS):
+            if turn and clock() - began > _SECONDS_EACH:
+                break
+            for width, seconds in _turn(batch, widths, clock).items():
+                place = count, width
+                measured[place] = min(seconds, measured.get(place, seconds))
+        spent += clock() - began
+    return CostProfile.fitted(measured, most_rows)
+
+
+def _turn(batch: DecodeBatch, widths: Items[int], clock: Clock) -> dict[int, float]:
+    """Seconds of a pass of each of these widths."""
+    return {
+        width: _round(batch, width, clock) if width > 1 else _plain_step(batch, clock)
+        for width in widths
+    }
+
+
+def _compile(model: Model) -> None:
+    """Run every width once, in a short row and in one of several partitions: an accelerator
+    compiles kernels for each, and no reply is to wait for that.
+    """
+    for context in (_CONTEXT, _CONTEXT + PARTITION):
+        batch = _filled(model, 1, context)
+        for width in range(1, _WIDTHS[-1] + 1):
+            _round(batch, width, time.perf_counter)
+
+
+def _filled(model: Model, count: int, context: int = _CONTEXT) -> DecodeBatch:
+    """So many rows of some tokens each, in which nobody drafts by himself."""
+    state = new_row(model)
+    mx.eval(model.forward(mx.zeros((1, context), mx.uint32), [0], state))
+    snapshot = take_snapshot(state, context)
+    prompt = Prepared((0,) * (context + 1))  # the last is run first
+    params = SamplingParams(max_tokens=_ENDLESS, temperature=0, ignore_eos=True)
+    decoding = resolve(params, GenerationDefaults(), vocab=model.vocab, end_ids=frozenset())
+    rows = [Request(f"row {at}", prompt, (decoding,)) for at in range(count)]
+    batch = DecodeBatch(model, BatchDrafts((), _ANY))
+    batch.join(
+        [
+            PrefilledRow(
+                Sequence.start(row, 0, model.tokenizer.decode, None),
+                Prompt(prompt.ids),
+                context,
+                None,
+                snapshot,
+            )
+            for row in rows
+        ]
+    )
+    return batch
+
+
+def _plain_step(batch: DecodeBatch, clock: Clock) -> float:
+    """Each is started before the one before it has been read, as `row_runner` does."""
+    start, before = 0.0, None
+    for step in range(2 + _STEPS):
+        if step == 2:
+            start = clock()
+        run = batch.forward()
+        if LATE:
+            run.begin()
+            run.go_on()
+        launched = batch.choose(run, late=LATE)
+        if before is not None:
+            _say(before)
+        before = launched
+    seconds = (clock() - start) / _STEPS
+    assert before is not None
+    _say(before)
+    return seconds
+
+
+def _say(step: Step) -> None:
+    for sequence, tokens, logprobs in step.read():
+        sequence.add(tokens, logprobs)
+
+
+def _round(batch: DecodeBatch, width: int, clock: Clock) -> float:
+    """Half of the drafts hold: what goes back is part of the cost."""
+    start = clock()
+    drafts = [[0] * (width - 1) for _ in batch.sequences]
+    round = batch.choose_along(batch.verify(drafts))
+    kept = 1 + width // 2
+    for sequence, draft, *_ in round.read():
+        sequence.add((0,) * kept, drafted=len(draft))
+    batch.finish(round.verify, [kept] * len(batch))
+    mx.eval(batch.rows.settle())
+    return clock() - start
+
+
+def of_head(head: MTPHead, most_rows: int, clock: Clock = time.perf_counter) -> Drafting:
+    """Seconds that a prediction head takes for one more token of every row's draft."""
+    norm = head.block.norm.weight
+
+    def one(count: int) -> float:
+        cache, shortest = HeadKVCache(count), math.inf
+        hidden = mx.zeros((count, 1, norm.size), norm.dtype)
+        tokens = mx.zeros((count, 1), mx.uint32)
+        for _ in range(_HEAD_TURNS):
+            start = clock()
+            logits = head.logits(head(hidden, tokens, [_CONTEXT] * count, [0] * count, cache))
+            mx.argmax(logits, axis=-1).tolist()
+            shortest = min(shortest, clock() - start)
+        return shortest
+
+    return _by_rows(one, most_rows)
+
+
+def of_draft_model(draft: Model, most_rows: int, clock: Clock = time.perf_counter) -> Drafting:
+    """Seconds that a draft model takes for one more token of every row's draft."""
+
+    def one(count: int) -> float:
+        batch = _filled(draft, count)
+        return min(_plain_step(batch, clock) for _ in range(_TURNS))
+
+    return _by_rows(one, most_rows)
+
+
+def _by_rows(one: Callable[[int], float], most_rows: int) -> Drafting:
+    """Of one row and of several; straight in between, and beyond."""
+    several = {rows: one(rows) for rows in sorted({min(rows, most_rows) for rows in _SEVERAL})}
+    return tuple(accumulate(straight(several, most_rows), max))

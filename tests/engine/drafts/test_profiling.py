@@ -1,0 +1,172 @@
+"""What passes cost is measured on the model itself, shortest of several, and bounded in time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from bushel.cache.paged.attention import PARTITION
+from bushel.engine.decode_batch import DecodeBatch
+from bushel.engine.drafts import profiling
+from bushel.engine.drafts.cost_profile import CostProfile
+from bushel.engine.drafts.depth import may_pay
+from bushel.engine.drafts.profiling import measure, of_draft_model, of_head
+from bushel.models import Model, load
+from bushel.models.mtp import load_head
+from tests.depth import often
+from tests.families import checkpoint_dir
+
+Cost = Callable[[int, int, int], float]  # of rows, width, and how often there was such a pass
+
+
+class Passes:
+    """A real model on a machine whose only clock is what its passes take."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, cost: Cost, family: str = "llama"):
+        self.model: Model = load(str(checkpoint_dir(family)))
+        self.now, self.counts = 0.0, Counter[tuple[int, int]]()
+        forward = self.model.forward
+
+        def timed(inputs: mx.array, *args: Any) -> mx.array:
+            rows, width = inputs.shape
+            self.counts[rows, width] += 1
+            self.now += cost(rows, width, self.counts[rows, width])
+            return forward(inputs, *args)
+
+        patch.setattr(self.model, "forward", timed)
+
+    def measure(self, most_rows: int) -> CostProfile:
+        return measure(self.model, most_rows, lambda: self.now)
+
+
+def seconds(rows: int, width: int) -> float:
+    """So little that everything is measured."""
+    return 1e-4 * (10 + rows + 2 * rows * (width - 1))
+
+
+@pytest.mark.parametrize("family", often(["llama", "qwen3_5"], "qwen3_5"))
+def test_what_passes_take_is_what_is_measured(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width), family)
+    profile = passes.measure(8)
+    assert (len(profile.seconds), profile.deepest, profile.drafting) == (8, 7, 0.0)
+    for rows in range(1, 9):  # straight lines between what was measured, as the costs are
+        for width in range(1, 9):
+            assert profile.cost(rows, width) == pytest.approx(seconds(rows, width))
+
+
+def test_passes_that_are_held_up_now_and_then_count_for_the_shortest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first ones compile; later ones wait for others on the machine."""
+
+    def cost(rows: int, width: int, count: int) -> float:
+        return seconds(rows, width) + (0.02 if count <= 2 or count % 5 == 0 else 0.0)
+
+    profile = Passes(monkeypatch, cost).measure(4)
+    for rows in (1, 4):
+        for width in (1, 2, 4, 8):
+            assert profile.cost(rows, width) == pytest.approx(seconds(rows, width))
+
+
+def test_control_what_always_takes_longer_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cost(rows: int, width: int, _: int) -> float:
+        return seconds(rows, width) + 0.02 * (width > 2)
+
+    profile = Passes(monkeypatch, cost).measure(1)
+    assert profile.cost(1, 2) == pytest.approx(seconds(1, 2))
+    assert profile.cost(1, 4) == pytest.approx(seconds(1, 4) + 0.02)
+
+
+def test_what_the_host_does_for_rows_is_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a round is read and before the next one starts, a device has nothing to do."""
+    passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width))
+    finish = DecodeBatch.finish
+
+    def slow(batch: DecodeBatch, *args: Any) -> None:
+        passes.now += 0.001 * len(batch)
+        finish(batch, *args)
+
+    monkeypatch.setattr(DecodeBatch, "finish", slow)
+    profile = passes.measure(8)
+    for rows in (1, 4, 8):
+        assert profile.cost(rows, 1) == pytest.approx(seconds(rows, 1))
+        for width in (2, 4, 8):
+            assert profile.cost(rows, width) == pytest.approx(seconds(rows, width) + 0.001 * rows)
+
+
+def test_a_slow_model_is_measured_alone_and_large_batches_draft_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A load takes some more passes, and not minutes."""
+    passes = Passes(monkeypatch, lambda rows, width, _: 1.0 + 0.01 * width)
+    profile = passes.measure(16)
+    assert set(passes.counts) == {(1, width) for width in (1, 2, 4, 8, 64)}
+    assert passes.counts[1, 8] == 2  # once to compile, and once to be timed
+    assert profile.cost(1, 8) == pytest.approx(1.08)
+    assert may_pay(1, profile)
+    assert not may_pay(16, profile)
+    assert len(profile.seconds) == 16
+
+
+def test_by_the_machines_own_clock_every_pass_costs_something() -> None:
+    model = load(str(checkpoint_dir("llama")))
+    profile = measure(model, 6)
+    assert (len(profile.seconds), profile.deepest) == (6, 7)
+    assert all(cost > 0 for row in profile.seconds for cost in row)
+
+
+def test_on_an_accelerator_every_width_runs_before_a_reply_needs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a row of one partition, and in one of two."""
+    passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width))
+    passes.measure(1)
+    assert {width for _, width in passes.counts} == {1, 2, 4, 8, 64}
+    monkeypatch.setattr(profiling, "ON_CPU", False)
+    passes.measure(1)
+    assert {width for _, width in passes.counts} == {*range(1, 9), 64, 64 + PARTITION}
+    assert all(passes.counts[1, width] == 2 for width in (3, 5, 6, 7))
+
+
+def test_no_pass_is_measured_that_has_more_drafts_than_one_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it would cost goes on from narrower ones."""
+    passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width))
+    profile = passes.measure(32)
+    assert {width for rows, width in passes.counts if rows == 32} == {1, 2}
+    assert {width for rows, width in passes.counts if rows == 16} == {1, 2, 4}
+    assert profile.cost(32, 3) == pytest.approx(seconds(32, 3))
+
+
+def test_one_row_at_a_time_is_measured_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width))
+    profile = passes.measure(1)
+    assert len(profile.seconds) == 1
+    assert {rows for rows, _ in passes.counts} == {1}
+
+
+def test_a_head_costs_what_its_quickest_token_took() -> None:
+    model = load("bushel:tiny")
+    took = iter([0.5, 0.3, 0.2, 0.4] + [0.6] * 20)
+    times: list[float] = []
+
+    def clock() -> float:
+        """Called before a token and after it."""
+        if not times:
+            times.append(0.0)
+        else:
+            times.append(times[-1] + (next(took) if len(times) % 2 else 1.0))
+        return times[-1]
+
+    assert of_head(load_head(model), 1, clock) == pytest.approx((0.2,))
+
+
+def test_a_draft_model_costs_what_its_steps_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width))
+    found = of_draft_model(passes.model, 12, lambda: passes.now)
+    assert found == pytest.approx(tuple(seconds(rows, 1) for rows in range(1, 13)))
