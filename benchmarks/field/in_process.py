@@ -86,6 +86,8 @@ class MlxLmSide:
                 self._running.discard(str(reply.uid))
 
     def close(self) -> None:
+        """It has begun one more step, in a stream of its own."""
+        mx.synchronize(self._generator.stream)
         self._generator.close()
 
 
