@@ -8,7 +8,8 @@ its server, mlx-lm's and mlx-vlm's.
 
     engine    Bushel's engine and mlx-lm's BatchGenerator in one process
     http      the three servers on one model directory: the same loads, and closed loops
-    sessions  over HTTP: an agent's 20 turns, a hybrid model, an image in every second request
+    sessions  over HTTP: an agent's 20 turns, and a hybrid model
+    images    over HTTP: a picture in every second request
 
 Rounds run all sides after each other, the order turning round; every side has its own settings,
 and for each load a round to warm up. Over HTTP nothing is asked twice. Figures are medians with
@@ -56,7 +57,7 @@ from benchmarks.rounds import about_mlx
 from bushel.engine.attention_route import choose_attention
 from bushel.models import load
 
-PARTS = ("engine", "http", "sessions")
+PARTS = ("engine", "http", "sessions", "images")
 QUICK_LOADS = ("shared", "poisson")  # the shorter one first: it has a round to warm up
 LONG_LOADS = ("ragged",)  # left out of a quick run
 
@@ -151,6 +152,7 @@ def _runs(
         yield http("http", options.model, [], [], [], True)
     if sessions:
         yield http("hybrid", options.hybrid, [], [4], [], not options.quick)
+    if "images" in options.part:
         yield lambda: image_part(setting)
 
 
