@@ -29,7 +29,8 @@ def _leaves_out(config: Config) -> Iterator[int]:
 
 def _pool(config: Config) -> int:
     """Tokens of an entry that DeepSeek V4's index chooses; 1 where it chooses tokens."""
-    ratios = config.get("compress_ratios") or ()
+    own = config.get("compress_ratios")
+    ratios = own if isinstance(own, list) else ()
     return min((ratio for ratio in ratios if isinstance(ratio, int) and ratio > 0), default=1)
 
 
@@ -50,7 +51,7 @@ def _times(*numbers: object) -> Iterator[int]:
     """Their product, if all are positive whole numbers; floats that are whole among them."""
     product = 1
     for number in numbers:
-        if not isinstance(number, int | float) or number <= 0 or number != int(number):
+        if not isinstance(number, int | float) or number <= 0 or not float(number).is_integer():
             return
         product *= int(number)
     yield product

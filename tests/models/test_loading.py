@@ -1,6 +1,7 @@
 """From a directory to a model that runs, or to one clear error and nothing left behind."""
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from mlx.utils import tree_flatten
 
 from bushel import LLM, ModelError, RequestError, SamplingParams
 from bushel.core.checkpoint import read_checkpoint
+from bushel.core.context_borders import context_borders
 from bushel.models import Model, load
 from bushel.models.load import open_host, outline
 from bushel.models.text_model import TextModel
@@ -137,6 +139,24 @@ BORDERS = {
 def test_a_checkpoint_tells_where_its_attention_becomes_another_one(name: str) -> None:
     """`bushel check` tries contexts on both sides of that."""
     assert read_checkpoint(str(checkpoint_dir(name))).context_borders == BORDERS[name]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"compress_ratios": 4},
+        {"compress_ratios": {"of some": 4}, "index_topk": None},
+        {"floor_scale": math.inf},
+        {"index_topk": math.nan},
+        {"index_topk": [16, 16]},
+        {"log_scaling_n_floor": "8192"},
+        {"rope_scaling": "long_factor"},
+    ],
+    ids=str,
+)
+def test_a_setting_of_another_kind_is_no_border(odd: dict[str, Any]) -> None:
+    """Some other family's, of the same name: its model is loaded all the same."""
+    assert context_borders(odd) == ()
 
 
 @pytest.mark.parametrize("name", ["qwen3_5_vl", "qwen3_vl", "gemma3_vl"])
