@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from bushel.cache.drafts import no_drafts
-from bushel.core import ModelError
+from bushel.core import ModelError, public_message
 from bushel.core.checkpoint import folder_of
 from bushel.core.options import DRAFTERS, EngineOptions
 from bushel.engine.drafts import profiling
@@ -21,6 +21,7 @@ from bushel.engine.drafts.mtp import MTPDrafter, may_ask
 from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.row_state import new_row
 from bushel.models import Model, load
+from bushel.models.device import raise_device_fault
 from bushel.models.mtp import holds_head, is_head_alone, load_head
 
 log = logging.getLogger(__name__)
@@ -35,11 +36,29 @@ def speculation_of(
         return Speculation()
     why = _why_not(model)
     if why is not None:
-        if word != "auto":
-            raise ModelError(f"{model.name} cannot be served with speculate={word!r}: {why}.")
-        return Speculation(why_off=why)
+        return _without(model, word, why)
     draft = _load_drafter(model, options)
     progress("measuring what drafts cost")
+    try:
+        return _measured(model, draft, options)
+    except Exception as error:  # too little memory, a kernel that cannot be had
+        raise_device_fault(error)
+        log.warning("what drafts of %s cost could not be measured", model.name, exc_info=error)
+        why = f"what they cost could not be measured ({public_message(error)})"
+    return _without(model, word, why)
+
+
+def _without(model: Model, word: str, why: str) -> Speculation:
+    """No drafts. ModelError if they were asked for."""
+    if word != "auto":
+        raise ModelError(f"{model.name} cannot be served with speculate={word!r}: {why}.")
+    model.mtp = None
+    return Speculation(why_off=why)
+
+
+def _measured(model: Model, draft: Model | None, options: EngineOptions) -> Speculation:
+    """Who drafts, and what that costs here."""
+    word = options.speculate
     most = 1 if model.single else options.max_batch
     profile = profiling.measure(model, most)
     if not may_pay(1, profile):

@@ -136,6 +136,25 @@ def test_a_head_whose_first_pass_fails_is_done_without(monkeypatch: pytest.Monke
         LLM("bushel:tiny", speculate="mtp")
 
 
+@pytest.mark.parametrize("what", ["measure", "of_head"])
+def test_a_model_whose_drafts_cannot_be_measured_is_served_without(
+    what: str, monkeypatch: pytest.MonkeyPatch, plain: list[Output]
+) -> None:
+    """And says why, as when there is too little memory for the rows; but drafts that were asked
+    for by name are refused.
+    """
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(f"bushel.engine.drafts.profiling.{what}", fail)
+    outs, told = answers("auto")
+    assert [out.token_ids for out in outs] == [out.token_ids for out in plain]
+    assert told["why_off"] == "what they cost could not be measured (planted)"
+    with pytest.raises(BushelError, match="speculate='mtp': what they cost could not be measured"):
+        LLM("bushel:tiny", speculate="mtp")
+
+
 def test_a_draft_model_of_another_vocabulary_is_refused() -> None:
     with pytest.raises(BushelError, match="different vocabularies"):
         LLM(str(checkpoint_dir("llama")), speculate="bushel:tiny")
