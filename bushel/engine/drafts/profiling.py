@@ -1,16 +1,18 @@
 """Measures what passes cost on this machine, once, at load.
 
 As they are served: what the host does for each row is a part of it, where the device waits for the
-host. Of a plain step it hardly ever does.
+host. Of a plain step it hardly ever does. And no two tokens are alike: each asks
+its own experts, and a pass reads the weights of all that it asks.
 """
 
 from __future__ import annotations
 
 import math
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
-from itertools import accumulate
+from itertools import accumulate, islice
 
 import mlx.core as mx
 
@@ -56,25 +58,28 @@ def measure(model: Model, most_rows: int, clock: Clock = time.perf_counter) -> C
     for count in [rows for rows in _ROWS if rows <= most_rows]:
         if spent > _MOST_SECONDS:
             break
-        batch = _filled(model, count)
+        tokens = _any_tokens(model.vocab)
+        batch = _filled(model, count, tokens)
         widths = [width for width in _WIDTHS if count * (width - 1) <= MOST_DRAFTS]
         if count == 1 or not ON_CPU:
-            _turn(batch, widths, clock)  # may wait for what is compiled
+            _turn(batch, widths, tokens, clock)  # may wait for what is compiled
         began = clock()
         for turn in range(_TURNS):
             if turn and clock() - began > _SECONDS_EACH:
                 break
-            for width, seconds in _turn(batch, widths, clock).items():
+            for width, seconds in _turn(batch, widths, tokens, clock).items():
                 place = count, width
                 measured[place] = min(seconds, measured.get(place, seconds))
         spent += clock() - began
     return CostProfile.fitted(measured, most_rows)
 
 
-def _turn(batch: DecodeBatch, widths: Items[int], clock: Clock) -> dict[int, float]:
+def _turn(
+    batch: DecodeBatch, widths: Items[int], tokens: Iterator[int], clock: Clock
+) -> dict[int, float]:
     """Seconds of a pass of each of these widths."""
     return {
-        width: _round(batch, width, clock) if width > 1 else _plain_step(batch, clock)
+        width: _round(batch, width, tokens, clock) if width > 1 else _plain_step(batch, clock)
         for width in widths
     }
 
@@ -84,26 +89,37 @@ def _compile(model: Model) -> None:
     compiles kernels for each, and no reply is to wait for that.
     """
     for context in (_CONTEXT, _CONTEXT + PARTITION):
-        batch = _filled(model, 1, context)
+        tokens = _any_tokens(model.vocab)
+        batch = _filled(model, 1, tokens, context)
         for width in range(1, _WIDTHS[-1] + 1):
-            _round(batch, width, time.perf_counter)
+            _round(batch, width, tokens, time.perf_counter)
 
 
-def _filled(model: Model, count: int, context: int = _CONTEXT) -> DecodeBatch:
+def _any_tokens(vocab: int) -> Iterator[int]:
+    """The same each time."""
+    chance = random.Random(0)
+    while True:
+        yield chance.randrange(vocab)
+
+
+def _filled(
+    model: Model, count: int, tokens: Iterator[int], context: int = _CONTEXT
+) -> DecodeBatch:
     """So many rows of some tokens each, in which nobody drafts by himself."""
-    state = new_row(model)
-    mx.eval(model.forward(mx.zeros((1, context), mx.uint32), [0], state))
+    state, shared = new_row(model), tuple(islice(tokens, context))
+    mx.eval(model.forward(mx.array([shared], mx.uint32), [0], state))
     snapshot = take_snapshot(state, context)
-    prompt = Prepared((0,) * (context + 1))  # the last is run first
     params = SamplingParams(max_tokens=_ENDLESS, temperature=0, ignore_eos=True)
     decoding = resolve(params, GenerationDefaults(), vocab=model.vocab, end_ids=frozenset())
-    rows = [Request(f"row {at}", prompt, (decoding,)) for at in range(count)]
+    # The last is run first.
+    prompts = [Prepared((*shared, token)) for token in islice(tokens, count)]
+    rows = [Request(f"row {at}", prompt, (decoding,)) for at, prompt in enumerate(prompts)]
     batch = DecodeBatch(model, BatchDrafts((), _ANY))
     batch.join(
         [
             PrefilledRow(
                 Sequence.start(row, 0, model.tokenizer.decode, None),
-                Prompt(prompt.ids),
+                Prompt(row.prompt.ids),
                 context,
                 None,
                 snapshot,
@@ -139,14 +155,15 @@ def _say(step: Step) -> None:
         sequence.add(tokens, logprobs)
 
 
-def _round(batch: DecodeBatch, width: int, clock: Clock) -> float:
+def _round(batch: DecodeBatch, width: int, tokens: Iterator[int], clock: Clock) -> float:
     """Half of the drafts hold: what goes back is part of the cost."""
+    drafts = [[*islice(tokens, width - 1)] for _ in batch.sequences]
     start = clock()
-    drafts = [[0] * (width - 1) for _ in batch.sequences]
     round = batch.choose_along(batch.verify(drafts))
-    kept = 1 + width // 2
+    held = width // 2
+    kept = held + 1
     for sequence, draft, *_ in round.read():
-        sequence.add((0,) * kept, drafted=len(draft))
+        sequence.add((*draft[:held], next(tokens)), drafted=len(draft))
     batch.finish(round.verify, [kept] * len(batch))
     mx.eval(batch.rows.settle())
     return clock() - start
@@ -158,12 +175,13 @@ def of_head(head: MTPHead, most_rows: int, clock: Clock = time.perf_counter) -> 
 
     def one(count: int) -> float:
         cache, shortest = HeadKVCache(count), math.inf
-        hidden = mx.zeros((count, 1, norm.size), norm.dtype)
-        tokens = mx.zeros((count, 1), mx.uint32)
+        shape, tokens = (count, 1, norm.size), mx.zeros((count, 1), mx.uint32)
+        hidden = mx.random.normal(shape, key=mx.random.key(0)).astype(norm.dtype)
         for _ in range(_HEAD_TURNS):
             start = clock()
             logits = head.logits(head(hidden, tokens, [_CONTEXT] * count, [0] * count, cache))
-            mx.argmax(logits, axis=-1).tolist()
+            tokens = mx.argmax(logits, axis=-1)
+            tokens.tolist()
             shortest = min(shortest, clock() - start)
         return shortest
 
@@ -174,7 +192,7 @@ def of_draft_model(draft: Model, most_rows: int, clock: Clock = time.perf_counte
     """Seconds that a draft model takes for one more token of every row's draft."""
 
     def one(count: int) -> float:
-        batch = _filled(draft, count)
+        batch = _filled(draft, count, _any_tokens(draft.vocab))
         return min(_plain_step(batch, clock) for _ in range(_TURNS))
 
     return _by_rows(one, most_rows)

@@ -8,6 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
+from mlx_lm.models.switch_layers import SwitchGLU
 
 from bushel.cache.paged.attention import PARTITION
 from bushel.engine.decode_batch import DecodeBatch
@@ -96,6 +97,26 @@ def test_what_the_host_does_for_rows_is_a_part_of_it(monkeypatch: pytest.MonkeyP
         assert profile.cost(rows, 1) == pytest.approx(seconds(rows, 1))
         for width in (2, 4, 8):
             assert profile.cost(rows, width) == pytest.approx(seconds(rows, width) + 0.001 * rows)
+
+
+def test_rows_and_drafts_ask_experts_as_those_of_real_replies_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of tokens that are all alike a device would read the weights of a few experts only."""
+    passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width), "qwen3_moe")
+    asked: dict[tuple[int, int], list[set[int]]] = {}
+    run = SwitchGLU.__call__
+
+    def noting(layer: SwitchGLU, x: mx.array, indices: mx.array) -> mx.array:
+        rows, width, _ = indices.shape
+        asked.setdefault((rows, width), []).append(set(indices.flatten().tolist()))
+        return run(layer, x, indices)
+
+    monkeypatch.setattr(SwitchGLU, "__call__", noting)
+    passes.measure(8)
+    for shape, few in {(1, 1): 2, (1, 8): 6, (8, 1): 6, (8, 8): 7}.items():  # of eight
+        experts = [len(each) for each in asked[shape]]
+        assert sum(experts) / len(experts) >= few, (shape, experts)
 
 
 def test_a_slow_model_is_measured_alone_and_large_batches_draft_nothing(
