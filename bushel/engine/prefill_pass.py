@@ -67,7 +67,8 @@ def run_pass(model: Model, rows: Sequence[PassRow]) -> mx.array:
 def run_pass_with_hidden(model: Model, rows: Sequence[PassRow]) -> list[mx.array]:
     """Likewise; of each row the hidden states [n, D] of its new tokens."""
     _, hidden = _run(model, rows, model.forward_with_hidden)
-    return [hidden[at, row.again : len(row.ids)] for at, row in enumerate(rows)]
+    # Each by itself: a view would keep those of all rows alive.
+    return [mx.contiguous(hidden[at, row.again : len(row.ids)]) for at, row in enumerate(rows)]
 
 
 def _run(

@@ -22,8 +22,15 @@ from bushel.core.options import Attention
 from bushel.engine import prefill_pass
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Chunk, Costs, PendingPrompt, Plan, Policy, Row, State
-from bushel.engine.prefill_pass import PassRow, pieces, plan_pieces
+from bushel.engine.prefill_pass import (
+    PassRow,
+    pass_row,
+    pieces,
+    plan_pieces,
+    run_pass_with_hidden,
+)
 from bushel.engine.prompt_runner import PromptRunner
+from bushel.engine.row_state import new_row
 from bushel.engine.scheduler import schedule
 from bushel.engine.step_costs import Stopwatch
 from bushel.models import Model
@@ -270,6 +277,21 @@ def test_pieces_that_prompts_of_recurrent_layers_share_are_run_before_anyone_wai
     ran.clear()
     plan_pieces(llm._engine.model, None, lambda _: None)  # type: ignore[union-attr]
     assert ran == [(0, width) for width in (16, 32, 64, 128, 256)]
+
+
+def test_hidden_states_of_a_row_hold_none_of_those_it_shared_a_pass_with() -> None:
+    """They may stay as long as the row, and are counted as its own alone. B62."""
+    llm = served(attention="padded")
+    model = llm._engine.model  # type: ignore[union-attr]
+    rows = [pass_row(model, [20 + at] * 200, 0, 200, new_row(model)) for at in range(8)]
+    kept, *others = run_pass_with_hidden(model, rows)
+    mx.eval(kept, others, [layer.state for row in rows for layer in row.state])
+    del others
+    mx.synchronize()
+    before, size = mx.get_active_memory(), kept.nbytes
+    del kept
+    mx.synchronize()
+    assert size <= before - mx.get_active_memory() < 2 * size
 
 
 def test_prompts_share_a_pass_only_where_memory_has_their_states_twice() -> None:
