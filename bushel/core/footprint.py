@@ -90,9 +90,13 @@ class Footprint:
         paged = (piece.per_token for piece in self.pieces if piece.paged)
         return 2 * context * max(paged, default=0)
 
-    def packed(self, rows: int) -> int:
-        """Rows that share a pass have once more, for a while, what does not grow with them."""
-        return rows * sum(piece.count * piece.fixed for piece in self.pieces)
+    def packed(self, rows: int, context: int) -> int:
+        """Rows that share a pass have once more, for a while, what does not grow with them, and of
+        two layers what they look at, which is put together for each.
+        """
+        grows = (piece.per_token for piece in self.pieces if piece.most is None)
+        fixed = sum(piece.count * piece.fixed for piece in self.pieces)
+        return rows * (fixed + 2 * context * max(grows, default=0))
 
     def peak(self, rows: int, longest: int, chunk: int, tokens: int | None = None) -> int:
         """All that exists at once with `rows`, of which one runs a chunk of its prompt."""
@@ -158,7 +162,8 @@ class Memory:
         sizes, rows = self.footprint, self.rows
         used = sizes.weights + sizes.state(rows, self.longest, self.tokens) + rows * sizes.per_row
         drafts = sizes.drafts * sizes.draft(self.longest)
-        room = self.limit - used - drafts - sizes.gathered(context) - sizes.packed(rows_packed)
+        beside = sizes.packed(rows_packed, context) if rows_packed else sizes.gathered(context)
+        room = self.limit - used - drafts - beside
         each = sizes.pass_token(context)
         most = int(room * ONE_CHUNK) // each if each else want
         return max(min(want, most), min(want, least))

@@ -101,6 +101,7 @@ class PendingPrompt:
     priority: int = 0
     background: bool = False
     packs: bool = True  # it may share a forward pass, if it is short
+    width: int = 0  # tokens of its row in such a pass, with what is run again and padding, if more
 
 
 class WorkClass(NamedTuple):

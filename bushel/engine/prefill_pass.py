@@ -50,8 +50,13 @@ class PassRow(NamedTuple):
 
 def pass_row(model: Model, ids: Sequence[int], start: int, end: int, state: State) -> PassRow:
     """Tokens [start, end) of these, of which those before have run."""
-    again = start % _BEGIN if _repeats(model) else 0
+    again = _again(model, start)
     return PassRow(ids[start - again : end], start, state, again)
+
+
+def _again(model: Model, start: int) -> int:
+    """Tokens before this one that are run once more."""
+    return start % _BEGIN if _repeats(model) else 0
 
 
 def _repeats(model: Model) -> bool:
@@ -76,13 +81,7 @@ def _run(
     rows: Sequence[PassRow],
     forward: Callable[[mx.array, Sequence[int], State], Result],
 ) -> Result:
-    width = max(len(row.ids) for row in rows)
-    if _repeats(model):
-        # Where a piece begins and how wide it is are planned together: few of both.
-        going_on = any(row.position > row.again for row in rows)
-        width = padded_width(max(width, _STEP) if going_on else width)
-    elif EVEN and model.pages is not None:
-        width = padded_width(width)
+    width = max(_width(model, len(row.ids), row.position - row.again) for row in rows)
     tokens = np.zeros((len(rows), width), np.int32)
     for at, row in enumerate(rows):
         tokens[at, : len(row.ids)] = row.ids
@@ -95,6 +94,16 @@ def _run(
     for layer, singles in zip(layers, columns, strict=True):
         unpack(layer, singles)
     return result
+
+
+def _width(model: Model, tokens: int, begin: int) -> int:
+    """Of a pass of so many tokens of a row from here on; one of several is as wide as the widest of
+    them.
+    """
+    if not EVEN or model.pages is None:
+        return tokens
+    # Where a piece begins and how wide it is are planned together: few of both.
+    return padded_width(max(tokens, _STEP) if begin and _repeats(model) else tokens)
 
 
 def _run_over_pages(
@@ -207,6 +216,13 @@ def shares(job: Prefill) -> bool:
     if job.alone or not job.model.shares_passes or not job.plain:
         return False
     return job.model.pages is not None or job.target - job.expected <= _REACH
+
+
+def width_of(job: Prefill) -> int:
+    """Tokens of its row in a pass that runs what is left of it."""
+    done = job.target - job.expected
+    again = _again(job.model, done)
+    return _width(job.model, job.expected + again, done - again)
 
 
 def _is_row(job: Prefill, *, alone: bool) -> bool:

@@ -17,7 +17,7 @@ from bushel.core import BushelError
 from bushel.core.footprint import Memory
 from bushel.engine.plan import BEFORE, Costs, PendingPrompt, Row, Served, State, WorkClass
 from bushel.engine.prefill import Prefill, PrefilledRow
-from bushel.engine.prefill_pass import shares
+from bushel.engine.prefill_pass import shares, width_of
 from bushel.engine.sequence import Phase, Sequence
 from bushel.models import Model
 
@@ -340,6 +340,7 @@ def _jobs(prefills: dict[int, Prefill]) -> tuple[PendingPrompt, ...]:
             job.sequences[0].row.priority,
             job.sequences[0].row.background,
             shares(job),
+            width_of(job),
         )
         for id, job in prefills.items()
     )

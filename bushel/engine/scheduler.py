@@ -237,7 +237,7 @@ class _Pass:
         self._policy, self._memory = policy, memory
         known = costs.prefill_token
         self._worth = costs.prefill_pass / known if known else _WORTH  # tokens of padding
-        self._rows = self._width = self._context = self._tokens = 0
+        self._rows = self._width = self._wide = self._context = self._tokens = 0
 
     def has_room_for(self, job: PendingPrompt) -> bool:
         if not self._rows or not self._short(job):
@@ -252,7 +252,8 @@ class _Pass:
             return False
         context = max(self._context, job.done + job.remaining)
         rows = self._rows + 1
-        return self._memory is None or self._memory.chunk(tokens, 1, context, rows) == tokens
+        wide = rows * max(self._wide, job.remaining, job.width)
+        return self._memory is None or self._memory.chunk(wide, 1, context, rows) == wide
 
     def padding_for(self, job: PendingPrompt) -> int:
         """Tokens that are computed for nothing, if it comes in."""
@@ -261,11 +262,12 @@ class _Pass:
 
     def take(self, chunk: Chunk, job: PendingPrompt) -> None:
         if not chunk.packed:
-            self._rows = self._width = self._context = self._tokens = 0
+            self._rows = self._width = self._wide = self._context = self._tokens = 0
         if self._short(job) and chunk.tokens == job.remaining:
             self._rows += 1
             self._tokens += chunk.tokens
             self._width = max(self._width, chunk.tokens)
+            self._wide = max(self._wide, chunk.tokens, job.width)
             self._context = max(self._context, job.done + chunk.tokens)
 
     def _short(self, job: PendingPrompt) -> bool:

@@ -19,7 +19,7 @@ from bushel.cache.paged.page_pool import PagePool
 from bushel.cache.paged.page_table import PageTable
 from bushel.core.footprint import Footprint, Memory, Piece
 from bushel.core.options import Attention
-from bushel.engine import prefill_pass
+from bushel.engine import engine, prefill_pass
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Chunk, Costs, PendingPrompt, Plan, Policy, Row, State
 from bushel.engine.prefill_pass import (
@@ -304,6 +304,37 @@ def test_prompts_share_a_pass_only_where_memory_has_their_states_twice() -> None
 
     assert packed(8 << 20) == 3
     assert packed(5 << 19) == 2  # in pairs
+
+
+def test_a_pass_is_planned_as_wide_as_it_is_run(
+    ran: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what is run again and padding, also where memory ends. B62."""
+    widths = list[int]()
+
+    def noted(state: State, policy: Policy) -> Plan:
+        widths.extend(job.width for job in (*state.prefilling, *state.waiting))
+        return schedule(state, policy)
+
+    monkeypatch.setattr(engine, "schedule", noted)
+    for name in ("llama", "qwen3_5"):
+        llm = served(name)
+        prompts = [ids(250, seed) for seed in (8, 9)]
+        together(llm, prompts)
+        ran.clear()
+        widths.clear()
+        together(llm, longer(prompts))
+        assert max(width for _, width in ran) == max(widths)
+    sizes = Footprint(0, 0, (), per_token=1 << 10, per_score=0, per_row=0)
+    jobs = tuple(PendingPrompt(at, 16, 0.0, at, done=250, width=384) for at in range(4))
+
+    def packed(tokens: int) -> int:
+        state = State(0.0, prefilling=jobs, memory=Memory(sizes, 2 * tokens << 10, 1 << 62))
+        return sum(chunk.packed for chunk in schedule(state, Policy(pack=64)).chunks)
+
+    assert packed(4 * 384) == 3
+    assert packed(4 * 384 - 1) == 2
+    assert packed(2 * 384 - 1) == 0
 
 
 @pytest.mark.parametrize("attention", ["pages", "padded"])

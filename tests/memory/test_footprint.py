@@ -1,5 +1,6 @@
 """The closed form of `core.footprint`, by itself and against what the allocator saw."""
 
+import gc
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,7 +11,10 @@ from hypothesis import strategies as st
 
 from bushel import LLM, SamplingParams
 from bushel.core.footprint import ONE_CHUNK, STEP, Footprint, Memory, Piece, alike
+from bushel.core.options import Attention
 from bushel.engine.footprint import footprint
+from bushel.engine.prefill_pass import pass_row, run_pass
+from bushel.engine.row_state import new_row
 from bushel.models import load
 from tests.depth import often
 from tests.families import checkpoint_dir
@@ -76,6 +80,29 @@ def test_rows_that_share_a_pass_have_their_fixed_states_twice() -> None:
     assert memory.chunk(100, 1, 0) == 100
     assert memory.chunk(100, 1, 0, rows_packed=2) < 100
     assert replace(memory, limit=memory.limit + 2 * 4 * MB).chunk(100, 1, 0, rows_packed=2) == 100
+
+
+@pytest.mark.parametrize("attention", ["pages", "padded"])
+def test_what_rows_that_share_a_pass_look_back_at_is_in_the_plan(attention: Attention) -> None:
+    """It is put together for each of them. B62."""
+    start = 1000 if attention == "pages" else 250
+    with LLM(str(checkpoint_dir("llama")), attention=attention) as llm:
+        model = llm._engine.model  # type: ignore[union-attr]
+        sizes, rows = footprint(model), 8
+        states = [new_row(model) for _ in range(rows)]
+        for state in states:
+            model.forward(mx.zeros((1, start), mx.int32), [0], state)
+            mx.eval([layer.state for layer in state])
+        gc.collect()
+        mx.synchronize()
+        mx.reset_peak_memory()
+        tokens = [0] * (start + 2)
+        run_pass(model, [pass_row(model, tokens, start, start + 2, each) for each in states])
+        mx.eval([layer.state for state in states for layer in state])
+        mx.synchronize()
+        above = mx.get_peak_memory() - mx.get_active_memory()
+    memory = Memory(sizes, sizes.weights + above - 1, 1 << 62)
+    assert memory.chunk(2 * rows, 1, start + 2, rows) < 2 * rows
 
 
 def test_more_rows_or_longer_ones_never_need_less() -> None:
