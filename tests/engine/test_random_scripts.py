@@ -89,7 +89,7 @@ def short_llm(request: pytest.FixtureRequest) -> Iterator[LLM]:
     """Memory for two rows, which are promised hardly more than they have."""
     family = str(checkpoint_dir("qwen3_5_vl"))
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("request_queue", "engine"):
+        for module in ("request_queue", "memory_sharing"):
             patch.setattr(f"bushel.engine.{module}.GROWTH", 1)
         patch.setattr("bushel.engine.request_queue.ROOM", 2)
         patch.setattr("bushel.core.footprint.STEP", 16)

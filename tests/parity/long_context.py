@@ -43,8 +43,8 @@ def compare(length: int, chunk: int = 512) -> Found:
         before = mx.get_active_memory() - sizes.weights
         mx.reset_peak_memory()
         long = SamplingParams(max_tokens=REPLY, temperature=0, ignore_eos=True, logprobs=1)
-        # The short ones stay until the long one has come and gone.
-        stay = SamplingParams(max_tokens=length // chunk + 32, temperature=0, ignore_eos=True)
+        # The short ones stay until the long one has come, in pieces however small, and gone.
+        stay = SamplingParams(max_tokens=length // 16 + 32, temperature=0, ignore_eos=True)
         outs = llm.generate(
             [{"prompt_token_ids": prompt} for prompt in prompts], [long, stay, stay]
         )

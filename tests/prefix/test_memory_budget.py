@@ -2,7 +2,9 @@
 
 import heapq
 import random
+import weakref
 from types import SimpleNamespace
+from typing import Generic, TypeVar
 
 import pytest
 
@@ -10,27 +12,29 @@ from bushel.cache.prefix import memory_budget as module
 from bushel.cache.prefix.memory_budget import MemoryBudget
 from bushel.core import IntegrityError
 
+T = TypeVar("T")
 
-class Sort:
+
+class Sort(Generic[T]):
     """Things of one byte and one buffer each, and the order in which they went."""
 
     def __init__(self, budget: MemoryBudget):
         self.budget = budget
-        self.stays: set[int] = set()
-        self.gone: list[int] = []
+        self.stays: set[T] = set()
+        self.gone: list[T] = []
         self.queue = budget.queue(self._evict, lambda item: item not in self.stays)
 
-    def put(self, item: int) -> bool:
+    def put(self, item: T) -> bool:
         if not self.budget.make_room(1, 1):
             return False
         self.budget.take(1, 1)
         self.queue.touch(item, self.budget.tick())
         return True
 
-    def use(self, item: int) -> None:
+    def use(self, item: T) -> None:
         self.queue.touch(item, self.budget.tick())
 
-    def _evict(self, item: int) -> None:
+    def _evict(self, item: T) -> None:
         self.queue.remove(item)
         self.budget.give(1, 1)
         self.gone.append(item)
@@ -103,6 +107,25 @@ def test_a_thing_dropped_and_made_again_is_as_young_as_its_second_making() -> No
     assert sort.gone == [1, 2, 3]
 
 
+def test_what_is_dropped_is_freed() -> None:
+    """However few are put after it. B45."""
+
+    class Thing:
+        pass
+
+    budget = MemoryBudget(3, 3)
+    sort: Sort[Thing] = Sort(budget)
+    things = [Thing() for _ in range(10)]
+    for thing in things:
+        sort.put(thing)
+    for thing in things[7:]:
+        sort.use(thing)
+    sort.gone.clear()
+    kept = [weakref.ref(thing) for thing in things]
+    del things, thing
+    assert [ref() is not None for ref in kept] == [False] * 7 + [True] * 3
+
+
 def test_uses_and_evictions_take_a_few_heap_operations_however_many_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -126,12 +149,13 @@ def test_uses_and_evictions_take_a_few_heap_operations_however_many_there_are(
         sort = Sort(budget)
         for item in range(count):
             sort.put(item)
-        moved = 0
+        moved, newest = 0, count - 1
         for item in range(acts):
             if rng.random() < 0.5:
-                sort.put(count + item)
+                newest = count + item
+                sort.put(newest)
             else:
-                sort.use(rng.choice([*sort.queue._ticks][-1:]))
+                sort.use(newest)
             assert len(sort.queue._heap) <= 5 * (count + 17)
         return moved / acts
 

@@ -95,3 +95,20 @@ def test_they_make_way_like_all_that_is_kept(ends: PromptEnds) -> None:
     assert (len(ends), ends.nbytes, budget.bytes) == (0, 0, 0)
     ends.put("", key(*LONG), [states(12, 20)])
     assert len(ends) == 0
+
+
+def test_what_is_not_kept_any_more_is_freed(ends: PromptEnds) -> None:
+    """At once, and not when others come."""
+
+    def held(at: int) -> int:
+        hidden = mx.zeros((1, 256, 256))
+        mx.eval(hidden)
+        ends.put("", key(at, *LONG), [(0, hidden)])
+        del hidden
+        return mx.get_active_memory()
+
+    before = mx.get_active_memory()
+    for at in range(20):
+        assert held(at) - before <= ends.nbytes + 1000
+    ends.clear()
+    assert mx.get_active_memory() - before <= 1000

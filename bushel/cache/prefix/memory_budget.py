@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from bushel.core import IntegrityError
 
 T = TypeVar("T")
+_Use = tuple[int, int]  # its tick, and a number of its own
 
 # Stale entries of a heap, as a multiple of the live ones, before it is written anew.
 _STALE = 4
@@ -31,38 +32,42 @@ class Recency(Generic[T]):
     def __init__(self, evict: Callable[[T], None], may_go: Callable[[T], bool] = _always):
         self.evict = evict
         self._may_go = may_go
-        self._ticks: dict[T, int] = {}
-        self._heap: list[tuple[int, int, T]] = []
-        self._order = itertools.count()  # so that items themselves are never compared
+        self._uses: dict[T, _Use] = {}  # the last of each
+        self._users: dict[_Use, T] = {}
+        self._heap: list[_Use] = []  # not the items: what has been removed is to be freed
+        self._order = itertools.count()  # so that no two uses are the same
 
     def __len__(self) -> int:
-        return len(self._ticks)
+        return len(self._uses)
 
     def __contains__(self, item: T) -> bool:
-        return item in self._ticks
+        return item in self._uses
 
     def touch(self, item: T, tick: int) -> None:
-        self._ticks[item] = tick
+        self.remove(item)
+        use = tick, next(self._order)
+        self._uses[item] = use
+        self._users[use] = item
         self.offer(item)
 
     def offer(self, item: T) -> None:
-        if item in self._ticks and self._may_go(item):
-            heapq.heappush(self._heap, (self._ticks[item], next(self._order), item))
-            if len(self._heap) > _STALE * (len(self._ticks) + 16):
-                self._heap = [
-                    entry for entry in self._heap if self._ticks.get(entry[2]) == entry[0]
-                ]
+        if item in self._uses and self._may_go(item):
+            heapq.heappush(self._heap, self._uses[item])
+            if len(self._heap) > _STALE * (len(self._uses) + 16):
+                self._heap = [use for use in self._heap if use in self._users]
                 heapq.heapify(self._heap)
 
     def remove(self, item: T) -> None:
-        self._ticks.pop(item, None)
+        use = self._uses.pop(item, None)
+        if use is not None:
+            del self._users[use]
 
     def oldest(self) -> tuple[int, T] | None:
         """Tick and item, of those that may go."""
         while self._heap:
-            tick, _, item = self._heap[0]
-            if self._ticks.get(item) == tick and self._may_go(item):
-                return tick, item
+            use = self._heap[0]
+            if use in self._users and self._may_go(self._users[use]):
+                return use[0], self._users[use]
             heapq.heappop(self._heap)
         return None
 
