@@ -244,6 +244,23 @@ def test_a_mask_of_a_draft_that_was_refused_is_not_another_places(
     assert not np.array_equal(rows.mask(rows.row(held, drafted)), wanted)
 
 
+@pytest.mark.parametrize("drafted", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_of_which_less_was_read_than_it_took_goes_on_from_there(
+    rows: Rows, kind: str, drafted: bool
+) -> None:
+    """After a step that could not be read, whatever its grammar can do. B49."""
+    held, rng = KINDS[kind](rows), random.Random(5)
+    reply = reply_of(rows, held, rng, 12)
+    row = rows.row(held)
+    for done in range(len(reply) + 1):
+        row.follow(reply)
+        if drafted:
+            rows.along(row, [])
+        row.follow(reply[:done])
+        assert np.array_equal(rows.mask(row), rows.mask(rows.row(held, reply[:done])))
+
+
 def test_rows_of_a_batch_have_their_own_masks_beside_free_ones(
     rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:

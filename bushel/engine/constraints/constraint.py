@@ -43,8 +43,10 @@ class ConstrainedRow:
         self.cost = 0.0  # seconds, of its last mask
         self._slow = 0.0  # seconds, of masks and tokens that were slow
         self._decode = decode
-        self._fresh: LLMatcher | None = None  # at the grammar's start, once it has drafted
-        self._goes_back = True  # its matcher, as far as is known; some grammars cannot
+        self._fresh = None if matcher is None else matcher.deep_copy()  # at the grammar's start
+        self._goes_back: bool | None = (
+            None  # its matcher, once it has drafted; some grammars cannot
+        )
         self._masked = 0  # tokens of the reply, and of a draft, that led to its matcher's last mask
         self._behind: list[int] = []  # of these, tokens that it has gone back from
         self._begin()
@@ -79,12 +81,16 @@ class ConstrainedRow:
     def follow(self, tokens: Sequence[int]) -> None:
         """Take what is new of all that has been read; go back if less was read than it took."""
         if len(self._taken) > len(tokens):
-            if self.matcher is not None:
-                self.matcher.reset()
-                self._forget_mask()
+            self._begin_again()
             self._begin()
         for token in tokens[len(self._taken) :]:
             self.take(token)
+
+    def _begin_again(self) -> None:
+        """With a matcher of which nothing has to go back."""
+        self._behind = []
+        if self._fresh is not None:
+            self.matcher = self._fresh.deep_copy()
 
     def _consume(self, token: int) -> None:
         if self.matcher is None:
@@ -257,18 +263,17 @@ class ConstrainedRow:
                     self._replace()
 
     def _prepare(self, matcher: LLMatcher) -> None:
-        """Before a draft: a copy where its matcher cannot go back, and one at the start."""
-        if self._fresh is None:
-            self._fresh = matcher.deep_copy()
-            self._goes_back = self._fresh.reset()
+        """Before a draft: a copy where its matcher cannot go back."""
+        if self._goes_back is None:
+            self._goes_back = matcher.deep_copy().reset()
         if not self._goes_back:
             self.matcher = matcher.deep_copy()
 
     def _replace(self) -> None:
         """A draft has led its matcher to where it does not come back from: another takes over."""
-        assert self._fresh is not None
-        self.matcher, self._goes_back = self._fresh.deep_copy(), False
-        self._forget_mask()
+        self._begin_again()
+        self._goes_back = False
+        assert self.matcher is not None
         if not self.matcher.consume_tokens(self._taken):
             raise self._lost()
 
