@@ -18,6 +18,8 @@ CHAT, DRAFTS = "/v1/chat/completions", "vllm:spec_decode_num"
 # Loops, which are easy to guess; each API by its own names.
 TEXT = "one two three four five six seven eight nine ten. " * 3
 LONG = {"max_tokens": 40, "temperature": 0}
+# Milliseconds by width that other servers of the tests are told, instead of measuring them.
+CHEAP = {"1": 1000, "2": 1200, "4": 1600, "8": 2400}
 BODIES: dict[str, dict[str, Any]] = {
     CHAT: {"messages": user(TEXT), "ignore_eos": True, **LONG},
     "/v1/completions": {"prompt": TEXT, "ignore_eos": True, **LONG},
@@ -132,7 +134,7 @@ def test_status_tells_who_guesses_and_what_passes_cost(server: Server) -> None:
     told = server.status()["engine"]["speculation"]
     assert "lookup" in told["drafters"]
     assert [row["rows"] for row in told["profile"]] == [1, 2, 4, 8, 16, 32]
-    assert told["profile"][0]["by_width"] == {"1": 1000, "2": 1200, "4": 1600, "8": 2400}
+    assert told["profile"][0]["by_width"] == CHEAP
     assert server.logged("Drafts: grammar, lookup")
 
 
@@ -144,7 +146,7 @@ def test_a_server_measures_what_passes_cost_on_this_machine() -> None:
         for row in told["profile"]:
             costs = [*row["by_width"].values()]
             assert 0 < costs[0] <= costs[-1]
-        assert len({str(row["by_width"]) for row in told["profile"]}) > 1
+            assert row["by_width"] != CHEAP
 
 
 @pytest.mark.long
