@@ -44,9 +44,7 @@ class ConstrainedRow:
         self._slow = 0.0  # seconds, of masks and tokens that were slow
         self._decode = decode
         self._fresh = None if matcher is None else matcher.deep_copy()  # at the grammar's start
-        self._goes_back: bool | None = (
-            None  # its matcher, once it has drafted; some grammars cannot
-        )
+        self._goes_back: bool | None = None  # its matcher, once that is known; some cannot
         self._masked = 0  # tokens of the reply, and of a draft, that led to its matcher's last mask
         self._behind: list[int] = []  # of these, tokens that it has gone back from
         self._begin()

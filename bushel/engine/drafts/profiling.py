@@ -1,8 +1,8 @@
 """Measures what passes cost on this machine, once, at load.
 
 As they are served: what the host does for each row is a part of it, where the device waits for the
-host. Of a plain step it hardly ever does. And no two tokens are alike: each asks
-its own experts, and a pass reads the weights of all that it asks.
+host. Of a plain step it hardly ever does. And tokens differ: each asks its own experts, and a pass
+reads the weights of all that are asked.
 """
 
 from __future__ import annotations
