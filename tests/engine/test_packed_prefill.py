@@ -326,15 +326,21 @@ def test_a_pass_is_planned_as_wide_as_it_is_run(
         together(llm, longer(prompts))
         assert max(width for _, width in ran) == max(widths)
     sizes = Footprint(0, 0, (), per_token=1 << 10, per_score=0, per_row=0)
-    jobs = tuple(PendingPrompt(at, 16, 0.0, at, done=250, width=384) for at in range(4))
 
-    def packed(tokens: int) -> int:
+    def packed(tokens: int, *widths: int) -> int:
+        jobs = tuple(
+            PendingPrompt(at, 16, 0.0, at, done=250, width=width) for at, width in enumerate(widths)
+        )
         state = State(0.0, prefilling=jobs, memory=Memory(sizes, 2 * tokens << 10, 1 << 62))
         return sum(chunk.packed for chunk in schedule(state, Policy(pack=64)).chunks)
 
-    assert packed(4 * 384) == 3
-    assert packed(4 * 384 - 1) == 2
-    assert packed(2 * 384 - 1) == 0
+    assert packed(4 * 384, 384, 384, 384, 384) == 3
+    assert packed(4 * 384 - 1, 384, 384, 384, 384) == 2
+    assert packed(2 * 384 - 1, 384, 384, 384, 384) == 0
+    # All are as wide as the widest, whoever that is.
+    for widths in ((384, 16, 16), (16, 16, 384)):
+        assert packed(3 * 384, *widths) == 2
+        assert packed(3 * 384 - 1, *widths) == 1
 
 
 @pytest.mark.parametrize("attention", ["pages", "padded"])

@@ -151,6 +151,9 @@ def test_a_model_whose_drafts_cannot_be_measured_is_served_without(
     outs, told = answers("auto")
     assert [out.token_ids for out in outs] == [out.token_ids for out in plain]
     assert told["why_off"] == "what they cost could not be measured (planted)"
+    with LLM("bushel:tiny") as llm:  # and what nobody asks takes no memory
+        assert llm._engine is not None
+        assert llm._engine.model.mtp is None
     with pytest.raises(BushelError, match="speculate='mtp': what they cost could not be measured"):
         LLM("bushel:tiny", speculate="mtp")
 
