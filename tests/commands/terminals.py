@@ -13,7 +13,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bushel.core.held_files import VARIABLE
@@ -49,14 +49,21 @@ def person(home: Path, **more: str) -> dict[str, str]:
 
 
 class Terminal:
-    """`bushel` with these arguments on a terminal. raw: every byte that it was sent, decoded."""
+    """`bushel` with these arguments on a terminal, or another program of Python's.
+    raw: every byte that it was sent, decoded.
+    """
 
     def __init__(
-        self, *arguments: str, env: Mapping[str, str], columns: int = 100, cwd: str | None = None
+        self,
+        *arguments: str,
+        env: Mapping[str, str],
+        columns: int = 100,
+        cwd: str | None = None,
+        program: Sequence[str] = ("-m", "bushel"),
     ):
         self._ours, theirs = pty.openpty()
         self.resize(columns)
-        command = [sys.executable, "-m", "bushel", *arguments]
+        command = [sys.executable, *program, *arguments]
         self.process = subprocess.Popen(
             [sys.executable, "-c", _OWN, *command],
             stdin=theirs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,29 @@ import pytest
 
 from bushel.commands.chat import line_editor
 from bushel.commands.chat.line_editor import LineEditor
+from tests.commands.terminals import Terminal, person
+
+# Ctrl-C before the wait for a key does not end that wait, as one that another thread is given.
+_UNHEARD = """\
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from bushel.commands.chat.line_editor import LineEditor
+
+def interrupt():
+    time.sleep(0.5)
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+editor = LineEditor(lambda _: (), Path(sys.argv[1]))
+threading.Thread(target=interrupt, daemon=True).start()
+try:
+    editor.read()
+except KeyboardInterrupt:
+    print("heard")
+print("read:", editor.read())
+"""
 
 
 def typing(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
@@ -60,3 +84,18 @@ def test_a_history_that_cannot_be_written_is_no_matter(
     (tmp_path / "file").write_text("")
     typing(monkeypatch, "one")
     assert LineEditor(lambda _: (), tmp_path / "file" / "history").read() == "one"
+
+
+def test_ctrl_c_between_the_prompt_and_the_wait_for_a_key_is_heard(tmp_path: Path) -> None:
+    """What is typed slowly is read whole. B81."""
+    history = str(tmp_path / "history")
+    with Terminal(history, env=person(tmp_path), program=("-c", _UNHEARD)) as terminal:
+        terminal.prompt()
+        terminal.wait_for("heard")
+        terminal.prompt()
+        for key in "slow":
+            terminal.type(key)
+            time.sleep(2 * line_editor._TICK)
+        terminal.type("\r")
+        terminal.wait_for("read: slow")
+        assert terminal.end() == 0

@@ -94,11 +94,13 @@ def _chat(options: argparse.Namespace) -> int:
 
 
 def _choose(models: Sequence[str]) -> str:
+    from bushel.commands.chat.line_editor import typed_line
+
     for number, model in enumerate(models, 1):
         print(f"{number:>3}  {model}")
     while True:
         try:
-            answer = input("Which one? ").strip()
+            answer = typed_line("Which one? ").strip()
         except EOFError:
             raise BushelError("No model was chosen.") from None
         if answer in models:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 try:
@@ -22,6 +23,7 @@ except ImportError:  # a Python that was built without: no history, and no keys 
 _MOST = 1000  # lines that are kept
 _QUOTES = '"""'
 FIRST, NEXT = ">>> ", "... "
+_TICK = 0.25  # seconds
 
 # Words that may follow what was typed so far.
 Completer = Callable[[str], Sequence[str]]
@@ -30,6 +32,26 @@ Completer = Callable[[str], Sequence[str]]
 def history_file() -> Path:
     home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(home).expanduser() / "bushel" / "chat_history"
+
+
+def typed_line(prompt: str) -> str:
+    """EOFError and KeyboardInterrupt are the person's. For the main thread."""
+    with _interrupts_heard():
+        return input(prompt)
+
+
+@contextlib.contextmanager
+def _interrupts_heard() -> Iterator[None]:
+    """Python hears Ctrl-C when it ends the wait for a key. Between the prompt and that wait it
+    would be heard at the next key only, so the wait is ended from time to time.
+    """
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, _TICK, _TICK)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class LineEditor:
@@ -65,7 +87,7 @@ class LineEditor:
         return line
 
     def _line(self, prompt: str) -> str:
-        line = input(prompt)
+        line = typed_line(prompt)
         # As in shells: what begins with a space is not kept.
         if _EDITS and line.strip() and not line.startswith(" "):
             for each in line.splitlines():
