@@ -41,7 +41,7 @@ from bushel.engine.row_state import new_row, ran_a_token
 from bushel.engine.sampling.draw import CANDIDATES
 from bushel.engine.solo_run import SoloRun, bound, precision
 from bushel.models import Model, State
-from bushel.models.known_families import cuts_matter
+from bushel.models.known_families import cuts_matter, rotation_borders
 
 TOKENS = 24  # of a reply
 # Prompts around a border at so many tokens still take seconds; one farther away is not crossed.
@@ -134,7 +134,8 @@ class _Check:
         self.bound = bound(model)
         self._uncut = cuts_matter(model.network)
         context = model.context or math.inf
-        borders = {*windows(model.make_state()), *model.host.context_borders}
+        borders = {*windows(model.make_state()), *rotation_borders(model.network)}
+        borders.update(model.host.context_borders)
         near = {each for each in borders if 0 < each <= min(FARTHEST, context - 2 * TOKENS)}
         self._not_crossed = sorted(each for each in borders - near if 0 < each < context)
         wanted = _around(*sorted(near)) if near else _LENGTHS
@@ -186,7 +187,7 @@ class _Check:
         if self._uncut:
             yield f"Prompts ran uncut, because cuts change this family's answers: {self._uncut}."
         for border in self._not_crossed:
-            yield f"Not checked: attention to contexts of more than {border} tokens is another one."
+            yield f"Not checked: contexts of more than {border} tokens, where attention changes."
         if why := text_alone_because(self.model.host.config):
             yield f"It takes no pictures: {why}."
 
@@ -291,8 +292,8 @@ def _deliver(events: Iterable[Event], rows: Sequence[_Row]) -> None:
 
 
 def _around(*borders: int) -> tuple[int, ...]:
-    """Below, at and above the farthest, in no order; one crosses it while it decodes, and another
-    one the one before it."""
+    """Below, at and above the farthest, in no order; while they decode, one crosses it and one the
+    border before it."""
     far, before = borders[-1], borders[-2] if len(borders) > 1 else 41
     return far + 1, 1, far + far // 4 + 30, 9, far, before - 1, 2, far - 1
 

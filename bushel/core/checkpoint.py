@@ -60,6 +60,9 @@ class Checkpoint:
 
     @property
     def head_dim(self) -> int | None:
+        """How wide a head's query is. Latent attention has two parts, and `head_dim` names one."""
+        if parts := self._whole("qk_nope_head_dim"):
+            return parts + (self._whole("qk_rope_head_dim") or 0)
         width = self._whole("hidden_size", "n_embd", "d_model", "dim")
         return self._whole("head_dim") or (width // self.heads if width else None)
 

@@ -1,6 +1,7 @@
 """Where a text model's attention becomes another one, in tokens of context, by its config.
 
-Sliding windows are not among them: states tell those.
+Neither sliding windows, which states tell, nor LongRoPE, which one of the libraries has with the
+factors of long contexts alone.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ def _pool(config: Config) -> int:
 
 
 def _scales(config: Config) -> Iterator[int]:
-    """Where queries grow, or rotations have other factors, by position."""
+    """Where queries begin to grow with position."""
     if config.get("attn_temperature_tuning", True):  # Llama 4
         yield from _times(config.get("floor_scale"))
     yield from _times(config.get("log_scaling_n_floor"))  # Inkling
     for key in ("rope_scaling", "rope_parameters"):
         rope = config.get(key)
-        # Mistral's queries, and LongRoPE. Other ropes have an original length, and no border there.
-        if isinstance(rope, Mapping) and rope.keys() & {"llama_4_scaling_beta", "long_factor"}:
+        # Mistral's queries. Other ropes have an original length, and no border there.
+        if isinstance(rope, Mapping) and "llama_4_scaling_beta" in rope:
             name = "original_max_position_embeddings"
             yield from _times(rope.get(name) or config.get(name))
 
@@ -51,7 +52,9 @@ def _times(*numbers: object) -> Iterator[int]:
     """Their product, if all are positive whole numbers; floats that are whole among them."""
     product = 1
     for number in numbers:
-        if not isinstance(number, int | float) or number <= 0 or not float(number).is_integer():
+        if isinstance(number, bool) or not isinstance(number, int | float) or number <= 0:
+            return
+        if isinstance(number, float) and not number.is_integer():
             return
         product *= int(number)
     yield product

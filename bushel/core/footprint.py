@@ -48,6 +48,7 @@ class Footprint:
     per_token: int  # what is alive at once in a forward pass, per token of it
     per_score: int  # and per token of it and token it looks at; 0 where attention is fused
     per_row: int  # logits and what sampling makes of them
+    per_seen: int = 0  # a token that a chunk looks at: keys and values that its latent stands for
     whole: bool = False  # prompts run in one piece each, however long they are
     drafts: int = 0  # columns of a pass that verifies drafts, at most, beside a plain step's
 
@@ -88,7 +89,7 @@ class Footprint:
     def gathered(self, context: int) -> int:
         """A chunk of a prompt puts its row's pages together, and MLX works on two layers."""
         paged = (piece.per_token for piece in self.pieces if piece.paged)
-        return 2 * context * max(paged, default=0)
+        return context * (2 * max(paged, default=0) + self.per_seen)
 
     def packed(self, rows: int, context: int) -> int:
         """Rows that share a pass have once more, for a while, what does not grow with them, and of
@@ -96,7 +97,7 @@ class Footprint:
         """
         grows = (piece.per_token for piece in self.pieces if piece.most is None)
         fixed = sum(piece.count * piece.fixed for piece in self.pieces)
-        return rows * (fixed + 2 * context * max(grows, default=0))
+        return rows * (fixed + context * (2 * max(grows, default=0) + self.per_seen))
 
     def peak(self, rows: int, longest: int, chunk: int, tokens: int | None = None) -> int:
         """All that exists at once with `rows`, of which one runs a chunk of its prompt."""

@@ -11,6 +11,7 @@ from bushel.engine.row_state import new_row
 from bushel.engine.sampling.draw import TRIES
 from bushel.models import Model, Prompt, State
 from bushel.models.device import ON_CPU
+from bushel.models.latent_attention import expanded_token
 
 _CHUNK = 64  # tokens of a pass
 # Bytes for each pair of tokens of a text that some encoders write their masks down with: two in
@@ -54,6 +55,7 @@ def footprint(model: Model, columns: int = 0) -> Footprint:
         per_token=per_token,
         per_score=per_score,
         per_row=PER_LOGIT * model.vocab,
+        per_seen=expanded_token(model.network),
     )
 
 

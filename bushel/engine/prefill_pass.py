@@ -44,7 +44,7 @@ _PLANNED = 2048  # tokens of prompts whose pieces are run at load
 class PassRow(NamedTuple):
     ids: Sequence[int]
     position: int  # of the first that is new
-    state: State  # a lone row's, all in pages
+    state: State  # a lone row's
     again: int = 0  # tokens at the beginning that have run before: what they left stays as it is
 
 
@@ -142,7 +142,9 @@ def _run_over_pages(
 
 
 def plan_pieces(model: Model, memory: Memory | None, progress: Callable[[str], None]) -> None:
-    """Run every piece that a prompt may have, before anyone waits for one."""
+    """Run every piece that a prompt in pages may have, before anyone waits for one; of others, what
+    shares a pass: those from the beginning.
+    """
     if not EVEN or model.pages is None or not model.shares_passes:
         return
     progress("running pieces of prompts of all lengths once")

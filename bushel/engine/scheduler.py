@@ -237,12 +237,13 @@ class _Pass:
         self._policy, self._memory = policy, memory
         known = costs.prefill_token
         self._worth = costs.prefill_pass / known if known else _WORTH  # tokens of padding
-        self._rows = self._width = self._wide = self._context = self._tokens = 0
+        self._rows = self._tokens = self._context = 0
+        self._longest = self._widest = 0  # of its prompts: new tokens, and what is run for them
 
     def has_room_for(self, job: PendingPrompt) -> bool:
         if not self._rows or not self._short(job):
             return False
-        tokens = (self._rows + 1) * max(self._width, job.remaining)
+        tokens = (self._rows + 1) * max(self._longest, job.remaining)
         if tokens > self._policy.prefill_chunk:
             return False
         padding = tokens - self._tokens - job.remaining
@@ -252,22 +253,22 @@ class _Pass:
             return False
         context = max(self._context, job.done + job.remaining)
         rows = self._rows + 1
-        wide = rows * max(self._wide, job.remaining, job.width)
+        wide = rows * max(self._widest, job.remaining, job.width)
         return self._memory is None or self._memory.chunk(wide, 1, context, rows) == wide
 
     def padding_for(self, job: PendingPrompt) -> int:
         """Tokens that are computed for nothing, if it comes in."""
-        tokens = (self._rows + 1) * max(self._width, job.remaining)
-        return tokens - self._rows * self._width - job.remaining
+        tokens = (self._rows + 1) * max(self._longest, job.remaining)
+        return tokens - self._rows * self._longest - job.remaining
 
     def take(self, chunk: Chunk, job: PendingPrompt) -> None:
         if not chunk.packed:
-            self._rows = self._width = self._wide = self._context = self._tokens = 0
+            self._rows = self._tokens = self._context = self._longest = self._widest = 0
         if self._short(job) and chunk.tokens == job.remaining:
             self._rows += 1
             self._tokens += chunk.tokens
-            self._width = max(self._width, chunk.tokens)
-            self._wide = max(self._wide, chunk.tokens, job.width)
+            self._longest = max(self._longest, chunk.tokens)
+            self._widest = max(self._widest, chunk.tokens, job.width)
             self._context = max(self._context, job.done + chunk.tokens)
 
     def _short(self, job: PendingPrompt) -> bool:

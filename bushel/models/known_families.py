@@ -93,6 +93,12 @@ def has_two_factors(part: Any) -> bool:
     return hasattr(part, "_short_freqs")
 
 
+def rotation_borders(network: Any) -> set[int]:
+    """Tokens of context beyond which rotary factors are other ones."""
+    parts = filter(has_two_factors, network.modules())
+    return {int(part.original_max_position_embeddings) for part in parts}
+
+
 def batches_exactly(network: Any) -> bool:
     """Whether this family is known to; code that a checkpoint brings never is."""
     library = type(network).__module__.partition(".")[0]

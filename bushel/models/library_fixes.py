@@ -12,7 +12,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from bushel.models import delta_kernel, gated_delta, split_tables, tapes
+from bushel.models import delta_kernel, gated_delta, latent_attention, split_tables, tapes
 from bushel.models.known_families import family_of
 from bushel.models.model import State
 from bushel.models.row_positions import dynamic_ntk, long_rope
@@ -76,6 +76,7 @@ def mend(network: Any, config: Mapping[str, Any]) -> None:
         import_module(f"bushel.models.vision.{_OF_VISION[family]}").install(network)
     dynamic_ntk.install(network)
     long_rope.install(network)
+    latent_attention.install(network)
     split_tables.install(network)
     tapes.install(network)
     gated_delta.install()

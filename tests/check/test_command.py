@@ -215,7 +215,7 @@ def test_a_border_that_is_too_far_away_is_told(tmp_path: Path, capsys: Capture) 
     code, lines = check(capsys, str(path))
     assert code == 0
     told = [line for line in lines if line.startswith("Not checked")]
-    assert told == ["Not checked: attention to contexts of more than 16384 tokens is another one."]
+    assert told == ["Not checked: contexts of more than 16384 tokens, where attention changes."]
 
 
 def chunks_forgotten(patch: Patch) -> None:

@@ -82,11 +82,16 @@ def test_rows_that_share_a_pass_have_their_fixed_states_twice() -> None:
     assert replace(memory, limit=memory.limit + 2 * 4 * MB).chunk(100, 1, 0, rows_packed=2) == 100
 
 
-@pytest.mark.parametrize("attention", ["pages", "padded"])
-def test_what_rows_that_share_a_pass_look_back_at_is_in_the_plan(attention: Attention) -> None:
+@pytest.mark.parametrize(
+    ("name", "attention"),
+    [("llama", "pages"), ("llama", "padded"), ("deepseek_v3", "padded"), ("kimi_linear", "padded")],
+)
+def test_what_rows_that_share_a_pass_look_back_at_is_in_the_plan(
+    name: str, attention: Attention
+) -> None:
     """It is put together for each of them. B62."""
     start = 1000 if attention == "pages" else 250
-    with LLM(str(checkpoint_dir("llama")), attention=attention) as llm:
+    with LLM(str(checkpoint_dir(name)), attention=attention) as llm:
         model = llm._engine.model  # type: ignore[union-attr]
         sizes, rows = footprint(model), 8
         states = [new_row(model) for _ in range(rows)]
@@ -103,6 +108,19 @@ def test_what_rows_that_share_a_pass_look_back_at_is_in_the_plan(attention: Atte
         above = mx.get_peak_memory() - mx.get_active_memory()
     memory = Memory(sizes, sizes.weights + above - 1, 1 << 62)
     assert memory.chunk(2 * rows, 1, start + 2, rows) < 2 * rows
+
+
+def test_keys_and_values_that_a_chunk_makes_of_latents_are_in_the_plan() -> None:
+    """Of all tokens that it looks at, for each row of a pass. B62."""
+    latent = replace(SIZES, per_seen=1000)
+    assert latent.forward(16, 5000) == SIZES.forward(16, 5000) + 5000 * 1000
+    assert latent.packed(3, 5000) == SIZES.packed(3, 5000) + 3 * 5000 * 1000
+    model = load(str(checkpoint_dir("deepseek_v3")))
+    attention = model.network.layers[0].self_attn
+    latents = mx.zeros((1, 1, 7, attention.kv_lora_rank))
+    made = attention.embed_q.make(latents, transpose=False), attention.unembed_out.make(latents)
+    assert footprint(model).per_seen == sum(each.nbytes for each in made) // 7
+    model.close()
 
 
 def test_more_rows_or_longer_ones_never_need_less() -> None:

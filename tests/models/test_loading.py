@@ -18,6 +18,7 @@ from bushel import LLM, ModelError, RequestError, SamplingParams
 from bushel.core.checkpoint import read_checkpoint
 from bushel.core.context_borders import context_borders
 from bushel.models import Model, load
+from bushel.models.known_families import rotation_borders
 from bushel.models.load import open_host, outline
 from bushel.models.text_model import TextModel
 from bushel.models.vision.vision_model import VisionModel
@@ -122,13 +123,11 @@ BORDERS = {
     "minimax_m3_vl-text": (24,),
     "hy_v4": (24,),
     "deepseek_v4": (24,),
-    # or queries grow,
+    # or queries grow.
     "llama4": (8,),
     "inkling": (16,),
     "ministral3": (16,),
     "mistral3_mistral4": (16,),
-    # or rotations have other factors.
-    "phi3_v_long": (32,),
     "llama": (),
     "gemma3_text": (),  # its states tell windows
     "deepseek_v3": (),  # YaRN has an original length, and no border there
@@ -141,6 +140,14 @@ def test_a_checkpoint_tells_where_its_attention_becomes_another_one(name: str) -
     assert read_checkpoint(str(checkpoint_dir(name))).context_borders == BORDERS[name]
 
 
+@pytest.mark.parametrize(("name", "borders"), [("phi3_v_long", {32}), ("phimoe", set())])
+def test_a_network_with_two_rotations_tells_from_where_on(name: str, borders: set[int]) -> None:
+    """mlx-lm's has one, that of long contexts, whatever the config says."""
+    model = load(str(checkpoint_dir(name)))
+    assert rotation_borders(model.network) == borders
+    model.close()
+
+
 @pytest.mark.parametrize(
     "odd",
     [
@@ -149,6 +156,7 @@ def test_a_checkpoint_tells_where_its_attention_becomes_another_one(name: str) -
         {"floor_scale": math.inf},
         {"index_topk": math.nan},
         {"index_topk": [16, 16]},
+        {"index_topk": True},
         {"log_scaling_n_floor": "8192"},
         {"rope_scaling": "long_factor"},
     ],

@@ -1,7 +1,7 @@
 """Measures what passes cost on this machine, once, at load.
 
-As they are served: what the host does for each row is a part of it, where the device waits for the
-host. Of a plain step it hardly ever does. And tokens differ: each asks its own experts, and a pass
+With what the host does for each row, as they are served: between rounds of drafts the device waits
+for that, between plain steps hardly ever. And tokens differ: each asks its own experts, and a pass
 reads the weights of all that are asked.
 """
 
