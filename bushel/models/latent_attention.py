@@ -5,8 +5,8 @@ A layer keeps a latent of each token, from which every head's key and value can 
     alone:   q W | latents | W'      two small products for the token that asks
     others:  q   | latents W, latents W'     keys and values of all that came before
 
-mlx-lm goes the first way for one token only, so a pass that verifies two drafts after 4,000 tokens
-made 4,000 keys and values in every layer. Which way is less work follows from the numbers.
+The libraries go the first way for one token only, so a pass that verifies two drafts after 4,000
+tokens made 4,000 keys and values in every layer. Which way is less work follows from the numbers.
 """
 
 from __future__ import annotations
@@ -19,19 +19,17 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 
 _ATTENTION = "scaled_dot_product_attention"
-# Of mlx-lm: those that make keys and values just before they attend to them. mlx-vlm's choose.
-_MODULES = tuple(
-    f"mlx_lm.models.{name}"
-    for name in (
-        "bailing_hybrid",
-        "bailing_moe_v3",
-        "deepseek_v3",
-        "deepseek_v32",
-        "glm4_moe_lite",
-        "kimi_k3",
-        "kimi_linear",
-        "longcat_flash",
-    )
+# Those that make keys and values just before they attend to them. mlx-vlm's others choose.
+_MODULES = (
+    "mlx_lm.models.bailing_hybrid",
+    "mlx_lm.models.bailing_moe_v3",
+    "mlx_lm.models.deepseek_v3",
+    "mlx_lm.models.deepseek_v32",
+    "mlx_lm.models.glm4_moe_lite",
+    "mlx_lm.models.kimi_k3",
+    "mlx_lm.models.kimi_linear",
+    "mlx_lm.models.longcat_flash",
+    "mlx_vlm.models.hy_v4.language",
 )
 
 

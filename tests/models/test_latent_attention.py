@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,37 +13,56 @@ import mlx.nn as nn
 import pytest
 from mlx_lm.models import deepseek_v3
 from mlx_lm.models.cache import make_prompt_cache
-from mlx_lm.utils import load_model
 
-from bushel.models import latent_attention
+from bushel.models import latent_attention, load
 from tests.families import checkpoint_dir
 
-FAMILIES = [name.rpartition(".")[2] for name in latent_attention._MODULES]
+FAMILIES = [name.removesuffix(".language").rpartition(".")[2] for name in latent_attention._MODULES]
 BOUND = 1e-4
 PROMPT, FEW, MANY = 150, 3, 40
 
 
-def network(name: str) -> Any:
-    loaded, _ = load_model(Path(checkpoint_dir(name)))
-    return loaded
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[mx.array]]:
+    """What the library's own code says."""
+
+    def given(name: str) -> list[mx.array]:
+        with monkeypatch.context() as patch:
+            patch.setattr(latent_attention, "install", lambda network: None)
+            return loaded(name)
+
+    return given
+
+
+def loaded(name: str) -> list[mx.array]:
+    model = load(str(checkpoint_dir(name)))
+    state = model.make_state()
+    given = replies(lambda tokens, start: model.forward(tokens, [start], state))
+    model.close()
+    return given
 
 
 def quantized() -> Any:
     mx.random.seed(0)
-    args = replace(network("deepseek_v3").args, qk_nope_head_dim=32, v_head_dim=64)
-    made = deepseek_v3.Model(args)
+    config = json.loads((Path(checkpoint_dir("deepseek_v3")) / "config.json").read_text())
+    config |= {"qk_nope_head_dim": 32, "v_head_dim": 64}
+    made = deepseek_v3.Model(deepseek_v3.ModelArgs.from_dict(config))
     nn.quantize(made, 32, 4)
     return made
 
 
-def replies(model: Any) -> list[mx.array]:
+def replies(run: Callable[[mx.array, int], mx.array]) -> list[mx.array]:
     """Logits of a prompt, of few tokens after it, of one, and of many."""
-    cache = make_prompt_cache(model)
     starts = [0, PROMPT, PROMPT + FEW, PROMPT + FEW + 1, PROMPT + FEW + 1 + MANY]
     tokens = mx.arange(starts[-1]) * 7 % 50
-    given = [model(tokens[None, start:end], cache=cache) for start, end in pairwise(starts)]
+    given = [run(tokens[None, start:end], start) for start, end in pairwise(starts)]
     mx.eval(given)
     return given
+
+
+def by_library(network: Any) -> list[mx.array]:
+    cache = make_prompt_cache(network)
+    return replies(lambda tokens, _: network(tokens, cache=cache))
 
 
 @pytest.fixture
@@ -61,33 +81,28 @@ def expanded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_few_tokens_are_answered_as_the_library_answers_them(
-    name: str, expanded: list[int]
+    name: str, own: Callable[[str], list[mx.array]], expanded: list[int]
 ) -> None:
     """Without keys and values of what came before, which is what a round of drafts costs. B70."""
-    own = replies(network(name))
-    mended = network(name)
-    latent_attention.install(mended)
-    for ours, theirs in zip(replies(mended), own, strict=True):
+    for ours, theirs in zip(loaded(name), own(name), strict=True):
         assert mx.abs(ours - theirs).max().item() < BOUND
     assert set(expanded) == {PROMPT, PROMPT + FEW + 1 + MANY}
 
 
 def test_also_with_quantized_weights(expanded: list[int]) -> None:
-    own = replies(quantized())
-    mended = quantized()
+    own, mended = quantized(), quantized()
     before = latent_attention.expanded_token(mended)
     latent_attention.install(mended)
-    for ours, theirs in zip(replies(mended), own, strict=True):
+    for ours, theirs in zip(by_library(mended), by_library(own), strict=True):
         assert mx.abs(ours - theirs).max().item() < BOUND
     assert PROMPT + FEW not in expanded
     assert latent_attention.expanded_token(mended) == before == 4 * (32 + 64) * 4
 
 
-def test_other_latents_would_be_seen(expanded: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_latents_would_be_seen(
+    own: Callable[[str], list[mx.array]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The control: one matrix of a head in the place of another's."""
-    own = replies(network("deepseek_v3"))
-    mended = network("deepseek_v3")
-    latent_attention.install(mended)
     make = latent_attention._OfLatents.make
 
     def other(linear: Any, x: mx.array, transpose: bool = True) -> mx.array:
@@ -95,12 +110,13 @@ def test_other_latents_would_be_seen(expanded: list[int], monkeypatch: pytest.Mo
         return made[:, ::-1] if x.shape[2] == FEW else made
 
     monkeypatch.setattr(latent_attention._OfLatents, "make", other)
-    assert mx.abs(replies(mended)[1] - own[1]).max().item() > 100 * BOUND
+    difference = mx.abs(loaded("deepseek_v3")[1] - own("deepseek_v3")[1])
+    assert difference.max().item() > 100 * BOUND
 
 
 def test_it_is_installed_once() -> None:
-    mended = network("deepseek_v3")
-    latent_attention.install(mended)
-    kinds = [type(part.embed_q) for part in latent_attention._latent(mended)]
-    latent_attention.install(mended)
-    assert [type(part.embed_q) for part in latent_attention._latent(mended)] == kinds
+    model = load(str(checkpoint_dir("deepseek_v3")))
+    kinds = [type(part.embed_q) for part in latent_attention._latent(model.network)]
+    latent_attention.install(model.network)
+    assert [type(part.embed_q) for part in latent_attention._latent(model.network)] == kinds
+    model.close()
