@@ -44,10 +44,6 @@ def valid(out: Output, schema: Any = PERSON) -> Any:
     return value
 
 
-def said(out: Output) -> tuple[list[int], list[float]]:
-    return out.token_ids, [round(logprob.logprob, 4) for logprob in out.logprobs or ()]
-
-
 def alone(llm: LLM, pairs: list[Pair]) -> list[Output]:
     return [llm.generate(*pair)[0] for pair in pairs]
 
