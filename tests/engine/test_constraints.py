@@ -170,7 +170,8 @@ def test_a_known_prompt_gives_the_same_guided_reply(llm: LLM) -> None:
     request, params = shaped("Someone who is known already?"), replace(WILD, seed=9)
     first, again = alone(llm, [(request, params), (request, params)])
     assert again.usage.cached_tokens > 0
-    assert first.logprobs and first.token_ids == again.token_ids
+    assert first.logprobs
+    assert first.token_ids == again.token_ids
     assert difference(first.logprobs, again.logprobs) < BOUND
 
 
