@@ -105,6 +105,15 @@ class BatchState:
         """Whether its layers are in the form of a batch, and not that of a single."""
         return len(self.positions) > 1 or self._lengths is not None
 
+    @property
+    def seen(self) -> int:
+        """Tokens that a step looks back at: every row at its own in pages, and otherwise at as many
+        as the longest has.
+        """
+        if self._table is not None:
+            return sum(self.positions)
+        return len(self.positions) * max(self.positions, default=0)
+
     def _stand_at(self, positions: list[int]) -> None:
         self.positions = positions
         if self._lengths is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import msgspec
 
@@ -73,16 +74,24 @@ def describe_speculation(
         accepted=accepted,
         acceptance=round(accepted / drafted, 4) if drafted else 0.0,
         profile=[] if profile is None else _pass_costs(profile),
+        per_1000_seen=_looking_back(profile) if profile and profile.per_seen else msgspec.UNSET,
         why_fewer=why_fewer or msgspec.UNSET,
     )
 
 
 def _pass_costs(profile: CostProfile) -> list[PassCosts]:
-    widths = _powers(profile.deepest + 1)
     return [
-        PassCosts(rows, {str(width): round(1e3 * profile.cost(rows, width), 3) for width in widths})
+        PassCosts(rows, _by_width(profile, 1e3, partial(profile.cost, rows)))
         for rows in _powers(len(profile.seconds))
     ]
+
+
+def _looking_back(profile: CostProfile) -> dict[str, float]:
+    return _by_width(profile, 1e6, lambda width: profile.per_seen[width - 1])
+
+
+def _by_width(profile: CostProfile, times: float, cost: Callable[[int], float]) -> dict[str, float]:
+    return {str(width): round(times * cost(width), 3) for width in _powers(profile.deepest + 1)}
 
 
 def _powers(most: int) -> list[int]:

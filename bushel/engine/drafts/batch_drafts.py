@@ -44,7 +44,8 @@ class BatchDrafts:
         self._most = most
         self._pays = [may_pay(1 + fewer, profile, most) for fewer in range(len(profile.seconds))]
         self._rows = 0
-        self._asked: tuple[list[tuple[int, Chances]], list[int]] = ([], [])  # and what came of it
+        self._asked: tuple[list[tuple[int, Chances]], int] = ([], 0)
+        self._answer: list[int] = []
         self._begin()
 
     def _begin(self) -> None:
@@ -69,15 +70,17 @@ class BatchDrafts:
         if not keep and self.why_fewer:
             self._begin()
 
-    def may_propose(self, *, ahead: int) -> bool:
-        """Whether a round may pay; ahead: tokens of each row that have not been read."""
+    def may_propose(self, seen: int, *, ahead: int) -> bool:
+        """Whether a round may pay; seen: tokens that it looks back at; ahead: tokens of each row
+        that have not been read.
+        """
         pays = self._rows > 0 and self._pays[self._rows - 1]
-        return pays and any(self._depths(self._choose(ahead)))
+        return pays and any(self._depths(self._choose(ahead), seen))
 
-    def propose(self) -> Drafts:
+    def propose(self, seen: int) -> Drafts:
         """By row, what it may say next; nothing at all where a plain step is worth more."""
         chosen = self._choose()
-        wanted = self._depths(chosen)
+        wanted = self._depths(chosen, seen)
         proposed: list[Drafts] = []
         for at, drafter in [*enumerate(self._drafters)]:
             mine = [
@@ -128,16 +131,16 @@ class BatchDrafts:
             for row in zip(*every, strict=True)
         ]
 
-    def _depths(self, chosen: list[tuple[int, Chances]]) -> list[int]:
-        if chosen != self._asked[0]:
-            self._asked = chosen, self._worth(chosen)
-        return self._asked[1]
+    def _depths(self, chosen: list[tuple[int, Chances]], seen: int) -> list[int]:
+        if (chosen, seen) != self._asked:
+            self._asked, self._answer = (chosen, seen), self._worth(chosen, seen)
+        return self._answer
 
-    def _worth(self, chosen: Sequence[tuple[int, Chances]]) -> list[int]:
+    def _worth(self, chosen: Sequence[tuple[int, Chances]], seen: int) -> list[int]:
         used = {self._drafters[at].name for at, chances in chosen if chances}
         costs = (self._drafting[name] for name in used if name in self._drafting)
         dearest = max((seconds[len(chosen) - 1] for seconds in costs), default=0.0)
-        profile = replace(self._profile, drafting=dearest)
+        profile = replace(self._profile, drafting=dearest, seen=seen)
         return depths([chances for _, chances in chosen], profile, self._most)
 
     def check_integrity(self) -> None:

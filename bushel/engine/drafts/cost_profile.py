@@ -6,8 +6,9 @@ request differ wherever the width of a pass changes its rounding.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 # Of all rows together in one pass, each of which is as wide as the widest.
@@ -21,10 +22,14 @@ class CostProfile:
     """seconds[rows - 1][width - 1] of a pass that is as wide; of width 1, of a plain step.
 
     drafting: seconds of the drafter for each token that it proposes to all rows.
+
+    per_seen[width - 1]: seconds for each token that rows look back at, of which there are `seen`.
     """
 
     seconds: tuple[tuple[float, ...], ...]
     drafting: float = 0.0
+    per_seen: tuple[float, ...] = ()
+    seen: int = 0
 
     @property
     def deepest(self) -> int:
@@ -32,7 +37,19 @@ class CostProfile:
 
     def cost(self, rows: int, width: int) -> float:
         """Never less for more rows or tokens."""
-        return self.seconds[rows - 1][width - 1] + (width - 1) * self.drafting
+        looking_back = self.seen * self.per_seen[width - 1] if self.per_seen else 0.0
+        return self.seconds[rows - 1][width - 1] + looking_back + (width - 1) * self.drafting
+
+    def with_per_seen(self, later: Mapping[int, float], tokens: int) -> CostProfile:
+        """later: seconds by width of passes of one row that looked back at so many tokens more.
+
+        What a width takes more is an upper bound for narrower ones, like all that passes take.
+        """
+        more, least = dict[int, float](), math.inf
+        for width in sorted(later, reverse=True):
+            least = min(least, later[width] - self.cost(1, width))
+            more[width] = max(0.0, least) / tokens
+        return replace(self, per_seen=tuple(straight(dict(sorted(more.items())), 1 + self.deepest)))
 
     @classmethod
     def fitted(cls, measured: Mapping[tuple[int, int], float], most_rows: int) -> CostProfile:

@@ -16,7 +16,7 @@ from itertools import accumulate, islice
 
 import mlx.core as mx
 
-from bushel.cache import take_snapshot
+from bushel.cache import kind_of, take_snapshot
 from bushel.cache.paged.attention import PARTITION
 from bushel.core import GenerationDefaults, Prepared, Request, SamplingParams
 from bushel.core.params import resolve
@@ -34,6 +34,9 @@ _ROWS = (1, 4, 8, 16, 32)
 _WIDTHS = (1, 2, 4, 8)  # Metal's attention for few queries ends at 8
 _SEVERAL = (1, 8, 32)  # rows for which drafters are measured
 _CONTEXT = 64  # tokens before those that are measured
+_MORE = 8192  # that passes look back at, at most, to tell what that costs
+_MORE_BYTES = 1 << 26  # and as many as their keys and values may take; or more,
+_MORE_SHARE = 1 / 16  # where that is a small part of what the weights take
 _STEPS = 2  # of a turn that are plain
 _TURNS = 8  # at most, of each number of rows
 _HEAD_TURNS = 5  # of a head, for each number of rows
@@ -52,6 +55,7 @@ def measure(model: Model, most_rows: int, clock: Clock = time.perf_counter) -> C
     never shorter.
     """
     measured: dict[tuple[int, int], float] = {}
+    later, more = dict[int, float](), 0
     if not ON_CPU:
         _compile(model)
     spent = 0.0
@@ -64,14 +68,48 @@ def measure(model: Model, most_rows: int, clock: Clock = time.perf_counter) -> C
         if count == 1 or not ON_CPU:
             _turn(batch, widths, tokens, clock)  # may wait for what is compiled
         began = clock()
-        for turn in range(_TURNS):
-            if turn and clock() - began > _SECONDS_EACH:
-                break
-            for width, seconds in _turn(batch, widths, tokens, clock).items():
-                place = count, width
-                measured[place] = min(seconds, measured.get(place, seconds))
+        for width, seconds in _shortest(batch, widths, tokens, clock).items():
+            measured[count, width] = seconds
         spent += clock() - began
-    return CostProfile.fitted(measured, most_rows)
+        if count == 1 and spent <= _MOST_SECONDS:
+            more = _more_to_see(model)
+            _look_back(batch, more)
+            _plain_step(batch, clock)  # makes room
+            later = _shortest(batch, widths, tokens, clock)
+    profile = CostProfile.fitted(measured, most_rows)
+    return profile.with_per_seen(later, more) if later else profile
+
+
+def _more_to_see(model: Model) -> int:
+    """Tokens whose keys and values take a while to read, and do not fill the memory."""
+    state = new_row(model)
+    mx.eval(model.forward(mx.zeros((1, 1), mx.uint32), [0], state))
+    pieces = (piece for layer in state for piece in kind_of(layer).size(layer, 1))
+    each = sum(piece.per_token for piece in pieces if piece.most is None)
+    many = max(_MORE_BYTES, int(_MORE_SHARE * model.weights[0])) // max(1, each)
+    return min(_MORE, many, (model.context or _ENDLESS) // 2)
+
+
+def _look_back(batch: DecodeBatch, tokens: int) -> None:
+    """Rows go on as if they had run so many more. Their keys and values are anything: that costs
+    the same, and nobody reads what these rows say.
+    """
+    batch.rows.reserve(tokens)
+    batch.rows.advance([tokens] * len(batch))
+
+
+def _shortest(
+    batch: DecodeBatch, widths: Items[int], tokens: Iterator[int], clock: Clock
+) -> dict[int, float]:
+    """Seconds of a pass of each of these widths, in the turn in which it took the least."""
+    least: dict[int, float] = {}
+    began = clock()
+    for turn in range(_TURNS):
+        if turn and clock() - began > _SECONDS_EACH:
+            break
+        for width, seconds in _turn(batch, widths, tokens, clock).items():
+            least[width] = min(seconds, least.get(width, seconds))
+    return least
 
 
 def _turn(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -43,6 +44,12 @@ class Guesses(Oracle):
     def __init__(self, chances: Sequence[Sequence[float]]) -> None:
         super().__init__({}, 1)
         self.said = chances
+
+    def join(self, rows: object) -> None:
+        """Whoever they are."""
+
+    def chances(self, ahead: int = 0, most: int = 0) -> list[Sequence[float]]:
+        return list(self.said)
 
 
 CHANCES = st.lists(st.builds(along, st.floats(0, 1), st.integers(0, 8)), min_size=1, max_size=8)
@@ -87,7 +94,7 @@ def test_a_pass_has_no_more_columns_than_are_planned(
     plain = rate(chances, [0] * len(chances), profile)
     assert rate(chances, chosen, profile) > plain or not any(chosen)
     drafts = BatchDrafts((lambda: Guesses(chances),), profile, {}, most)
-    worth = drafts._worth([(0, row) for row in chances])
+    worth = drafts._worth([(0, row) for row in chances], 0)
     assert worth == chosen
 
 
@@ -127,6 +134,17 @@ def test_nothing_is_drafted_in_batches_that_nobody_has_measured() -> None:
     alone = CostProfile.fitted({(1, 1): 1.0, (1, 2): 1.1, (1, 4): 1.2}, 32)
     assert depths([along(0.9, 8)], alone) == [3]
     assert not may_pay(8, alone)
+
+
+def test_nothing_is_drafted_where_rows_look_back_too_far() -> None:
+    """Each token of a pass reads all keys once more."""
+    profile = replace(TINY, per_seen=tuple(1e-3 * width for width in range(1, 9)))
+    wanted = [depths([along(0.7, 8)], replace(profile, seen=seen))[0] for seen in (0, 300, 9000)]
+    assert wanted[0] > wanted[1] > wanted[2] == 0
+    drafts = BatchDrafts((lambda: Guesses([along(0.7, 8)]),), profile)
+    drafts.join([object()])  # type: ignore[list-item]
+    assert drafts.may_propose(0, ahead=0)
+    assert not drafts.may_propose(9000, ahead=0)
 
 
 def test_a_slow_drafter_is_asked_for_less() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -27,16 +28,24 @@ Cost = Callable[[int, int, int], float]  # of rows, width, and how often there w
 class Passes:
     """A real model on a machine whose only clock is what its passes take."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, cost: Cost, family: str = "llama"):
+    def __init__(
+        self,
+        patch: pytest.MonkeyPatch,
+        cost: Cost,
+        family: str = "llama",
+        per_seen: Callable[[int], float] = lambda width: 0.0,
+    ):
+        """per_seen: of the width, for each token that a pass looks back at."""
         self.model: Model = load(str(checkpoint_dir(family)))
         self.now, self.counts = 0.0, Counter[tuple[int, int]]()
         forward = self.model.forward
 
-        def timed(inputs: mx.array, *args: Any) -> mx.array:
+        def timed(inputs: mx.array, positions: Any, *args: Any) -> mx.array:
             rows, width = inputs.shape
             self.counts[rows, width] += 1
             self.now += cost(rows, width, self.counts[rows, width])
-            return forward(inputs, *args)
+            self.now += per_seen(width) * mx.array(positions).sum().item()
+            return forward(inputs, positions, *args)
 
         patch.setattr(self.model, "forward", timed)
 
@@ -57,6 +66,49 @@ def test_what_passes_take_is_what_is_measured(family: str, monkeypatch: pytest.M
     for rows in range(1, 9):  # straight lines between what was measured, as the costs are
         for width in range(1, 9):
             assert profile.cost(rows, width) == pytest.approx(seconds(rows, width))
+
+
+@pytest.mark.parametrize("family", often(["llama", "gemma3_text", "qwen3_5"], "qwen3_5"))
+def test_what_it_costs_to_look_back_is_measured_too(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attention of several tokens may read all keys for each of them."""
+    passes = Passes(
+        monkeypatch,
+        lambda rows, width, _: seconds(rows, width),
+        family,
+        lambda width: 1e-7 * (3 + width),
+    )
+    profile = passes.measure(4)
+    told = [replace(profile, seen=10_000).cost(2, width) for width in range(1, 9)]
+    for width, taken in enumerate(told, 1):  # short rows look back at some, too
+        assert taken == pytest.approx(seconds(2, width) + 1e-3 * (3 + width), rel=0.1)
+
+
+def test_a_device_that_is_held_up_once_does_not_make_looking_back_dear(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def cost(rows: int, width: int, count: int) -> float:
+        return seconds(rows, width) + (0.02 if count % 5 == 0 else 0.0)
+
+    profile = Passes(monkeypatch, cost, per_seen=lambda width: 1e-7).measure(1)
+    assert profile.per_seen == pytest.approx((1e-7,) * 8, rel=0.1)
+
+
+def test_looking_back_is_measured_within_the_models_own_context(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width))
+    reached, forward = [0], passes.model.forward
+
+    def noting(inputs: mx.array, positions: Any, *args: Any) -> mx.array:
+        reached.append(int(mx.array(positions).max().item()))
+        return forward(inputs, positions, *args)
+
+    monkeypatch.setattr(passes.model, "forward", noting)
+    passes.measure(1)
+    assert passes.model.context is not None
+    assert passes.model.context // 2 < max(reached) < passes.model.context
 
 
 def test_passes_that_are_held_up_now_and_then_count_for_the_shortest(

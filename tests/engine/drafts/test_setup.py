@@ -1,5 +1,6 @@
 """Who drafts, as `--speculate` says, and what is refused. B59."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,27 @@ def test_a_model_whose_state_cannot_go_back_serves_without_drafts() -> None:
     assert told["why_off"].startswith("no way back from")
     with pytest.raises(BushelError, match="cannot be served with speculate='lookup'"):
         LLM(path, speculate="lookup")
+
+
+def far(model: Any, most_rows: int) -> CostProfile:
+    """After some hundred tokens a pass takes longer than its tokens one by one."""
+    slopes = tuple(0.001 * width**2 for width in range(1, 9))
+    return replace(cheap(model, most_rows), per_seen=slopes)
+
+
+@pytest.mark.parametrize(("profile", "drafts"), [(cheap, True), (far, False)])
+def test_rows_that_look_back_too_far_draft_nothing(
+    profile: Any, drafts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long prompt repeats itself as a short one does; replies are the same either way. B59."""
+    monkeypatch.setattr("bushel.engine.drafts.profiling.measure", profile)
+    line = "one two three four five six seven eight nine ten eleven twelve. "
+    with LLM("bushel:tiny", dtype="float32", speculate="lookup") as llm:
+        short, long = (llm.generate(line * times, greedy(32))[0] for times in (2, 40))
+    assert short.usage.accepted_tokens > 0
+    assert (long.usage.drafted_tokens > 0) == drafts
+    with LLM("bushel:tiny", dtype="float32", speculate="off") as llm:
+        assert llm.generate(line * 40, greedy(32))[0].token_ids == long.token_ids
 
 
 def dear(model: Any, most_rows: int) -> CostProfile:
