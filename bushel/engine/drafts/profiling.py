@@ -7,6 +7,7 @@ reads the weights of all that are asked.
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import time
@@ -27,7 +28,7 @@ from bushel.engine.prefill import PrefilledRow
 from bushel.engine.row_state import new_row
 from bushel.engine.sequence import Sequence
 from bushel.models import Model, Prompt
-from bushel.models.device import ON_CPU
+from bushel.models.device import ON_CPU, raise_device_fault
 from bushel.models.mtp import HeadKVCache, MTPHead
 
 _ROWS = (1, 4, 8, 16, 32)
@@ -44,6 +45,8 @@ _SECONDS_EACH = 0.25  # after which a number of rows has no more turns
 _MOST_SECONDS = 3.0  # after which no more rows are measured: larger batches then draft nothing
 _ENDLESS = 1 << 30  # tokens of a reply
 _ANY = CostProfile(((1.0,),))  # nobody asks whether drafts pay
+
+log = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
 
@@ -73,11 +76,23 @@ def measure(model: Model, most_rows: int, clock: Clock = time.perf_counter) -> C
         spent += clock() - began
         if count == 1 and spent <= _MOST_SECONDS:
             more = _more_to_see(model)
-            _look_back(batch, more)
-            _plain_step(batch, clock)  # makes room
-            later = _shortest(batch, widths, tokens, clock)
+            later = _later(batch, more, widths, tokens, clock)
     profile = CostProfile.fitted(measured, most_rows)
     return profile.with_per_seen(later, more) if later else profile
+
+
+def _later(
+    batch: DecodeBatch, more: int, widths: Items[int], tokens: Iterator[int], clock: Clock
+) -> dict[int, float]:
+    """What passes take that look back at so many more; nothing where that cannot be told."""
+    try:
+        _look_back(batch, more)
+        _plain_step(batch, clock)  # makes room
+        return _shortest(batch, widths, tokens, clock)
+    except Exception as error:  # too little memory
+        raise_device_fault(error)
+        log.warning("what drafts cost after %d tokens could not be measured: %s", more, error)
+        return {}
 
 
 def _more_to_see(model: Model) -> int:

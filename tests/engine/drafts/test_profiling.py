@@ -95,6 +95,19 @@ def test_a_device_that_is_held_up_once_does_not_make_looking_back_dear(
     assert profile.per_seen == pytest.approx((1e-7,) * 8, rel=0.1)
 
 
+def test_drafts_are_made_also_where_a_long_context_cannot_be_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(batch: DecodeBatch, tokens: int) -> None:
+        raise MemoryError(f"no room for {tokens} tokens")
+
+    monkeypatch.setattr(profiling, "_look_back", full)
+    passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width))
+    profile = passes.measure(4)
+    assert profile.per_seen == ()
+    assert profile.cost(4, 8) == pytest.approx(seconds(4, 8))
+
+
 def test_looking_back_is_measured_within_the_models_own_context(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
