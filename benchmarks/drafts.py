@@ -6,11 +6,16 @@
     python -m benchmarks.drafts --model 8b --dtype bfloat16 --rate 0.8
 
 Each measurement is a pair of two engines that serve the same requests, the order alternating; a
-figure is the median of the pairs' ratios of tokens a second, with the quartiles. All tokens of both
-are compared. Beside it the limit of a row alone, from what was measured in the same run: a bare
-step for each token, against one bare pass as wide as the rounds were and the drafter's own time for
-as many tokens as they said. Models of real shapes have a prediction head of which as many drafts
-are wrong as `--rate` leaves (`foretold`).
+figure is the median of the pairs' ratios of tokens a second, with the quartiles. All tokens of all
+pairs are compared, and the exit code is 1 if any differ. Beside it the limit of a row alone
+(`draft_limit`), from what was measured in the same run: a bare step for each token, against one
+bare pass as wide as the rounds were and the drafter's own time for as many tokens as they said; or,
+where nothing was drafted, what drafts of the rate would have given.
+
+Models of real shapes have random weights, whose replies mean nothing, and a prediction head of
+which as many drafts are wrong as `--rate` leaves (`foretold`). Their replies are the same whatever
+layers compute: that they are equal tells of drafting and sampling, not of the state of layers
+(`divergence` does).
 """
 
 from __future__ import annotations
@@ -27,11 +32,11 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from benchmarks.draft_limit import Limit
 from benchmarks.foretold import SpoiledHead, foretell
 from benchmarks.networks import BYTES, CONFIGS, make
 from benchmarks.rounds import about_mlx
 from bushel import LLM
-from bushel.cache import BatchState
 from bushel.core import Prepared, Request, SamplingParams
 from bushel.core.params import resolve
 from bushel.engine.attention_route import choose_attention
@@ -42,7 +47,6 @@ from bushel.engine.drafts.drafter import Drafts, counts_of
 from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
-from bushel.engine.row_state import new_row
 from bushel.llm import Handle
 from bushel.models import Model
 
@@ -107,7 +111,7 @@ class Side:
         self.engine, self._requests, self._owner = engine, requests, owner
         self._served = 0
         self.replies: list[list[int]] = []
-        self.accepted = 0
+        self.drafted = self.accepted = 0
         self.after_first = 0.0  # seconds, of the last time
 
     def serve(self, count: int) -> float:
@@ -115,7 +119,7 @@ class Side:
         self._served += 1
         names = [f"{self._served} {row}" for row in range(count)]
         replies: dict[str, list[int]] = {name: [] for name in names}
-        self.accepted = 0
+        self.drafted = self.accepted = 0
         start, first = time.perf_counter(), 0.0
         for name, request in zip(names, self._requests, strict=False):
             self.engine.submit(request(name))
@@ -124,6 +128,7 @@ class Side:
                 if event.error is not None:
                     raise SystemExit(event.error)
                 replies[event.request_id] += event.token_ids
+                self.drafted += event.drafted
                 self.accepted += event.accepted
             first = first or (time.perf_counter() if any(replies.values()) else 0.0)
         end = time.perf_counter()
@@ -243,86 +248,6 @@ def _show(profile: CostProfile, drafting: float) -> None:
     print("for each 1,000 tokens that rows look back at")
 
 
-def _alone(model: Model, drafts: bool) -> BatchState:
-    state = new_row(model)
-    mx.eval(model.forward(mx.zeros((1, 64), mx.uint32), [0], state))
-    rows = BatchState(model.make_state, model.pages, drafts=drafts)
-    rows.join(state, 64)
-    return rows
-
-
-class BareStep:
-    """Tokens of one row, each begun before the one before it has been read."""
-
-    def __init__(self, model: Model):
-        self._model, self._rows = model, _alone(model, drafts=False)
-        self._token = mx.zeros((1, 1), mx.uint32)
-
-    def seconds(self, steps: int = 10) -> float:
-        """Of one of them."""
-        found, start = list[float](), time.perf_counter()
-        for _ in range(steps):
-            self._rows.reserve(1)
-            logits = self._model.forward(self._token, self._rows.positions, self._rows.layers)
-            self._rows.advance([1])
-            before, self._token = self._token, mx.argmax(logits, axis=-1)
-            mx.async_eval(self._token)
-            before.tolist()
-            end = time.perf_counter()
-            found.append(end - start)
-            start = end
-        return statistics.median(found)
-
-
-class BarePass:
-    """Passes of so many tokens of one row, all of which are kept."""
-
-    def __init__(self, model: Model, width: int):
-        self._model, self._rows = model, _alone(model, drafts=True)
-        self._width = width
-
-    def seconds(self, turns: int = 4) -> float:
-        """Of one of them."""
-        tokens, found = mx.zeros((1, self._width), mx.uint32), list[float]()
-        for _ in range(turns):
-            self._rows.reserve(self._width)
-            start = time.perf_counter()
-            self._rows.begin_draft([self._width])
-            logits = self._model.forward(tokens, self._rows.positions, self._rows.layers)
-            mx.eval(mx.argmax(logits, axis=-1))
-            found.append(time.perf_counter() - start)
-            self._rows.end_draft([self._width])
-        return statistics.median(found)
-
-
-class Limit:
-    """How many times as fast a row alone could be: what is in between left out.
-
-    Measured in turns with what it is a limit of: a host is not always as fast.
-    """
-
-    def __init__(self, side: Side, rounds: Rounds):
-        engine, width = side.engine, statistics.mean(rounds.widths)
-        self._width, self._rounds = width, len(rounds.widths)
-        self._tokens, self._accepted = sum(map(len, side.replies)), side.accepted
-        drafting = engine.speculation.drafting.values()
-        self._drafting = max((each[0] for each in drafting), default=0.0) * (width - 1)
-        self._step = BareStep(engine.model)
-        self._passes = [BarePass(engine.model, int(width) + more) for more in (0, 1)]
-        self._found: list[float] = []
-
-    def look(self) -> None:
-        low, high = (each.seconds() for each in self._passes)
-        step, share = self._step.seconds(), self._width - int(self._width)
-        wide = (1 - share) * low + share * high + self._drafting
-        # Tokens of steps in which nobody drafted.
-        plain = self._tokens - self._rounds - self._accepted
-        self._found.append(self._tokens * step / (self._rounds * wide + plain * step))
-
-    def __float__(self) -> float:
-        return statistics.median(self._found)
-
-
 def _of_rounds(side: Side, batch: int) -> Rounds:
     rounds = Rounds()
     with rounds.counted():
@@ -330,12 +255,21 @@ def _of_rounds(side: Side, batch: int) -> Rounds:
     return rounds
 
 
-def compare(plain: Side, drafts: Side, batch: int, pairs: int) -> None:
-    ratios, decoding, speeds = [], [], []
+def _limit(drafts: Side, rounds: Rounds, rate: float | None) -> Limit | None:
+    """rate: of the head's drafts that hold, where that is set."""
+    if rounds.widths:
+        tokens = sum(map(len, drafts.replies))
+        return Limit.of_rounds(drafts.engine, rounds.widths, tokens, drafts.accepted)
+    return None if rate is None else Limit.at_rate(drafts.engine, rate)
+
+
+def compare(plain: Side, drafts: Side, batch: int, pairs: int, rate: float | None = None) -> bool:
+    """Whether all replies were equal."""
+    ratios, decoding, speeds, equal = [], [], [], 0
     for side in (plain, drafts) * 2:  # what is compiled, is
         side.serve(batch)
     rounds = _of_rounds(drafts, batch)
-    limit = Limit(drafts, rounds) if batch == 1 and rounds.widths else None
+    limit = _limit(drafts, rounds, rate) if batch == 1 else None
     for at in range(pairs):
         found: dict[Side, float] = {}
         for side in (drafts, plain) if at % 2 else (plain, drafts):
@@ -343,21 +277,21 @@ def compare(plain: Side, drafts: Side, batch: int, pairs: int) -> None:
         decoding.append(plain.after_first / drafts.after_first if batch == 1 else 0.0)
         ratios.append(found[drafts] / found[plain])
         speeds.append(found[plain])
+        equal += sum(one == two for one, two in zip(plain.replies, drafts.replies, strict=True))
         if limit is not None and at % _LOOK == 0:
             limit.look()
-    equal = sum(one == two for one, two in zip(plain.replies, drafts.replies, strict=True))
     tokens = sum(map(len, drafts.replies))
     low, middle, high = statistics.quantiles(ratios, n=4)
     line = (
         f"{batch:5}  {middle:.2f} ({low:.2f} … {high:.2f})  {statistics.median(speeds):8.0f}  "
-        f"{drafts.accepted / tokens:7.0%}  {equal:3} of {batch:<3}"
+        f"{drafts.accepted / tokens:7.0%}  {equal:5} of {pairs * batch:<5}"
     )
-    if rounds.widths:
-        line += f"  {statistics.mean(rounds.widths):5.1f}"
+    line += f"  {statistics.mean(rounds.widths):5.1f}" if rounds.widths else "      -"
     if limit is not None:
         bound, after = float(limit), statistics.median(decoding)
         line += f"  {bound:.2f}; {after:.2f} after the first token, of it {after / bound:.2f}"
     print(line, flush=True)
+    return equal == pairs * batch
 
 
 def main() -> None:
@@ -373,19 +307,24 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=60)
     options = parser.parse_args()
     print(f"{about_mlx()}, {options.model}, {options.dtype}")
-    most = max(options.batch)
+    most, all_equal, rate = max(options.batch), True, None
     for word in options.speculate:
         if options.model == "bushel:tiny":
             plain, drafts = of_tiny(options.task, word, most)
             told = f"{options.task}, {word}"
         else:
             model = make(options.model, getattr(mx, options.dtype))
-            told = f"{choose_attention(model, 'auto')}, {options.rate:.0%} hold"
-            plain, drafts = of_network(model, options.rate, most, options.tokens, options.prompt)
+            rate = options.rate
+            told = f"{choose_attention(model, 'auto')}, {rate:.0%} hold"
+            plain, drafts = of_network(model, rate, most, options.tokens, options.prompt)
         print(f"{told}: with drafts / without (quartiles)")
-        print("batch  ratio               tok/s without  drafted  equal       width  limit alone")
+        print(
+            "batch  ratio               tok/s without  drafted  equal           width  limit alone"
+        )
         for batch in options.batch:
-            compare(plain, drafts, batch, options.pairs)
+            all_equal &= compare(plain, drafts, batch, options.pairs, rate)
+    if not all_equal:
+        raise SystemExit("replies with drafts differ from those without")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from benchmarks.rounds import about_mlx
 from bushel.engine.attention_route import choose_attention
 from bushel.models import Model
 
-CHUNKS = (512, 1024, 2048, 4096, 8192)
+CHUNKS = (512, 1024, 2048, 4096, 8192, 16384)
 SHORT, TOGETHER = 64, 8  # tokens of a short prompt, and how many of them come at once
 _WARM = 10  # prompts of an engine before it is measured: it then knows what they cost
 

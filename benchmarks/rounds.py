@@ -36,5 +36,10 @@ def about_mlx() -> str:
     return f"mlx {version('mlx')}, {mx.default_device()}"
 
 
+def about_libraries() -> str:
+    """With the peers that are measured in the same run."""
+    return f"{about_mlx()}, mlx-lm {version('mlx-lm')}, mlx-vlm {version('mlx-vlm')}"
+
+
 def told(values: Sequence[float]) -> str:
     return f"{statistics.median(values):9.2f} ({min(values):.2f} … {max(values):.2f})"

@@ -1,5 +1,4 @@
-"""Bushel measured against the field: the same loads through its engine and mlx-lm's, and through
-its server, mlx-lm's and mlx-vlm's.
+"""The same loads through Bushel and its peers: engines in one process, servers over HTTP.
 
     python -m benchmarks.field --quick --out build/field   all parts, in five minutes on a CPU
     python -m benchmarks.field --rounds 5 --clients 1 4 8
@@ -7,17 +6,19 @@ its server, mlx-lm's and mlx-vlm's.
     python -m benchmarks.field --part http --model 8b --dtype bfloat16 --clients 8 --alone 32
 
     engine    Bushel's engine and mlx-lm's BatchGenerator in one process
-    http      the three servers on one model directory: the same loads, and closed loops
+    http      Bushel's, mlx-lm's and mlx-vlm's servers on one model directory: the same loads, and
+              closed loops
     sessions  over HTTP: an agent's 20 turns, and a hybrid model
     images    over HTTP: a picture in every second request
 
-Rounds run all sides after each other, the order turning round; every side has its own settings,
-and for each load a round to warm up. Over HTTP nothing is asked twice. Figures are medians with
-quartiles. Every reply is checked against the model alone (`solo.py`), or those of as many rounds as
---checked says. "of limit" is the least time that a round's own load can take (`limits.py`) over the
-time it took; "of bare" the same with a bare prefill followed by a bare decode loop, both measured
-in the run. "peak" is what a server's processes took during a load (`memory.py`); in one process,
-what MLX did.
+Rounds run all sides after each other, the order turning round, and each round has other prompts,
+lengths and times; every side has its own settings, and for each load a round to warm up. Figures
+are medians with quartiles. Every reply is checked against the model alone (`solo.py`), or those of
+as many rounds as --checked says; the exit code is 1 if one of Bushel's is wrong or missing. "of
+limit" is the least time that a round's own load can take (`limits.py`) over the time it took; "of
+bare" the same with a bare prefill followed by a bare decode loop, both measured in the run with the
+library's own caches: pages and passes that prompts share can be faster. "peak" is what a server's
+processes took during a load (`memory.py`); in one process, what MLX did.
 
 With --quick lengths are shorter and rounds are two, one for an agent's session. Only the first load
 of the engine, and of each set of servers, has a round to warm up. Over HTTP only `poisson`
@@ -51,9 +52,9 @@ from benchmarks.field.parts import (
     image_part,
 )
 from benchmarks.field.servers import COMMANDS
-from benchmarks.field.table import Result, as_json, pictures, table
+from benchmarks.field.table import OURS, Result, as_json, pictures, table
 from benchmarks.networks import CONFIGS, make, save
-from benchmarks.rounds import about_mlx
+from benchmarks.rounds import about_libraries
 from bushel.engine.attention_route import choose_attention
 from bushel.models import load
 
@@ -163,7 +164,7 @@ def main() -> None:
     setting, begun = setting_of(options), time.perf_counter()
     machine = measure_machine(setting.dtype)
     about = (
-        f"{about_mlx()}, {options.model_dir or options.model}, {options.dtype}, "
+        f"{about_libraries()}, {options.model_dir or options.model}, {options.dtype}, "
         f"{machine.bandwidth / 1e9:.1f} GB/s, {machine.rate / 1e12:.3g} TFLOP/s"
     )
     print(about, flush=True)
@@ -180,6 +181,8 @@ def main() -> None:
         pictures(results, options.out)
         (options.out / "field.json").write_text(as_json(results, {"about": about}))
     print(f"\n{time.perf_counter() - begun:.0f} s")
+    if bad := [result.load for result in results if result.side == OURS and result.wrong]:
+        raise SystemExit(f"wrong or missing replies of Bushel: {', '.join(bad)}")
 
 
 if __name__ == "__main__":

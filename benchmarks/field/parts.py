@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import mlx.core as mx
@@ -51,6 +51,10 @@ class Setting:
     patience: float  # seconds for a server to start, and for one load
     checked: int | None = None  # rounds whose replies are checked; None: all
 
+    def checks(self, at: int) -> bool:
+        """Whether replies of that round are held to solo ones."""
+        return self.checked is None or at < self.checked
+
 
 class Subject:
     """A model that is measured: its limits, its bare loops, its solo replies."""
@@ -63,6 +67,13 @@ class Subject:
 
     def limit(self, load: Load, rows: int) -> float:
         return limit(load, self.sizes, self.machine, rows)
+
+    def least(self, loads: Sequence[Load], rows: int) -> tuple[list[float], list[float]]:
+        """Seconds of each load, each of lengths of its own: by the limit, and by bare loops."""
+        counts = [min(rows, len(load)) for load in loads]
+        limits = [self.limit(load, count) for load, count in zip(loads, counts, strict=True)]
+        bares = [self.bare.together(load, count) for load, count in zip(loads, counts, strict=True)]
+        return limits, bares
 
     def words(self) -> Words:
         return Words(self.model.tokenizer.hf, self.solo)
@@ -96,11 +107,13 @@ def engine_part(subject: Subject, setting: Setting, loads: Sequence[str]) -> lis
 
 def _engine_load(subject: Subject, setting: Setting, name: str, warm: bool) -> list[Result]:
     span = subject.span(name, setting.scale)
-    load = make_load(name, subject.model.vocab, setting.scale, span=span)
-    rows = min(MOST_ROWS, len(load))
+
+    @cache
+    def load(at: int) -> Load:
+        return make_load(name, subject.model.vocab, setting.scale, seed=at, span=span)
 
     def run(side: str) -> Callable[[int], Run]:
-        return lambda _: run_in_process(side, subject.model, load)
+        return lambda at: run_in_process(side, subject.model, load(at))
 
     runs = rounds(
         {side: run(side) for side in SIDES if side in setting.sides},
@@ -108,15 +121,20 @@ def _engine_load(subject: Subject, setting: Setting, name: str, warm: bool) -> l
         warm=warm,
         show=partial(show, "engine", name),
     )
+    limits, bares = subject.least([load(at) for at in range(setting.rounds)], MOST_ROWS)
     return [
         Result(
             "engine",
             name,
             side,
             made,
-            _added(subject.solo.count(load, one) for one in made[: setting.checked]),
-            [subject.limit(load, rows)] * len(made),
-            [subject.bare.together(load, rows)] * len(made),
+            _added(
+                subject.solo.count(load(at), one)
+                for at, one in enumerate(made)
+                if setting.checks(at)
+            ),
+            limits,
+            bares,
             max(one.peak or 0 for one in made),
         )
         for side, made in runs.items()
@@ -194,7 +212,7 @@ def _http_case(
         show=partial(show, part, case.name),
     )
     return [
-        _result(part, case, side, runs.get(name, []), asked, subject, setting.checked)
+        _result(part, case, side, runs.get(name, []), asked, subject, setting)
         for name, side in sides.items()
     ]
 
@@ -206,14 +224,14 @@ def _result(
     runs: list[Run],
     asked: Callable[[int], list[Question]],
     subject: Subject | None,
-    checked: int | None,
+    setting: Setting,
 ) -> Result:
     verdicts, errors = Counter[str](), Counter[str]()
     for at, run in enumerate(runs):
         for question, reply in zip(asked(at), run.replies, strict=True):
             if reply.error:
                 verdicts["failed"] += 1
-            elif checked is None or at < checked:
+            elif setting.checks(at):
                 verdicts[question.check(reply)] += 1
             errors[reply.error] += bool(reply.error)
     notes = [side.reason] if side.reason else [error for error, _ in errors.most_common(1) if error]
@@ -222,12 +240,9 @@ def _result(
     notes += [case.note] if case.note else []
     limits, bares = list[float](), list[float]()
     if subject is not None:
-        # Each round draws other lengths: what it takes at least is its own.
-        for at in range(len(runs)):
-            load = tuple(one.arrival for one in asked(at) if one.arrival is not None)
-            rows = case.clients or min(MOST_ROWS, len(load))
-            limits.append(subject.limit(load, rows))
-            bares.append(subject.bare.together(load, rows))
+        arrivals = ([one.arrival for one in asked(at)] for at in range(len(runs)))
+        loads = [tuple(one for one in each if one is not None) for each in arrivals]
+        limits, bares = subject.least(loads, case.clients or MOST_ROWS)
     return Result(
         part,
         case.name,

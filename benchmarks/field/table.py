@@ -31,6 +31,11 @@ class Result:
     note: str = ""
 
     @property
+    def wrong(self) -> int:
+        """Replies that are not what each prompt gets alone, or that are missing."""
+        return self.verdicts.get("wrong", 0) + self.verdicts.get("failed", 0)
+
+    @property
     def speeds(self) -> list[float]:
         return [run.speed for run in self.runs]
 

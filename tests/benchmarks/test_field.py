@@ -2,6 +2,7 @@
 
 import gc
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -9,6 +10,7 @@ from typing import cast
 import mlx.core as mx
 import pytest
 
+from benchmarks.field import parts
 from benchmarks.field.__main__ import parsed
 from benchmarks.field.cases import Case, Question, Words
 from benchmarks.field.in_process import SIDES, run_in_process
@@ -32,7 +34,7 @@ from benchmarks.field.loads import (
     spread_over,
 )
 from benchmarks.field.over_http import Ask
-from benchmarks.field.parts import Subject
+from benchmarks.field.parts import Setting, Subject, engine_part
 from benchmarks.field.parts import _result as http_result
 from benchmarks.field.records import Reply, Run, percentile
 from benchmarks.field.servers import Server
@@ -199,15 +201,57 @@ def test_each_round_is_held_to_the_limit_of_its_own_lengths() -> None:
         return [Question(Ask(0, [], 8), lambda _: "equal", arrival)]
 
     def least(load: Load, rows: int) -> float:
-        assert rows == 4
+        assert rows == 1  # of four that there might be
         return len(load[0].ids) / 1000
 
-    subject = cast(Subject, SimpleNamespace(limit=least, bare=SimpleNamespace(together=least)))
+    bare = SimpleNamespace(together=least)
+    subject = cast(Subject, SimpleNamespace(limit=least, bare=bare))
+    subject.least = partial(Subject.least, subject)  # type: ignore[method-assign]
     runs = [Run([Reply(0, [0.5])], 2 * count / 1000) for count in tokens]
     case, side = Case("4 clients", make, 4, lambda _: []), Server("Bushel", "model", Path("log"))
-    made = http_result("http", case, side, runs, make, subject, None)
+    made = http_result("http", case, side, runs, make, subject, _setting(len(tokens)))
     assert made.shares(made.limits) == made.shares(made.bares) == [0.5, 0.5, 0.5]
     assert table([made]).count("50 % (50 … 50)") == 2
+
+
+def test_rounds_of_engines_have_loads_of_their_own(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And both sides the same."""
+    machine, seen = Machine(bandwidth=1e9, rate=1e9), list[tuple[str, Load]]()
+    subject = Subject(model, machine, mx.float32, literal=True)
+    monkeypatch.setattr(subject.bare, "together", lambda load, rows: 1.0)
+
+    def run(side: str, model: Model, load: Load) -> Run:
+        seen.append((side, load))
+        return run_in_process(side, model, load)
+
+    monkeypatch.setattr(parts, "run_in_process", run)
+    made = engine_part(subject, _setting(rounds=2), ["burst"])
+    loads = {side: [load for each, load in seen if each == side] for side in SIDES}
+    assert loads["Bushel"] == loads["mlx-lm"]
+    assert len({load[0].ids for load in loads["Bushel"]}) == 1 + 2  # one to warm up
+    for result in made:
+        assert len(result.limits) == len(result.bares) == 2
+        assert result.verdicts["equal"] == sum(map(len, loads["Bushel"][1:]))
+
+
+def _setting(rounds: int) -> Setting:
+    return Setting(
+        SCALES["quick"],
+        mx.float32,
+        rounds,
+        1,
+        warm=False,
+        literal=True,
+        sides=[*SIDES],
+        patience=1.0,
+    )
+
+
+def test_a_wrong_or_missing_reply_of_ours_is_counted() -> None:
+    assert _result("Bushel", 20, equal=3, within=1).wrong == 0
+    assert _result("Bushel", 20, equal=3, wrong=2, failed=1).wrong == 3
 
 
 def test_times_of_a_reply() -> None:
