@@ -119,10 +119,12 @@ class BatchMembership:
     # -- joining -----------------------------------------------------------------------------
 
     def join(self, plan: Plan, now: float) -> None:
-        """All at once, but for those that have to run alone before."""
-        alone = {id for id in plan.join if self._queue.runs_alone(id)}
+        """All at once, but for those that have to run alone before: of these one in each step, as
+        everybody else waits for it.
+        """
+        alone = [id for id in plan.join if self._queue.runs_alone(id)]
         together = [id for id in plan.join if id not in alone]
-        for ids in (together, *([id] for id in plan.join if id in alone)):
+        for ids in (together, alone[:1]):
             # Some may have been rebuilt since it was planned.
             rows = [ready for id in ids if (ready := self._queue.join(id, now)) is not None]
             if rows:

@@ -107,8 +107,12 @@ class Engine:
             sequence.asks_head = self.speculation.asks_head(sequence.decoding)
         job = self._queue.arrive(sequences, self._times.clock())
         job.prefixes, job.every = self.prefixes, self._snapshot_every
-        job.arrive()
-        self.masks.begin(job)
+        try:
+            job.arrive()
+            self.masks.begin(job)
+        except Exception:
+            self._queue.forget(sequences)  # the caller is told, and nobody waits for it
+            raise
 
     def abort(self, request_id: str) -> None:
         """Stop a request now; whatever it held is free when this returns (B47)."""
@@ -234,13 +238,13 @@ class Engine:
         if launched or not plan.chunks:
             self._prompts.wait()
         rows.read(pending)
+        if fault is not None:
+            self._rebuild(fault)  # before prompts: it may have left pages that nobody can write to
         rows_read()
         passes = self._prompts.run(plan.chunks, self._now, catch_up=not launched)
         renewed = self._prompts.failed and self._renew_pages()
         if not renewed:
             rows.finish_round()
-            if fault is not None:
-                self._rebuild(fault)
         self._drop_done()
         return passes
 
@@ -303,11 +307,11 @@ class Engine:
             self.policy = dataclasses.replace(self.policy, max_batch=1)
         self._queue.forget(set(sequences))
         self._rows.reset(self._new_batch())
-        self._renew_pages()
         for sequence in again:
             self._queue.restart(sequence, self._now, slot=True)
         for sequence in given_up:
             self._fail(sequence, error)
+        self._renew_pages()  # last: it may hear of a fault, and `start_over` has to find everybody
 
     def start_over(self, fault: DeviceFault) -> None:
         """After a fault of the device: nothing that it computed is kept, and all rows run again.

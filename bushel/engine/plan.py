@@ -58,7 +58,7 @@ class Costs(NamedTuple):
 
     def prompt(self, tokens: int, done: int = 0, *, packed: bool = False) -> float:
         """Seconds of `tokens` after the `done` ones, in a pass of their own unless `packed`."""
-        alone = 0.0 if packed else self.prefill_pass
+        alone = 0.0 if packed or not tokens else self.prefill_pass
         return alone + tokens * self.per_token(tokens, done)
 
 

@@ -84,7 +84,7 @@ class PromptRunner:
             passes = passes.with_chunk(width, done, packed=at > 0)  # each is padded to the longest
             if job.remaining <= 0:
                 self._finish(chunk.job, job, now)
-        return [passes] if work else []
+        return [passes] if passes.tokens else []
 
     @property
     def _pages_fail(self) -> bool:

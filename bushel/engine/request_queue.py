@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator
 
-from bushel.cache.prefix import PrefixCache
+from bushel.cache.prefix import PrefixCache, ReusePlan
 from bushel.core import BushelError
 from bushel.core.footprint import Memory
 from bushel.engine.plan import BEFORE, Costs, PendingPrompt, Row, Served, State, WorkClass
@@ -28,6 +28,9 @@ ROOM, GROWTH = 64, 16
 _MANY = 4096
 
 
+_Seen = tuple[Prefill, ReusePlan, Row]
+
+
 class RequestQueue:
     def __init__(self, model: Model, piece: int = 0):
         """piece: tokens of every chunk, where the answer depends on them; 0: any number."""
@@ -41,6 +44,8 @@ class RequestQueue:
         self._groups: dict[str, float] = {}
         self._chunks: dict[str, float] = {}  # when owners last ran one
         self._classes: dict[WorkClass, float] = {}
+        # Of each that waits, as it was last looked at: there may be a thousand in every step.
+        self._pending: dict[int, tuple[_Seen, PendingPrompt]] = {}
         self._background = BEFORE  # when a chunk of work in the background last ran
         self._live = BEFORE  # when other work was last here
 
@@ -297,8 +302,8 @@ class RequestQueue:
             now=now,
             running=rows,
             ready=tuple(ready.sequence.row for ready in self.ready.values()),
-            prefilling=_jobs(self.prefilling),
-            waiting=_jobs({id: job for id, job in self.waiting.items() if job.complete}),
+            prefilling=tuple(_pending(id, job) for id, job in self.prefilling.items()),
+            waiting=self._all_waiting(),
             costs=costs,
             memory=memory,
             served=Served(
@@ -311,6 +316,17 @@ class RequestQueue:
             ),
         )
 
+    def _all_waiting(self) -> tuple[PendingPrompt, ...]:
+        """Those that wait for nothing but a slot, in order of arrival."""
+        before, self._pending = self._pending, {}
+        for id, job in self.waiting.items():
+            if job.complete:
+                known, seen = before.get(id), _seen(job)
+                if known is None or known[0] != seen:
+                    known = seen, _pending(id, job)
+                self._pending[id] = known
+        return tuple(pending for _, pending in self._pending.values())
+
     @property
     def _has_live(self) -> bool:
         return any(not sequence.request.background for sequence in self.sequences())
@@ -319,28 +335,34 @@ class RequestQueue:
         for job in (*self.waiting.values(), *self.prefilling.values()):
             if not 0 <= job.done <= max(0, job.target):
                 raise BushelError(f"a prefill at {job.done} of {job.target}")
+        for pending in self._all_waiting():
+            if pending != (now := _pending(pending.id, self.waiting[pending.id])):
+                raise BushelError(f"what waits was told as {pending}, and is {now}")
 
 
-def _jobs(prefills: dict[int, Prefill]) -> tuple[PendingPrompt, ...]:
-    return tuple(
-        PendingPrompt(
-            id,
-            job.expected,
-            job.last_served,
-            job.order,
-            max(0, job.target - job.expected),
-            max(sequence.row.length for sequence in job.sequences),
-            len(job.sequences),
-            job.sequences[0].row.owner,
-            job.sequences[0].row.group,
-            job.admitted,
-            job.sequences[0].row.yields,
-            job.prompt is not None,
-            job.rebuilt and job.sequences[0].row.yields > 0,
-            job.sequences[0].row.priority,
-            job.sequences[0].row.background,
-            shares(job),
-            width_of(job),
-        )
-        for id, job in prefills.items()
+def _seen(job: Prefill) -> _Seen:
+    """What is told of one that waits changes with these, each of which is replaced as a whole."""
+    return job, job.reuse, job.sequences[0].row
+
+
+def _pending(id: int, job: Prefill) -> PendingPrompt:
+    target, expected, row = job.target, job.expected, job.sequences[0].row
+    return PendingPrompt(
+        id,
+        expected,
+        job.last_served,
+        job.order,
+        max(0, target - expected),
+        max(sequence.row.length for sequence in job.sequences),
+        len(job.sequences),
+        row.owner,
+        row.group,
+        job.admitted,
+        row.yields,
+        job.prompt is not None,
+        job.rebuilt and row.yields > 0,
+        row.priority,
+        row.background,
+        shares(job),
+        width_of(job),
     )

@@ -35,7 +35,8 @@ class Passes(NamedTuple):
 
     def with_chunk(self, tokens: int, done: int, *, packed: bool = False) -> Passes:
         reach = tokens * (done + tokens / 2)
-        return Passes(self.number + (not packed), self.tokens + tokens, self.reach + reach)
+        own = tokens > 0 and not packed  # what is restored as a whole runs no pass
+        return Passes(self.number + own, self.tokens + tokens, self.reach + reach)
 
     def seconds(self, costs: Costs) -> float:
         each = (costs.prefill_pass, costs.prefill_token, costs.prefill_reach)

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from bushel import LLM, SamplingParams
+from bushel.engine import batch_membership
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Costs, Plan
 from bushel.engine.step_costs import Passes, Stopwatch
 from tests.depth import often
 from tests.engine.constrained_requests import Pair, alone, shaped, talk, thinking
+from tests.families import checkpoint_dir
+from tests.llm.request_builders import prompt
 
 FREE = SamplingParams(max_tokens=12, temperature=1.0, seed=3)
 PAIRS: list[Pair] = [
@@ -53,6 +56,37 @@ def llm(request: pytest.FixtureRequest) -> Iterator[LLM]:
         prefix_cache=False,
     ) as llm:
         yield llm
+
+
+@pytest.mark.parametrize("many", ["requests", "choices"])
+def test_prompts_of_one_token_make_a_stream_wait_for_one_step_each(
+    many: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has no state, and makes some in a step by itself: never two of them in a row. B61."""
+    alone, each, run_alone = 0, list[int](), batch_membership.run_alone
+
+    def counting(*args: Any) -> Any:
+        nonlocal alone
+        alone += 1
+        return run_alone(*args)
+
+    monkeypatch.setattr(batch_membership, "run_alone", counting)
+    short, params = {"prompt_token_ids": [5]}, SamplingParams(max_tokens=4, ignore_eos=True, seed=3)
+    with LLM(str(checkpoint_dir("llama")), speculate="off") as llm:
+        [right] = llm.generate(short, params)
+        stream = llm.submit(prompt(20, 1), SamplingParams(max_tokens=200, ignore_eos=True))
+        while not stream.output.token_ids:
+            llm.step()
+        asked = [params] * 8 if many == "requests" else [replace(params, n=8)]
+        handles = [llm.submit(short, one) for one in asked]
+        while not all(handle.done for handle in handles):
+            alone = 0
+            llm.step()
+            llm.check_integrity()
+            each.append(alone)
+        assert (sum(each), max(each)) == (8, 1)
+        if many == "requests":
+            assert [handle.output.token_ids for handle in handles] == [right.token_ids] * 8
 
 
 def test_rows_that_wait_for_prompts_say_what_they_say_alone(llm: LLM, plans: list[Plan]) -> None:

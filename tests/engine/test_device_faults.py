@@ -9,9 +9,11 @@ import mlx.core as mx
 import pytest
 
 from bushel import LLM, Output
+from bushel.cache.paged.page_pool import PagePool
 from bushel.cache.prefix import prefix_cache
 from bushel.core import DeviceFault
 from bushel.engine import engine, prompt_runner
+from bushel.engine.decode_batch import Step
 from bushel.models import device
 from bushel.models.text_model import TextModel
 from bushel.models.vision.vision_model import VisionModel
@@ -71,6 +73,40 @@ def test_a_late_fault_spoils_no_answer_then_or_later(
     with opened(family, tmp_path) as llm:
         alike(served(llm), expected)
         assert llm.cache_stats()["hits"].get("disk", 0) > 0
+
+
+def test_a_fault_that_is_told_while_rows_are_rebuilt_loses_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A step fails by itself, and the device's fault is heard of when pages are looked at. B65."""
+    left, read, computable = {"step", "pages"}, Step.read, PagePool.computable
+
+    def fail_once(self: Step) -> Any:
+        if "step" in left:
+            left.remove("step")
+            raise RuntimeError("[malloc] planted")
+        return read(self)
+
+    def told_late(self: PagePool) -> bool:
+        if "pages" in left:
+            left.remove("pages")
+            raise DeviceFault("planted")
+        return computable(self)
+
+    asked = [(prompt(length, length), greedy(12)) for length in (7, 9, 12)]
+    with LLM(str(checkpoint_dir("llama")), attention="pages", speculate="off") as llm:
+        right = [llm.generate(*each)[0] for each in asked]
+        llm.clear_cache()
+        handles = [llm.submit(*each) for each in asked]
+        while not all(len(handle.output.token_ids) > 2 for handle in handles):
+            llm.step()
+        monkeypatch.setattr(Step, "read", fail_once)
+        monkeypatch.setattr(PagePool, "computable", told_late)
+        for _ in range(100):  # of an engine that gets on
+            llm.step()
+            llm.check_integrity()
+        assert not left
+        alike([handle.output for handle in handles], right)
 
 
 @pytest.mark.parametrize("place", often(["chunk", "kept"], "kept"))

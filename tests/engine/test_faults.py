@@ -9,17 +9,20 @@ import mlx.core as mx
 import pytest
 
 from bushel import LLM, Output, SamplingParams
+from bushel.cache.prefix import PrefixCache
 from bushel.core.options import Attention
 from bushel.engine import prompt_runner
 from bushel.engine.decode_batch import DecodeBatch
+from bushel.engine.plan import Costs
 from bushel.engine.prefill import PrefilledRow
 from bushel.engine.sampling.sampler import Sampled, Sampler
+from bushel.engine.step_costs import Stopwatch
 from bushel.models.vision.vision_model import VisionModel
 from bushel.text.detokenizer import OutputProcessor
 from tests.depth import often
 from tests.engine.mixed_requests import GUILTY_SEED, GUILTY_STOP, guilty, innocent
 from tests.families import checkpoint_dir
-from tests.llm.request_builders import assert_same, prompt
+from tests.llm.request_builders import assert_same, greedy, prompt
 
 MOST_STEPS = 100  # of an engine that gets on; idle ones cost nothing
 FAMILY = "qwen3_5_vl"  # recurrent and attention layers, explicit positions, images
@@ -196,6 +199,53 @@ def test_batched_steps_that_cannot_be_launched_are_served_one_by_one(attention: 
                 assert_same(output, expected)
         assert llm.status()["lane"] == "single"
         assert_same(llm.generate(asked[0], greedy)[0], right[0])
+
+
+@pytest.mark.parametrize("attention", ["padded", "pages"])
+def test_a_prompt_is_not_blamed_for_the_step_beside_it(
+    attention: Attention, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batched step cannot be launched, in the step in which the prompt runs. B49."""
+    monkeypatch.setattr(Stopwatch, "costs", lambda *_: Costs(0.01, 0.0))  # prompts beside steps
+    asked = [(prompt(length, length), greedy(12)) for length in (7, 9, 12)]
+    with LLM(str(checkpoint_dir("llama")), attention=attention, speculate="off") as llm:
+        right = [llm.generate(*each)[0] for each in asked]
+        llm.clear_cache()
+        left = 0
+
+        def guilty(tokens: mx.array) -> bool:
+            nonlocal left
+            fails = left > 0 and tokens.shape[1] == 1 < tokens.shape[0]
+            left -= fails
+            return fails
+
+        with unlaunchable_embeddings(llm, guilty):
+            handles = [llm.submit(*each) for each in asked[:2]]
+            while not all(len(handle.output.token_ids) > 2 for handle in handles):
+                llm.step()
+            left = 1
+            handles.append(llm.submit(*asked[2]))
+            while not all(handle.done for handle in handles):
+                llm.step()
+                llm.check_integrity()
+        assert not left
+        for handle, expected in zip(handles, right, strict=True):
+            assert_same(handle.output, expected)
+
+
+def test_a_request_that_cannot_be_taken_in_holds_no_slot(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(PrefixCache, "ahead", fail)
+    with pytest.raises(OSError, match="the disk is gone"):
+        llm.submit(prompt(9, 1), greedy(4))
+    monkeypatch.undo()
+    assert llm._engine is not None
+    assert llm._engine.idle
+    assert llm.generate(prompt(9, 1), greedy(4))[0].error is None
 
 
 def test_the_control_is_refused_when_it_is_launched() -> None:

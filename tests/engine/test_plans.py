@@ -13,9 +13,12 @@ import pytest
 from bushel import LLM, SamplingParams
 from bushel.cache.prefix import DiskFetch
 from bushel.cache.prefix.disk import Disk
+from bushel.core import BushelError
+from bushel.engine import request_queue
 from bushel.engine.constraints import constraint
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Arrivals, Plan
+from bushel.engine.prefill import Prefill
 from bushel.llm import Handle
 from bushel.text.grammar_compiler import Grammars
 from tests.depth import often
@@ -186,3 +189,41 @@ def test_a_constraint_that_takes_too_much_time_ends_its_row_alone(
     assert slow.finish_reason == "error"
     assert "takes too long" in (slow.error or "")
     assert other.token_ids == alone.token_ids
+
+
+def test_a_prompt_that_waits_is_looked_at_once_and_not_in_every_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There may be a thousand of them (B57). `check_integrity` compares what is remembered."""
+    looked = 0
+    width_of = request_queue.width_of
+
+    def counting(job: Prefill) -> int:
+        nonlocal looked
+        looked += job.sequences[0].row.slot is False and job.prompt is None
+        return width_of(job)
+
+    monkeypatch.setattr(request_queue, "width_of", counting)
+    with LLM(str(checkpoint_dir("llama")), max_batch=1, speculate="off") as llm:
+        handles = [llm.submit(prompt(9, seed), GREEDY) for seed in range(20)]
+        while not all(handle.done for handle in handles):
+            llm.step()
+    assert 20 <= looked <= 3 * 20  # when it comes, when it begins, and what may change between
+
+
+def test_what_is_remembered_of_waiting_prompts_follows_what_becomes_of_them() -> None:
+    """Rows that yield, restored prompts, aborts: with the control, an outdated one is noticed."""
+    with LLM(str(checkpoint_dir("llama")), max_batch=2, start_wait=0.0) as llm:
+        handles = [llm.submit(prompt(40 + seed % 3, seed % 4), GREEDY) for seed in range(12)]
+        while not all(handle.done for handle in handles):
+            llm.step()
+            llm.check_integrity()
+            if handles[5].output.token_ids:
+                handles[11].abort()
+        handles = [llm.submit(prompt(40, seed), GREEDY) for seed in range(12)]
+        llm.step()
+        [job, *_] = engine_of(llm)._queue.waiting.values()
+        llm.check_integrity()
+        job.last_served += 1  # which is not changed by itself
+        with pytest.raises(BushelError, match="what waits was told as"):
+            llm.check_integrity()

@@ -166,6 +166,20 @@ def test_prompts_that_seemed_to_cost_nothing_are_found_to_cost_something() -> No
     assert watch.costs(1).prompt(100) == pytest.approx(2.0, rel=0.1)
 
 
+def test_prompts_that_are_restored_as_a_whole_are_no_passes() -> None:
+    """They run nothing, and nothing of what the others take is put down to them."""
+    assert Passes().with_chunk(0, 500) == Passes()
+    assert Costs(0.01, 0.001, 0.1).prompt(0, 500) == 0.0
+    alone, beside = Watch(), Watch()
+    for _ in range(40):
+        restored = Passes().with_chunk(0, 64).with_chunk(0, 64)
+        for watch, passes in ((alone, Passes()), (beside, restored)):
+            watch.took(0.0325, rows=1)  # waits for the prompt before
+            watch.took(0.02, rows=1, passes=passes.with_chunk(100, 0))
+    assert beside.costs(1) == alone.costs(1)
+    assert beside.costs(1).prompt(100) == pytest.approx(0.0125, rel=0.05)
+
+
 def test_planning_survives_any_cost() -> None:
     prompt = PendingPrompt(0, 5000, 0.0, 0)
     for seconds in (1e-300, 1e-308, 5e-324):
