@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from bushel.engine.plan import PendingPrompt, Plan, Policy, Row, State
+from bushel.engine.plan import Chunk, PendingPrompt, Plan, Policy, Row, State
 from bushel.engine.scheduler import schedule
 from bushel.engine.step_costs import Passes, Stopwatch, total
 from bushel.engine.step_times import StepTimes
@@ -191,19 +191,24 @@ class ClosedLoops:
     def _run_prompts(self, plan: Plan, now: float) -> list[Passes]:
         passes, took = [], 0.0
         costs = self._times.costs(len(self._pending.rows) if self._pending else 0)
-        for chunk in plan.chunks:
-            prompt = self._prefilling[chunk.job]
+        for chunks in _passes_of(plan):
+            prompts = [self._prefilling[chunk.job] for chunk in chunks]
             if self._pending is None:
                 self._now = max(self._now, self._chunk_ready)
-            padded = -(-(chunk.tokens + prompt.done % 256) // 128) * 128
-            seconds = self._costs.forward + padded * self._costs.token
+            width = max(chunk.tokens for chunk in chunks)  # each is padded to the longest
+            padded = max(width + prompt.done % 256 for prompt in prompts)
+            columns = len(chunks) * -(-padded // 128) * 128
+            seconds = self._costs.forward + columns * self._costs.token
             took += seconds
             self._chunk_ready = self._launch(seconds)
-            passes.append(Passes().with_chunk(chunk.tokens, prompt.done))
-            prompt.done, prompt.last_served = prompt.done + chunk.tokens, now
-            if prompt.done == prompt.tokens:
-                del self._prefilling[chunk.job]
-                self._ready.append(chunk.job)
+            together = Passes()
+            for at, (chunk, prompt) in enumerate(zip(chunks, prompts, strict=True)):
+                together = together.with_chunk(width, prompt.done, packed=at > 0)
+                prompt.done, prompt.last_served = prompt.done + chunk.tokens, now
+                if prompt.done == prompt.tokens:
+                    del self._prefilling[chunk.job]
+                    self._ready.append(chunk.job)
+            passes.append(together)
         if passes:
             self.foreseen.append((total(passes).seconds(costs), took))
         return passes
@@ -215,6 +220,17 @@ class ClosedLoops:
             self._replies[id].token(self._now)
             if id not in self._rows and id not in (self._pending.rows if self._pending else []):
                 self._ask()
+
+
+def _passes_of(plan: Plan) -> list[list[Chunk]]:
+    """Chunks that share a forward pass."""
+    together: list[list[Chunk]] = []
+    for chunk in plan.chunks:
+        if chunk.packed:
+            together[-1].append(chunk)
+        else:
+            together.append([chunk])
+    return together
 
 
 class OpenLoop(ClosedLoops):

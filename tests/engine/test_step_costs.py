@@ -360,6 +360,16 @@ def test_arrivals_of_all_lengths_beside_streams_keep_to_the_gap() -> None:
     assert max(loop.gaps) < Policy().token_gap
 
 
+def test_many_short_prompts_beside_streams_keep_to_the_gap() -> None:
+    """They share passes: 200 prompts of up to 256 tokens, 30 ms apart. B61."""
+    chance = random.Random(2)
+    known = [Asked(0.2 * at, 300 + 400 * at, 8) for at in range(GIVEN)]
+    asked = [Asked(5.0 + 0.03 * at, chance.randint(16, 256), 60) for at in range(200)]
+    loop = OpenLoop([*known, *asked], Stopwatch(), AHEAD, SLOW)
+    loop.run()
+    assert max(loop.gaps[GIVEN:]) < Policy().token_gap
+
+
 @pytest.mark.parametrize("believed", [0.0003, 2.5])
 def test_what_was_believed_wrongly_of_decode_steps_is_corrected(believed: float) -> None:
     """While prompts keep coming: 32 clients had waited 20 s for their first tokens. B61."""
