@@ -136,10 +136,11 @@ def test_nothing_is_drafted_in_batches_that_nobody_has_measured() -> None:
     assert not may_pay(8, alone)
 
 
-def test_nothing_is_drafted_where_rows_look_back_too_far() -> None:
+def test_nothing_is_drafted_where_contexts_are_too_long() -> None:
     """Each token of a pass reads all keys once more."""
-    profile = replace(TINY, per_seen=tuple(1e-3 * width for width in range(1, 9)))
-    wanted = [depths([along(0.7, 8)], replace(profile, seen=seen))[0] for seen in (0, 300, 9000)]
+    profile = replace(TINY, seconds_per_context_token=tuple(1e-3 * width for width in range(1, 9)))
+    contexts = [replace(profile, context_tokens=tokens) for tokens in (0, 300, 9000)]
+    wanted = [depths([along(0.7, 8)], context)[0] for context in contexts]
     assert wanted[0] > wanted[1] > wanted[2] == 0
     drafts = BatchDrafts((lambda: Guesses([along(0.7, 8)]),), profile)
     drafts.join([object()])  # type: ignore[list-item]
