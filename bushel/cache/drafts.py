@@ -23,7 +23,7 @@ from bushel.cache.slots.slot_caches import SPARE
 from bushel.cache.unkept import Unkept
 from bushel.cache.window import Window
 from bushel.core import IntegrityError
-from bushel.core.footprint import Piece
+from bushel.core.footprint import LayerFootprint
 from bushel.models import tapes
 from bushel.models.known_families import drafts_exactly
 
@@ -60,33 +60,35 @@ def no_drafts(state: Sequence[Layer], network: Any) -> str | None:
     return None if drafts_exactly(network) else "its family is not known to draft exactly"
 
 
-def sizes(state: Sequence[Layer], position: int, columns: int) -> list[Piece]:
+def sizes(state: Sequence[Layer], position: int, columns: int) -> list[LayerFootprint]:
     """What rows cost that take drafts of so many columns, told from singles that have run
     `position` tokens.
     """
     parts = [part for layer in state for part in kind_of(layer).parts(layer)]
     recurrent = sum(isinstance(kind, Recurrent) for kind, _ in parts)
     return [
-        _with_draft(piece, kind, part, columns, recurrent)
+        _with_draft(size, kind, part, columns, recurrent)
         for kind, part in parts
-        for piece in kind.size(part, position)
+        for size in kind.size(part, position)
     ]
 
 
-def _with_draft(piece: Piece, kind: LayerKind, part: Layer, columns: int, recurrent: int) -> Piece:
+def _with_draft(
+    size: LayerFootprint, kind: LayerKind, part: Layer, columns: int, recurrent: int
+) -> LayerFootprint:
     """recurrent: how many layers are, of which a draft may keep the states."""
-    if isinstance(kind, Window) and piece.most is not None:
-        return replace(piece, most=piece.most + SPARE)
+    if isinstance(kind, Window) and size.window is not None:
+        return replace(size, window=size.window + SPARE)
     if not isinstance(kind, Recurrent):
-        return piece
+        return size
     windows = [array for array in part.cache if array is not None and array.ndim == 3]
     convolved = sum(window.nbytes for window in windows)
     # What a layer is given: all that a convolution sees, and what it makes of it.
     given = convolved + sum(2 * columns * window.nbytes // window.shape[1] for window in windows)
-    state = piece.fixed - convolved
+    state = size.fixed - convolved
     kept = (columns - 1) * state
-    before = piece.fixed + (kept if recurrent * kept <= tapes.KEPT_STATES else 0)
-    return replace(piece, fixed=piece.fixed + before + given)
+    before = size.fixed + (kept if recurrent * kept <= tapes.KEPT_STATES else 0)
+    return replace(size, fixed=size.fixed + before + given)
 
 
 def widest(state: Sequence[Layer]) -> int:

@@ -101,8 +101,8 @@ def _context_to_measure(model: Model) -> int:
     """Tokens whose keys and values take a while to read, and do not fill the memory."""
     state = new_row(model)
     mx.eval(model.forward(mx.zeros((1, 1), mx.uint32), [0], state))
-    pieces = (piece for layer in state for piece in kind_of(layer).size(layer, 1))
-    each = sum(piece.per_token for piece in pieces if piece.most is None)
+    sizes = (size for layer in state for size in kind_of(layer).size(layer, 1))
+    each = sum(size.per_token for size in sizes if size.window is None)
     many = max(_LONG_CONTEXT_BYTES, int(_LONG_CONTEXT_SHARE * model.weights[0])) // max(1, each)
     return min(_LONG_CONTEXT, many, (model.context or _ENDLESS) // 2)
 

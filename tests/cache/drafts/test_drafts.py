@@ -139,10 +139,10 @@ def test_a_draft_holds_no_more_memory_than_is_planned_for_it(
     columns = 6
     some = rows(name, 2 * WINDOW, 2 * WINDOW)
     batch, state = some.batch, some.alone[0].state
-    plain = [piece for layer in state for piece in kind_of(layer).size(layer, 2 * WINDOW)]
+    plain = [size for layer in state for size in kind_of(layer).size(layer, 2 * WINDOW)]
     drafting = sizes(state, 2 * WINDOW, columns)
     pairs = zip(drafting, plain, strict=True)
-    planned = 2 * sum(piece.fixed - other.fixed for piece, other in pairs)
+    planned = 2 * sum(size.fixed - other.fixed for size, other in pairs)
     tokens = mx.array([[70] * columns] * 2)
     batch.begin_draft([columns] * 2)
     mx.eval(some.model.forward(tokens, batch.positions, batch.layers))
@@ -155,8 +155,8 @@ def test_a_draft_holds_no_more_memory_than_is_planned_for_it(
 
 def test_a_ring_is_planned_with_its_spare_slots() -> None:
     some = rows("llama_sliding", 3 * WINDOW + 8)
-    (most, *_) = {piece.most for piece in sizes(some.alone[0].state, 3 * WINDOW + 8, 4)}
-    assert most == some.batch.layers[0].keys.shape[2]
+    (window, *_) = {size.window for size in sizes(some.alone[0].state, 3 * WINDOW + 8, 4)}
+    assert window == some.batch.layers[0].keys.shape[2]
 
 
 @pytest.mark.parametrize("name", often(LEFT, "llama_sliding", "qwen3_5"))
@@ -167,11 +167,11 @@ def test_a_long_row_takes_its_room_along(name: str) -> None:
     some.leave(0, back=False)
     some.batch.check_integrity()
     (position,) = some.batch.positions
-    pieces = sizes(some.alone[0].state, position, 4)
-    assert some.batch.nbytes <= sum(piece.row(position) for piece in pieces)
+    footprints = sizes(some.alone[0].state, position, 4)
+    assert some.batch.nbytes <= sum(size.row(position) for size in footprints)
     some.join([20, 5])
     (*_, longest) = sorted(some.batch.positions)
-    assert some.batch.nbytes <= 3 * sum(piece.row(longest) for piece in pieces)
+    assert some.batch.nbytes <= 3 * sum(size.row(longest) for size in footprints)
     some.draft([4, 2, 3], [1, 2, 3])
     some.step()
     assert some.worst < BOUND
