@@ -1,7 +1,7 @@
 """Batches whose rows go on by a draft, and then back to what is kept of it.
 
 Keys and values go back by their lengths (`slots`), pages as well, and recurrent states by the state
-before the draft and a tape of its inputs (`bushel.models.tapes`).
+before the draft and a tape of its inputs (`bushel.models.recurrent_rollback`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bushel.cache.unkept import Unkept
 from bushel.cache.window import Window
 from bushel.core import IntegrityError
 from bushel.core.footprint import LayerFootprint
-from bushel.models import tapes
+from bushel.models import recurrent_rollback
 from bushel.models.known_families import drafts_exactly
 
 _SLOTS: dict[type[LayerKind], Any] = {KV: SlotKV(), Window: SlotWindow()}
@@ -55,7 +55,7 @@ def no_drafts(state: Sequence[Layer], network: Any) -> str | None:
         for kind, part in kind_of(layer).parts(layer):
             if type(kind) not in (*_SLOTS, *_AS_THEY_ARE) or getattr(part, "keep", False):
                 return f"no way back from {type(part).__name__}"
-            if isinstance(kind, Recurrent) and not tapes.can_record(network):
+            if isinstance(kind, Recurrent) and not recurrent_rollback.can_record(network):
                 return "no way back from its recurrent layers"
     return None if drafts_exactly(network) else "its family is not known to draft exactly"
 
@@ -87,7 +87,7 @@ def _with_draft(
     given = convolved + sum(2 * columns * window.nbytes // window.shape[1] for window in windows)
     state = size.fixed - convolved
     kept = (columns - 1) * state
-    before = size.fixed + (kept if recurrent * kept <= tapes.KEPT_STATES else 0)
+    before = size.fixed + (kept if recurrent * kept <= recurrent_rollback.KEPT_STATES else 0)
     return replace(size, fixed=size.fixed + before + given)
 
 
@@ -109,7 +109,7 @@ class Draft:
         # One column goes nowhere from which there is no way back, unless it is not some row's own.
         records = self._width > 1 or not all(counts)
         self._recurrent = list(recurrent_parts(layers)) if records else []
-        self._recording = tapes.Recording([part.cache for part in self._recurrent])
+        self._recording = recurrent_rollback.Recording([part.cache for part in self._recurrent])
 
     def ran(self) -> None:
         """Its forward pass has been built."""
@@ -120,6 +120,6 @@ class Draft:
         pairs = zip(kept, self._counts, strict=True)
         if not all(min(1, count) <= keeps <= count for keeps, count in pairs):
             raise IntegrityError(f"{list(kept)} kept of drafts of {self._counts}")
-        of_rows = tapes.KeptTokens(kept)
+        of_rows = recurrent_rollback.KeptTokens(kept)
         for part, tape in zip(self._recurrent, self._recording.tapes, strict=True):
             part.cache = tape.after(part.cache, self._width, of_rows)

@@ -10,7 +10,7 @@ import pytest
 from bushel.cache import kind_of
 from bushel.cache.drafts import no_drafts, sizes, widest
 from bushel.core import IntegrityError
-from bushel.models import load, tapes
+from bushel.models import load, recurrent_rollback
 from tests.depth import often, one_in
 from tests.families import checkpoint_dir
 from tests.families.text import WINDOW
@@ -135,7 +135,7 @@ def test_a_draft_holds_no_more_memory_than_is_planned_for_it(
     name: str, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of states before it and what it notes, beside the states themselves."""
-    monkeypatch.setattr(tapes, "KEPT_STATES", kept)
+    monkeypatch.setattr(recurrent_rollback, "KEPT_STATES", kept)
     columns = 6
     some = rows(name, 2 * WINDOW, 2 * WINDOW)
     batch, state = some.batch, some.alone[0].state
