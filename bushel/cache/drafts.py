@@ -54,10 +54,12 @@ def no_drafts(state: Sequence[Layer], network: Any) -> str | None:
     for layer in state:
         for kind, part in kind_of(layer).parts(layer):
             if type(kind) not in (*_SLOTS, *_AS_THEY_ARE) or getattr(part, "keep", False):
-                return f"no way back from {type(part).__name__}"
+                return f"rejected tokens cannot be rolled back in {type(part).__name__}"
             if isinstance(kind, Recurrent) and not recurrent_rollback.can_record(network):
-                return "no way back from its recurrent layers"
-    return None if drafts_exactly(network) else "its family is not known to draft exactly"
+                return "rejected tokens cannot be rolled back in its recurrent layers"
+    if not drafts_exactly(network):
+        return "speculative decoding is not verified for this model family"
+    return None
 
 
 def sizes(state: Sequence[Layer], position: int, columns: int) -> list[LayerFootprint]:
@@ -106,7 +108,7 @@ class Draft:
             raise IntegrityError("a row that has run no token cannot take a draft")
         if self._width > (most := widest(layers)):
             raise IntegrityError(f"a draft of {self._width} columns, and not {most}")
-        # One column goes nowhere from which there is no way back, unless it is not some row's own.
+        # A single column is never rejected, unless it only fills up a row.
         records = self._width > 1 or not all(counts)
         self._recurrent = list(recurrent_parts(layers)) if records else []
         self._recording = recurrent_rollback.Recording([part.cache for part in self._recurrent])

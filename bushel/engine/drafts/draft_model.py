@@ -35,7 +35,7 @@ WIDEST = 32  # tokens of each row in a pass of what was said
 def require_draft_model(model: Model, draft: Model) -> None:
     """ModelError if a model cannot draft for another."""
     if draft.encodes:
-        raise ModelError(f"{draft.name} cannot draft for {model.name}: it writes no text.")
+        raise ModelError(f"{draft.name} cannot draft for {model.name}: it is an encoder.")
     if draft.tokenizer.hf.get_vocab() != model.tokenizer.hf.get_vocab():
         raise ModelError(
             f"{draft.name} cannot draft for {model.name}: they have different vocabularies."

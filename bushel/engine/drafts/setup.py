@@ -81,7 +81,7 @@ def _measured(model: Model, draft: Model | None, options: EngineOptions) -> Spec
 
 def _why_not(model: Model) -> str | None:
     if model.encodes:
-        return "it writes no text"
+        return "it is an encoder"
     return no_drafts(new_row(model), model.network)
 
 

@@ -171,7 +171,7 @@ def test_a_model_whose_state_cannot_go_back_serves_without_drafts() -> None:
         (out,) = llm.generate(prompt(5), greedy(8))
         told = llm.status()["speculation"]
     assert len(out.token_ids) == 8
-    assert told["why_off"].startswith("no way back from")
+    assert told["why_off"].startswith("rejected tokens cannot be rolled back in")
     with pytest.raises(BushelError, match="cannot be served with speculate='lookup'"):
         LLM(path, speculate="lookup")
 
