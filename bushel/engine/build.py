@@ -29,8 +29,8 @@ from bushel.core.version import VERSION
 from bushel.engine import device_memory
 from bushel.engine.attention_route import choose_attention
 from bushel.engine.batching_check import require_kv_bits, single_because
+from bushel.engine.drafts.choose_drafters import choose_drafters
 from bushel.engine.drafts.draft_memory import plan_memory
-from bushel.engine.drafts.setup import speculation_of
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
 from bushel.engine.row_state import new_row, ran_a_token
@@ -79,7 +79,7 @@ def build(
     if options.max_batch > 1:
         progress("trying how rows share a batch")
     routes = choose_attention(loaded, options.attention) if options.max_batch > 1 else {}
-    speculation = speculation_of(loaded, options, progress)
+    speculation = choose_drafters(loaded, options, progress)
     progress("measuring memory")
     speculation, sizes = plan_memory(loaded, speculation, usable)
     memory = Memory(sizes, usable, device_memory.buffer_limit())

@@ -313,7 +313,7 @@ class Prefill:
     def _drafts(self) -> bool:
         """Whether a row of it may take drafts."""
         rows = self.sequences
-        wished = any(row.decoding.speculate and row.asks_head for row in rows)
+        wished = any(row.decoding.speculate and row.uses_head for row in rows)
         return wished and not self.wants_embedding
 
     def _pool(self, hidden: mx.array) -> None:

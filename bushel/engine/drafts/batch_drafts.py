@@ -13,7 +13,7 @@ from operator import methodcaller
 from typing import TypeVar
 
 from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile, Drafting
-from bushel.engine.drafts.depth import depths, may_pay
+from bushel.engine.drafts.draft_length import draft_lengths, may_pay
 from bushel.engine.drafts.drafter import Drafter, Drafts, KeptRound, read_drafts
 from bushel.engine.drafts.head_context import HeadContext
 from bushel.engine.drafts.mtp import MTPDrafter
@@ -75,16 +75,16 @@ class BatchDrafts:
         tokens of each row that have not been read.
         """
         pays = self._rows > 0 and self._pays[self._rows - 1]
-        return pays and any(self._depths(self._choose(ahead), context_tokens))
+        return pays and any(self._draft_lengths(self._choose(ahead), context_tokens))
 
     def propose(self, context_tokens: int) -> Drafts:
         """By row, what it may say next; nothing at all where a plain step is worth more."""
         chosen = self._choose()
-        wanted = self._depths(chosen, context_tokens)
+        wanted = self._draft_lengths(chosen, context_tokens)
         proposed: list[Drafts] = []
         for at, drafter in [*enumerate(self._drafters)]:
             mine = [
-                depth if who == at else 0 for (who, _), depth in zip(chosen, wanted, strict=True)
+                length if who == at else 0 for (who, _), length in zip(chosen, wanted, strict=True)
             ]
             if any(mine):
                 proposed += self._ask(methodcaller("propose", mine), drafter)
@@ -131,7 +131,7 @@ class BatchDrafts:
             for row in zip(*every, strict=True)
         ]
 
-    def _depths(self, chosen: list[tuple[int, Chances]], context_tokens: int) -> list[int]:
+    def _draft_lengths(self, chosen: list[tuple[int, Chances]], context_tokens: int) -> list[int]:
         if (chosen, context_tokens) != self._asked:
             self._asked, self._answer = (
                 (chosen, context_tokens),
@@ -144,7 +144,7 @@ class BatchDrafts:
         costs = (self._drafting[name] for name in used if name in self._drafting)
         dearest = max((seconds[len(chosen) - 1] for seconds in costs), default=0.0)
         profile = replace(self._profile, drafting=dearest, context_tokens=context_tokens)
-        return depths([chances for _, chances in chosen], profile, self._most)
+        return draft_lengths([chances for _, chances in chosen], profile, self._most)
 
     def check_integrity(self) -> None:
         for drafter in self._drafters:

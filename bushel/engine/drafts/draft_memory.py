@@ -11,7 +11,7 @@ from mlx.utils import tree_flatten
 from bushel.core.footprint import STEP, Footprint, LayerFootprint, Memory
 from bushel.engine import footprint
 from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile
-from bushel.engine.drafts.depth import depths
+from bushel.engine.drafts.draft_length import draft_lengths
 from bushel.engine.drafts.head_context import RECENT, UNREAD
 from bushel.engine.drafts.speculation import Speculation
 from bushel.models import Model
@@ -72,9 +72,9 @@ def _beside(sizes: Footprint, draft: Footprint) -> Footprint:
 
 
 def _most_drafts(profile: CostProfile) -> int:
-    """Of all rows together in one pass, if all of them held."""
+    """Of all rows together in one pass, if all of them were accepted."""
     counts = range(1, len(profile.seconds) + 1)
-    return max(sum(depths([[1.0] * profile.deepest] * rows, profile)) for rows in counts)
+    return max(sum(draft_lengths([[1.0] * profile.deepest] * rows, profile)) for rows in counts)
 
 
 def _head_footprint(head: MTPHead) -> LayerFootprint:

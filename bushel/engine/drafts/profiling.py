@@ -211,15 +211,14 @@ def _say(step: Step) -> None:
 
 
 def _round(batch: DecodeBatch, width: int, tokens: Iterator[int], clock: Clock) -> float:
-    """Half of the drafts hold: what goes back is part of the cost."""
+    """Half of the drafts are accepted: to roll back the others is part of the cost."""
     drafts = [[*islice(tokens, width - 1)] for _ in batch.sequences]
     start = clock()
     round = batch.choose_along(batch.verify(drafts))
-    held = width // 2
-    kept = held + 1
+    accepted = width // 2
     for sequence, draft, *_ in round.read():
-        sequence.add((*draft[:held], next(tokens)), drafted=len(draft))
-    batch.finish(round.verify, [kept] * len(batch))
+        sequence.add((*draft[:accepted], next(tokens)), drafted=len(draft))
+    batch.finish(round.verify, [1 + accepted] * len(batch))
     mx.eval(batch.rows.settle())
     return clock() - start
 

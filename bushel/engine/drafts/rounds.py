@@ -1,4 +1,4 @@
-"""Rounds of drafts: propose, verify in one pass, choose along it, and keep what holds.
+"""Rounds of drafts: propose, verify in one pass, choose along it, and keep what is accepted.
 
     engine's thread  | propose, cut by grammars | start the pass, masks along the drafts, choose
     device             drafts                   | the pass ........................ | choose

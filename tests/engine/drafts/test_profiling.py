@@ -15,7 +15,7 @@ from bushel.cache.paged.attention import PARTITION
 from bushel.engine.decode_batch import DecodeBatch
 from bushel.engine.drafts import profiling
 from bushel.engine.drafts.cost_profile import CostProfile
-from bushel.engine.drafts.depth import may_pay
+from bushel.engine.drafts.draft_length import may_pay
 from bushel.engine.drafts.profiling import measure, of_draft_model, of_head
 from bushel.models import Model, load
 from bushel.models.mtp import load_head
