@@ -12,7 +12,7 @@ from bushel import LLM, Output, SamplingParams
 from bushel.core.options import Attention
 from bushel.engine import prompt_runner
 from bushel.engine.decode_batch import DecodeBatch
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.sampling.sampler import Sampled, Sampler
 from bushel.models.vision.vision_model import VisionModel
 from bushel.text.detokenizer import OutputProcessor

@@ -17,7 +17,7 @@ from bushel.engine.drafts.draft_length import draft_lengths, may_pay
 from bushel.engine.drafts.drafter import Drafter, Drafts, KeptRound, read_drafts
 from bushel.engine.drafts.head_context import HeadContext
 from bushel.engine.drafts.mtp import MTPDrafter
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.models.device import raise_device_fault
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from bushel.core import IntegrityError, ModelError
 from bushel.engine.drafts.acceptance import along
 from bushel.engine.drafts.cost_profile import MOST_DRAFTS
 from bushel.engine.drafts.drafter import KeptRound, before_end
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.sequence import Sequence as Reply
 from bushel.models import Model, State
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import mlx.core as mx
 
 from bushel.engine.drafts.cost_profile import MOST_DRAFTS
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.sequence import Sequence as Reply
 
 

@@ -13,7 +13,7 @@ from bushel.core import IntegrityError
 from bushel.engine.drafts.acceptance import Acceptance, along
 from bushel.engine.drafts.cost_profile import MOST_DRAFTS
 from bushel.engine.drafts.drafter import KeptRound, before_end
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.sequence import Sequence as Reply
 
 # Before a reply has shown it: that it has a forced token in the cut that the tokenizer gives it.

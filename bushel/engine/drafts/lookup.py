@@ -17,7 +17,7 @@ from bushel.engine.drafts.acceptance import Acceptance
 from bushel.engine.drafts.cost_profile import MOST_DRAFTS
 from bushel.engine.drafts.drafter import KeptRound, before_end
 from bushel.engine.drafts.ngram_index import NGRAMS, NOT_SAID, NgramIndex
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.sequence import Sequence as Reply
 
 # By how many tokens agree, how likely the next one is to follow, before a reply has shown it: as in

@@ -28,7 +28,7 @@ from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile, Drafting
 from bushel.engine.drafts.draft_length import draft_lengths
 from bushel.engine.drafts.drafter import DeviceDrafts, Drafts, KeptRound
 from bushel.engine.drafts.head_context import HeadContext
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.sequence import Sequence as Reply
 from bushel.models import Model
 from bushel.models.mtp import HeadKVCache

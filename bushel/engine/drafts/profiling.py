@@ -24,7 +24,7 @@ from bushel.core.params import resolve
 from bushel.engine.decode_batch import LATE, DecodeBatch, Step
 from bushel.engine.drafts.batch_drafts import BatchDrafts
 from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile, Drafting, straight
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.row_state import new_row
 from bushel.engine.sequence import Sequence
 from bushel.models import Model, Prompt
