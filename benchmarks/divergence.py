@@ -29,7 +29,7 @@ from bushel.engine.drafts.drafter import KeptRound
 from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.row_state import new_row
 from bushel.engine.sequence import Sequence as Reply
 from bushel.models import Model

@@ -244,7 +244,8 @@ def _show(profile: CostProfile, drafting: float) -> None:
     for rows, seconds in enumerate(profile.seconds, 1):
         if rows in (1, 4, 8, 16, 32):
             print(f"{rows:5} rows  " + "  ".join(f"{each * 1e3:6.2f}" for each in seconds))
-    print("and more   " + "  ".join(f"{each * 1e6:6.2f}" for each in profile.per_seen), end=" ")
+    more = profile.seconds_per_context_token
+    print("and more   " + "  ".join(f"{each * 1e6:6.2f}" for each in more), end=" ")
     print("for each 1,000 tokens that rows look back at")
 
 

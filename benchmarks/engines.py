@@ -85,8 +85,8 @@ def ask(
 def per_token(engine: Engine) -> int:
     """Bytes that a token leaves in the layers that append, by their shapes."""
     assert engine.admission.memory is not None
-    pieces = engine.admission.memory.footprint.pieces
-    return sum(it.count * it.per_token for it in pieces if it.most is None)
+    layers = engine.admission.memory.footprint.layers
+    return sum(it.count * it.per_token for it in layers if it.window is None)
 
 
 def states(engine: Engine) -> tuple[int, int]:

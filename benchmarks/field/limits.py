@@ -91,13 +91,13 @@ def sizes_of(model: Model) -> Sizes:
     heads = args.num_attention_heads
     wide = getattr(args, "head_dim", None) or args.hidden_size // heads
     # A window's bytes are left out: the limit stays one.
-    appended = [piece for piece in footprint(model).pieces if piece.per_token and not piece.most]
+    appended = [layer for layer in footprint(model).layers if layer.per_token and not layer.window]
     return Sizes(
         weights=weights - looked_up,
         body=sum(sizes.values()) - table - head,
         head=head or table,
-        per_token=sum(piece.count * piece.per_token for piece in appended),
-        per_pair=4 * heads * wide * sum(piece.count for piece in appended),
+        per_token=sum(layer.count * layer.per_token for layer in appended),
+        per_pair=4 * heads * wide * sum(layer.count for layer in appended),
     )
 
 

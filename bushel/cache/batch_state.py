@@ -106,9 +106,9 @@ class BatchState:
         return len(self.positions) > 1 or self._lengths is not None
 
     @property
-    def seen(self) -> int:
-        """Tokens that a step looks back at: every row at its own in pages, and otherwise at as many
-        as the longest has.
+    def context_tokens(self) -> int:
+        """Tokens that a step attends to: in pages each row's own, and otherwise as many of each as
+        the longest has.
         """
         if self._table is not None:
             return sum(self.positions)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 import mlx.core as mx
 
 from bushel.cache.layer_kind import Layer, LayerKind, LayerSnapshot, owned, some_rows
-from bushel.core.footprint import STEP, Piece
+from bushel.core.footprint import STEP, LayerFootprint
 
 
 class BatchChunkedKVCache:
@@ -111,11 +111,11 @@ class ChunkedKV(LayerKind):
             if isinstance(value, mx.array):
                 yield value
 
-    def size(self, single: Layer, position: int) -> list[Piece]:
+    def size(self, single: Layer, position: int) -> list[LayerFootprint]:
         if single.keys is None:
             return []
         each = (single.keys.nbytes + single.values.nbytes) // single.keys.shape[2]
-        return [Piece(each, single.chunk_size + STEP, buffers=3)]
+        return [LayerFootprint(each, single.chunk_size + STEP, buffers=3)]
 
     def check(self, layer: Layer, positions: Sequence[int]) -> None:
         if isinstance(layer.offset, int):

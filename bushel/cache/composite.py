@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 
 from bushel.cache.layer_kind import Layer, LayerKind, LayerSnapshot
-from bushel.core.footprint import Piece
+from bushel.core.footprint import LayerFootprint
 
 
 class Composite(LayerKind):
@@ -52,8 +52,8 @@ class Composite(LayerKind):
         for kind, part in self._each(layer):
             yield from kind.arrays(part)
 
-    def size(self, single: Layer, position: int) -> list[Piece]:
-        return [piece for kind, part in self._each(single) for piece in kind.size(part, position)]
+    def size(self, single: Layer, position: int) -> list[LayerFootprint]:
+        return [size for kind, part in self._each(single) for size in kind.size(part, position)]
 
     def check(self, layer: Layer, positions: Sequence[int]) -> None:
         for kind, part in self._each(layer):

@@ -19,7 +19,7 @@ import mlx.core as mx
 
 from bushel.cache.layer_kind import Layer, LayerSnapshot, owned
 from bushel.cache.row_list import ByRow
-from bushel.core.footprint import Piece
+from bushel.core.footprint import LayerFootprint
 
 Arrays = tuple[mx.array | None, ...]
 _ENTRIES, _OPEN = ("compress_kv", "index_k"), ("pending_kv", "pending_gate")
@@ -61,16 +61,16 @@ class Compressed(ByRow):
     def single_arrays(self, single: Layer) -> Iterator[mx.array]:
         yield from (array for array in self._held(single) if array is not None)
 
-    def size(self, single: Layer, position: int) -> list[Piece]:
+    def size(self, single: Layer, position: int) -> list[LayerFootprint]:
         window, entries, keys, *group = self._held(single)
         assert window is not None
-        pieces = [Piece(window.nbytes // window.shape[1], single.window_size, buffers=1)]
+        sizes = [LayerFootprint(window.nbytes // window.shape[1], single.window_size, buffers=1)]
         if entries is not None:
             ratio = -(-position // entries.shape[1])
             wide = sum(array.shape[2] * 4 for array in group if array is not None)
             grown = sum(array.nbytes for array in (entries, keys) if array is not None)
-            pieces.append(Piece(-(-grown // position), fixed=ratio * wide, buffers=4))
-        return pieces
+            sizes.append(LayerFootprint(-(-grown // position), fixed=ratio * wide, buffers=4))
+        return sizes
 
     def check(self, layer: Layer, positions: Sequence[int]) -> None:
         super().check(layer, positions)
@@ -99,8 +99,8 @@ class CompressedModel(Compressed):
         fresh.state = [mx.zeros((0,)) if array is None else array for array in arrays]
         fresh.meta_state = (str(position),)
 
-    def size(self, single: Layer, position: int) -> list[Piece]:
+    def size(self, single: Layer, position: int) -> list[LayerFootprint]:
         profile = single.memory_profile(position)
         buffers = sum(1 for _ in self.single_arrays(single))
         each = -(-int(profile.bytes_per_token * position) // position)
-        return [Piece(each, fixed=int(profile.fixed_bytes), buffers=buffers)]
+        return [LayerFootprint(each, fixed=int(profile.fixed_bytes), buffers=buffers)]

@@ -1,7 +1,7 @@
 """Batches whose rows go on by a draft, and then back to what is kept of it.
 
 Keys and values go back by their lengths (`slots`), pages as well, and recurrent states by the state
-before the draft and a tape of its inputs (`bushel.models.tapes`).
+before the draft and a tape of its inputs (`bushel.models.recurrent_rollback`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from bushel.cache.slots.slot_caches import SPARE
 from bushel.cache.unkept import Unkept
 from bushel.cache.window import Window
 from bushel.core import IntegrityError
-from bushel.core.footprint import Piece
-from bushel.models import tapes
+from bushel.core.footprint import LayerFootprint
+from bushel.models import recurrent_rollback
 from bushel.models.known_families import drafts_exactly
 
 _SLOTS: dict[type[LayerKind], Any] = {KV: SlotKV(), Window: SlotWindow()}
@@ -54,39 +54,43 @@ def no_drafts(state: Sequence[Layer], network: Any) -> str | None:
     for layer in state:
         for kind, part in kind_of(layer).parts(layer):
             if type(kind) not in (*_SLOTS, *_AS_THEY_ARE) or getattr(part, "keep", False):
-                return f"no way back from {type(part).__name__}"
-            if isinstance(kind, Recurrent) and not tapes.can_record(network):
-                return "no way back from its recurrent layers"
-    return None if drafts_exactly(network) else "its family is not known to draft exactly"
+                return f"rejected tokens cannot be rolled back in {type(part).__name__}"
+            if isinstance(kind, Recurrent) and not recurrent_rollback.can_record(network):
+                return "rejected tokens cannot be rolled back in its recurrent layers"
+    if not drafts_exactly(network):
+        return "speculative decoding is not verified for this model family"
+    return None
 
 
-def sizes(state: Sequence[Layer], position: int, columns: int) -> list[Piece]:
+def sizes(state: Sequence[Layer], position: int, columns: int) -> list[LayerFootprint]:
     """What rows cost that take drafts of so many columns, told from singles that have run
     `position` tokens.
     """
     parts = [part for layer in state for part in kind_of(layer).parts(layer)]
     recurrent = sum(isinstance(kind, Recurrent) for kind, _ in parts)
     return [
-        _with_draft(piece, kind, part, columns, recurrent)
+        _with_draft(size, kind, part, columns, recurrent)
         for kind, part in parts
-        for piece in kind.size(part, position)
+        for size in kind.size(part, position)
     ]
 
 
-def _with_draft(piece: Piece, kind: LayerKind, part: Layer, columns: int, recurrent: int) -> Piece:
+def _with_draft(
+    size: LayerFootprint, kind: LayerKind, part: Layer, columns: int, recurrent: int
+) -> LayerFootprint:
     """recurrent: how many layers are, of which a draft may keep the states."""
-    if isinstance(kind, Window) and piece.most is not None:
-        return replace(piece, most=piece.most + SPARE)
+    if isinstance(kind, Window) and size.window is not None:
+        return replace(size, window=size.window + SPARE)
     if not isinstance(kind, Recurrent):
-        return piece
+        return size
     windows = [array for array in part.cache if array is not None and array.ndim == 3]
     convolved = sum(window.nbytes for window in windows)
     # What a layer is given: all that a convolution sees, and what it makes of it.
     given = convolved + sum(2 * columns * window.nbytes // window.shape[1] for window in windows)
-    state = piece.fixed - convolved
+    state = size.fixed - convolved
     kept = (columns - 1) * state
-    before = piece.fixed + (kept if recurrent * kept <= tapes.KEPT_STATES else 0)
-    return replace(piece, fixed=piece.fixed + before + given)
+    before = size.fixed + (kept if recurrent * kept <= recurrent_rollback.KEPT_STATES else 0)
+    return replace(size, fixed=size.fixed + before + given)
 
 
 def widest(state: Sequence[Layer]) -> int:
@@ -104,10 +108,10 @@ class Draft:
             raise IntegrityError("a row that has run no token cannot take a draft")
         if self._width > (most := widest(layers)):
             raise IntegrityError(f"a draft of {self._width} columns, and not {most}")
-        # One column goes nowhere from which there is no way back, unless it is not some row's own.
+        # A single column is never rejected, unless it only fills up a row.
         records = self._width > 1 or not all(counts)
         self._recurrent = list(recurrent_parts(layers)) if records else []
-        self._recording = tapes.Recording([part.cache for part in self._recurrent])
+        self._recording = recurrent_rollback.Recording([part.cache for part in self._recurrent])
 
     def ran(self) -> None:
         """Its forward pass has been built."""
@@ -118,6 +122,6 @@ class Draft:
         pairs = zip(kept, self._counts, strict=True)
         if not all(min(1, count) <= keeps <= count for keeps, count in pairs):
             raise IntegrityError(f"{list(kept)} kept of drafts of {self._counts}")
-        of_rows = tapes.KeptTokens(kept)
+        of_rows = recurrent_rollback.KeptTokens(kept)
         for part, tape in zip(self._recurrent, self._recording.tapes, strict=True):
             part.cache = tape.after(part.cache, self._width, of_rows)

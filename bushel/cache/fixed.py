@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bushel.cache.layer_kind import Layer, LayerSnapshot
 from bushel.cache.row_list import ByRow
-from bushel.core.footprint import Piece
+from bushel.core.footprint import LayerFootprint
 
 
 class Fixed(ByRow):
@@ -20,6 +20,6 @@ class Fixed(ByRow):
         fresh.arrays = snapshot.arrays
         return fresh
 
-    def size(self, single: Layer, position: int) -> list[Piece]:
+    def size(self, single: Layer, position: int) -> list[LayerFootprint]:
         arrays = list(self.arrays(single))
-        return [Piece(fixed=sum(array.nbytes for array in arrays), buffers=len(arrays))]
+        return [LayerFootprint(fixed=sum(array.nbytes for array in arrays), buffers=len(arrays))]

@@ -20,7 +20,7 @@ import mlx.core as mx
 
 from bushel.cache.kv_cache import KV
 from bushel.cache.layer_kind import Layer, LayerSnapshot, owned, some_rows
-from bushel.core.footprint import Piece
+from bushel.core.footprint import LayerFootprint
 
 _INDEX = ("index_keys", "index_position_ids", "index_block_keys")
 
@@ -102,7 +102,7 @@ class IndexedKV(KV):
         values = (getattr(layer, name) for name in _INDEX)
         return [value for value in values if value is not None]
 
-    def size(self, single: Layer, position: int) -> list[Piece]:
+    def size(self, single: Layer, position: int) -> list[LayerFootprint]:
         index = self._index(single)
         if not index:
             return []

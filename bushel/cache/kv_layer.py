@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import mlx.core as mx
 
 from bushel.cache.layer_kind import Layer, LayerKind
-from bushel.core.footprint import Piece
+from bushel.core.footprint import LayerFootprint
 
 
 def unwritten(layer: Layer) -> bool:
@@ -28,12 +28,12 @@ class KVLayer(LayerKind):
             if isinstance(value := getattr(layer, name, None), mx.array):
                 yield value
 
-    def size(self, single: Layer, position: int) -> list[Piece]:
+    def size(self, single: Layer, position: int) -> list[LayerFootprint]:
         if single.keys is None:
             return []
         kept = single.keys.shape[2]
         each = (single.keys.nbytes + single.values.nbytes) // kept
-        return [Piece(each, getattr(single, "max_size", None), buffers=4)]
+        return [LayerFootprint(each, getattr(single, "max_size", None), buffers=4)]
 
     def check(self, layer: Layer, positions: Sequence[int]) -> None:
         offsets = [layer.offset] if isinstance(layer.offset, int) else layer.offset.tolist()

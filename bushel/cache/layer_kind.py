@@ -23,7 +23,7 @@ from typing import Any
 import mlx.core as mx
 
 from bushel.core import IntegrityError
-from bushel.core.footprint import STEP, Piece
+from bushel.core.footprint import STEP, LayerFootprint
 
 Layer = Any
 
@@ -113,14 +113,14 @@ class LayerKind(ABC):
     def check(self, layer: Layer, positions: Sequence[int]) -> None:
         """Raise IntegrityError unless the layer fits rows that have run `positions` tokens."""
 
-    def size(self, single: Layer, position: int) -> list[Piece]:
+    def size(self, single: Layer, position: int) -> list[LayerFootprint]:
         """What rows of this layer cost, told from a single that has run `position` tokens.
 
         Here: everything grows with the row, in the libraries' steps.
         """
         arrays = list(self.arrays(single))
         kept = -(-position // STEP) * STEP
-        return [Piece(sum(array.nbytes for array in arrays) // kept, buffers=len(arrays))]
+        return [LayerFootprint(sum(array.nbytes for array in arrays) // kept, buffers=len(arrays))]
 
     def require(self, ok: bool, what: str) -> None:
         if not ok:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 import mlx.core as mx
 
 from bushel.cache.layer_kind import Layer, LayerKind, LayerSnapshot, owned, some_rows
-from bushel.core.footprint import STEP, Piece
+from bushel.core.footprint import STEP, LayerFootprint
 
 Overlap = tuple[mx.array, mx.array]  # keys and gates of the last whole pool: [B, ratio, D]
 
@@ -180,7 +180,7 @@ class PooledKV(LayerKind):
         held = layer.buf_kv, layer.buf_gate, layer.pooled, *(_overlap(layer) or ())
         yield from (array for array in held if array is not None)
 
-    def size(self, single: Layer, position: int) -> list[Piece]:
+    def size(self, single: Layer, position: int) -> list[LayerFootprint]:
         if single.buf_kv is None:
             return []
         waiting = [single.buf_kv, single.buf_gate, *(_overlap(single) or ())]
@@ -188,7 +188,7 @@ class PooledKV(LayerKind):
         one = single.buf_kv if single.pooled is None else single.pooled
         each = -(-one.nbytes // one.shape[1] // single.ratio)
         fixed = sum(array.nbytes for array in waiting)
-        return [Piece(each, fixed=fixed, buffers=len(waiting) + 1)]
+        return [LayerFootprint(each, fixed=fixed, buffers=len(waiting) + 1)]
 
     def check(self, layer: Layer, positions: Sequence[int]) -> None:
         batch = isinstance(layer, PoolingBatch)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import mlx.core as mx
 
 from bushel.cache.layer_kind import Layer, LayerKind, LayerSnapshot, owned, some_rows
-from bushel.core.footprint import Piece
+from bushel.core.footprint import LayerFootprint
 
 
 class Recurrent(LayerKind):
@@ -49,9 +49,9 @@ class Recurrent(LayerKind):
             if isinstance(value := getattr(layer, name), mx.array):
                 yield value
 
-    def size(self, single: Layer, position: int) -> list[Piece]:
+    def size(self, single: Layer, position: int) -> list[LayerFootprint]:
         arrays = list(self.arrays(single))
-        return [Piece(fixed=sum(array.nbytes for array in arrays), buffers=len(arrays))]
+        return [LayerFootprint(fixed=sum(array.nbytes for array in arrays), buffers=len(arrays))]
 
     def check(self, layer: Layer, positions: Sequence[int]) -> None:
         self.require(layer.left_padding is None and layer.lengths is None, "padding left behind")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import mlx.core as mx
 
 from bushel.cache.layer_kind import Layer, LayerKind, LayerSnapshot
-from bushel.core.footprint import Piece
+from bushel.core.footprint import LayerFootprint
 
 
 class Unkept(LayerKind):
@@ -37,7 +37,7 @@ class Unkept(LayerKind):
     def arrays(self, layer: Layer) -> Iterator[mx.array]:
         yield from ()
 
-    def size(self, single: Layer, position: int) -> list[Piece]:
+    def size(self, single: Layer, position: int) -> list[LayerFootprint]:
         return []
 
     def check(self, layer: Layer, positions: Sequence[int]) -> None:

@@ -19,7 +19,7 @@ from bushel.cache.layer_report import LayerReport, kind_word, layer_reports
 from bushel.cache.prefix import cannot_restore
 from bushel.chat.reply.format_detection import reply_format_of
 from bushel.core import BushelError
-from bushel.core.footprint import STEP, Piece, alike
+from bushel.core.footprint import STEP, LayerFootprint, alike
 from bushel.core.options import ChatOptions
 from bushel.core.text_alone import text_alone_because
 from bushel.models import Model, Preparer, State
@@ -59,12 +59,12 @@ class Inspection:
     thinking: str
     template: dict[str, Any]  # what the chat template can take
     sampling: dict[str, Any]  # the checkpoint's own defaults
-    pieces: tuple[Piece, ...] = field(default=(), repr=False)
+    sizes: tuple[LayerFootprint, ...] = field(default=(), repr=False)
 
     def memory(self, rows: int, tokens: int) -> int:
         """Weights, and so many rows of so many tokens each, when nothing runs."""
         kept = -(-tokens // STEP) * STEP
-        return self.weights + rows * sum(piece.count * _held(piece, kept) for piece in self.pieces)
+        return self.weights + rows * sum(size.count * _held(size, kept) for size in self.sizes)
 
     def lengths(self, asked: int | None) -> tuple[int, ...]:
         """Of rows to tell the memory of: what was asked, or some up to its context."""
@@ -80,7 +80,7 @@ class Inspection:
     def as_json(self, rows: int | None = None, tokens: int | None = None) -> dict[str, Any]:
         """With the memory of so many rows of so many tokens each, or of a few of both."""
         told = asdict(self)
-        del told["pieces"]
+        del told["sizes"]
         told["memory"] = [
             {"rows": count, "tokens": length, "bytes": self.memory(count, length)}
             for count in self.rows(rows)
@@ -89,8 +89,8 @@ class Inspection:
         return told
 
 
-def _held(piece: Piece, kept: int) -> int:
-    return piece.fixed + piece.per_token * (kept if piece.most is None else min(kept, piece.most))
+def _held(size: LayerFootprint, kept: int) -> int:
+    return size.fixed + size.per_token * (kept if size.window is None else min(kept, size.window))
 
 
 def inspect_model(
@@ -110,9 +110,9 @@ def _inspected(model: Model, config: dict[str, Any]) -> Inspection:
     leaves: list[mx.array] = [leaf for _, leaf in flat]
     packed, numbers = packed_weights(model.network), parameters(model.network)
     state, tokens = ([], 0) if model.encodes else _state_of(model)
-    pieces = alike([piece for layer in state for piece in kind_of(layer).size(layer, tokens)])
-    windows = [piece.most for piece in pieces if piece.most is not None]
-    growing = [piece for piece in pieces if piece.most is None]
+    sizes = alike([size for layer in state for size in kind_of(layer).size(layer, tokens)])
+    windows = [size.window for size in sizes if size.window is not None]
+    growing = [size for size in sizes if size.window is None]
     shown, tools, thinking = _conversations(host)
     return Inspection(
         name=host.name,
@@ -130,9 +130,9 @@ def _inspected(model: Model, config: dict[str, Any]) -> Inspection:
         vocabulary=host.vocab,
         layers=_kinds(state),
         states=layer_reports(state),
-        row_token=sum(piece.count * piece.per_token for piece in growing),
+        row_token=sum(size.count * size.per_token for size in growing),
         row_fixed=sum(
-            piece.count * (piece.fixed + piece.per_token * (piece.most or 0)) for piece in pieces
+            size.count * (size.fixed + size.per_token * (size.window or 0)) for size in sizes
         ),
         window=max(windows) if windows else None,
         batching=_batching(model),
@@ -143,7 +143,7 @@ def _inspected(model: Model, config: dict[str, Any]) -> Inspection:
         sampling={
             name: value for name, value in vars(host.defaults).items() if value not in (None, ())
         },
-        pieces=pieces,
+        sizes=sizes,
     )
 
 

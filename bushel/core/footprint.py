@@ -22,11 +22,11 @@ ONE_CHUNK = 0.5
 
 
 @dataclass(frozen=True)
-class Piece:
+class LayerFootprint:
     """What one layer keeps of a row, and how many layers are like it."""
 
     per_token: int = 0
-    most: int | None = None  # tokens it keeps, if it is a window
+    window: int | None = None  # tokens it keeps, if it is a window
     fixed: int = 0
     buffers: int = 0
     count: int = 1
@@ -35,16 +35,18 @@ class Piece:
     def row(self, tokens: int) -> int:
         """Bytes of a row of `tokens`, which may just have grown by a step."""
         kept = tokens + STEP
-        return self.fixed + self.per_token * (kept if self.most is None else min(kept, self.most))
+        return self.fixed + self.per_token * (
+            kept if self.window is None else min(kept, self.window)
+        )
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """A model's sizes in bytes, as `measure.footprint` finds them."""
+    """A model's sizes in bytes, as `engine.footprint.footprint` finds them."""
 
     weights: int
     weight_buffers: int
-    pieces: tuple[Piece, ...]
+    layers: tuple[LayerFootprint, ...]
     per_token: int  # what is alive at once in a forward pass, per token of it
     per_score: int  # and per token of it and token it looks at; 0 where attention is fused
     per_row: int  # logits and what sampling makes of them
@@ -54,7 +56,7 @@ class Footprint:
 
     def state(self, rows: int, longest: int, tokens: int | None = None) -> int:
         """tokens: that lie in pages, of all rows together; None: none are shared."""
-        padded = sum(piece.count * piece.row(longest) for piece in self.pieces if not piece.paged)
+        padded = sum(layer.count * layer.row(longest) for layer in self.layers if not layer.paged)
         tokens = rows * (longest + STEP) if tokens is None else tokens
         return rows * padded + tokens * self.paged_token
 
@@ -63,13 +65,13 @@ class Footprint:
         """Bytes of a token in pages, and of one layer of it once more: that is copied as pools
         grow.
         """
-        paged = [piece for piece in self.pieces if piece.paged]
-        most = max((piece.per_token for piece in paged), default=0)
-        return most + sum(piece.count * piece.per_token for piece in paged)
+        paged = [layer for layer in self.layers if layer.paged]
+        most = max((layer.per_token for layer in paged), default=0)
+        return most + sum(layer.count * layer.per_token for layer in paged)
 
     def copy(self, rows: int, longest: int) -> int:
         """While rows change, layer after layer is copied, and MLX works on two at a time."""
-        padded = (piece.row(longest) for piece in self.pieces if not piece.paged)
+        padded = (layer.row(longest) for layer in self.layers if not layer.paged)
         return 2 * (rows + 1) * max(padded, default=0)
 
     def forward(self, tokens: int, context: int) -> int:
@@ -78,7 +80,7 @@ class Footprint:
     def pass_token(self, context: int) -> int:
         """Bytes of a forward pass for each token; the last one attends to `context` tokens."""
         windows = sum(
-            piece.count * piece.per_token for piece in self.pieces if piece.most is not None
+            layer.count * layer.per_token for layer in self.layers if layer.window is not None
         )
         return self.per_token + windows + self.per_score * context
 
@@ -88,15 +90,15 @@ class Footprint:
 
     def gathered(self, context: int) -> int:
         """A chunk of a prompt puts its row's pages together, and MLX works on two layers."""
-        paged = (piece.per_token for piece in self.pieces if piece.paged)
+        paged = (layer.per_token for layer in self.layers if layer.paged)
         return context * (2 * max(paged, default=0) + self.per_seen)
 
     def packed(self, rows: int, context: int) -> int:
         """Rows that share a pass have once more, for a while, what does not grow with them, and of
         two layers what they look at, which is put together for each.
         """
-        grows = (piece.per_token for piece in self.pieces if piece.most is None)
-        fixed = sum(piece.count * piece.fixed for piece in self.pieces)
+        grows = (layer.per_token for layer in self.layers if layer.window is None)
+        fixed = sum(layer.count * layer.fixed for layer in self.layers)
         return rows * (fixed + context * (2 * max(grows, default=0) + self.per_seen))
 
     def peak(self, rows: int, longest: int, chunk: int, tokens: int | None = None) -> int:
@@ -113,7 +115,7 @@ class Footprint:
     def buffers(self, rows: int) -> int:
         """The batch holds a layer's buffers once; rows on their way to it have their own."""
         return self.weight_buffers + (rows + 1) * sum(
-            piece.count * piece.buffers for piece in self.pieces
+            layer.count * layer.buffers for layer in self.layers
         )
 
 
@@ -180,9 +182,9 @@ class Memory:
         return low
 
 
-def alike(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    """Layers of the same sizes as one piece each, counted."""
-    counts: dict[Piece, int] = {}
-    for piece in pieces:
-        counts[piece] = counts.get(piece, 0) + 1
-    return tuple(replace(piece, count=count) for piece, count in counts.items())
+def alike(layers: Sequence[LayerFootprint]) -> tuple[LayerFootprint, ...]:
+    """Layers of the same sizes as one each, counted."""
+    counts: dict[LayerFootprint, int] = {}
+    for layer in layers:
+        counts[layer] = counts.get(layer, 0) + 1
+    return tuple(replace(layer, count=count) for layer, count in counts.items())

@@ -93,8 +93,8 @@ class SpeculationStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     accepted: int = 0  # of those, how many were said
     acceptance: float = 0.0  # the share of them
     profile: list[PassCosts] = []
-    # Milliseconds more for each 1,000 tokens that rows look back at, by tokens a row.
-    per_1000_seen: dict[str, float] | UnsetType = UNSET
+    # What each 1,000 tokens of context, of all rows together, add to a pass, by tokens a row.
+    ms_per_1000_context_tokens: dict[str, float] | UnsetType = UNSET
 
 
 class EngineStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

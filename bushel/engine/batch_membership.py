@@ -17,7 +17,7 @@ from bushel.cache.prefix import PrefixCache
 from bushel.core import Event
 from bushel.engine.decode_batch import DecodeBatch, Step
 from bushel.engine.plan import Plan
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.recovery import run_alone
 from bushel.engine.request_queue import RequestQueue
 from bushel.engine.row_runner import RowRunner

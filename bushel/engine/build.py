@@ -29,8 +29,8 @@ from bushel.core.version import VERSION
 from bushel.engine import device_memory
 from bushel.engine.attention_route import choose_attention
 from bushel.engine.batching_check import require_kv_bits, single_because
+from bushel.engine.drafts.choose_drafters import choose_drafters
 from bushel.engine.drafts.draft_memory import plan_memory
-from bushel.engine.drafts.setup import speculation_of
 from bushel.engine.engine import Engine
 from bushel.engine.plan import Policy
 from bushel.engine.row_state import new_row, ran_a_token
@@ -56,44 +56,21 @@ def build(
     """The calling thread owns the engine. `progress` hears what is being done, `loading` how many
     bytes of the weights are there. allot: of the memory that may be used, what others leave."""
     _check(options)
-    limit = options.memory_limit
-    limit = device_memory.memory_limit(options.beside) if limit is None else limit
-    if allot is not None:
-        limit = allot(options, limit)
+    limit = _limit(options, allot)
     usable = device_memory.usable(limit, options.headroom)
     progress("loading weights")
-    loaded = load(
-        options.model,
-        dtype=options.dtype,
-        kv_bits=options.kv_bits,
-        trust_remote_code=options.trust_remote_code,
-        max_model_len=options.max_model_len,
-        usable=usable,
-        loading=loading or _nothing,
-    )
-    if options.kv_bits is not None:
-        require_kv_bits(loaded)
-    if options.self_check and options.max_batch > 1:
-        progress("checking that rows of a batch do not mix")
-        loaded.single = single_because(loaded)
+    model = _checked_model(options, usable, progress, loading)
     if options.max_batch > 1:
         progress("trying how rows share a batch")
-    routes = choose_attention(loaded, options.attention) if options.max_batch > 1 else {}
-    speculation = speculation_of(loaded, options, progress)
+    routes = choose_attention(model, options.attention) if options.max_batch > 1 else {}
+    speculation = choose_drafters(model, options, progress)
     progress("measuring memory")
-    speculation, sizes = plan_memory(loaded, speculation, usable)
+    speculation, sizes = plan_memory(model, speculation, usable)
     memory = Memory(sizes, usable, device_memory.buffer_limit())
-    policy = Policy(
-        max_batch=options.max_batch,
-        prefill_chunk=options.prefill_chunk,
-        token_gap=options.token_gap,
-        start_wait=options.start_wait,
-        order=options.order,
-    )
-    why, prefixes = _prefixes(loaded, options, memory)
+    why, prefixes = _prefixes(model, options, memory)
     engine = Engine(
-        loaded,
-        policy,
+        model,
+        _policy(options),
         clock,
         memory,
         prefixes=prefixes,
@@ -105,6 +82,47 @@ def build(
     )
     engine.admission.claimed = limit
     return engine
+
+
+def _limit(options: EngineOptions, allot: Callable[[EngineOptions, int], int] | None) -> int:
+    """Bytes that MLX may use."""
+    limit = options.memory_limit
+    limit = device_memory.memory_limit(options.beside) if limit is None else limit
+    return limit if allot is None else allot(options, limit)
+
+
+def _checked_model(
+    options: EngineOptions,
+    usable: int,
+    progress: Callable[[str], None],
+    loading: OnLoaded | None,
+) -> Model:
+    """Loaded; it knows whether its rows may share a batch."""
+    model = load(
+        options.model,
+        dtype=options.dtype,
+        kv_bits=options.kv_bits,
+        trust_remote_code=options.trust_remote_code,
+        max_model_len=options.max_model_len,
+        usable=usable,
+        loading=loading or _nothing,
+    )
+    if options.kv_bits is not None:
+        require_kv_bits(model)
+    if options.self_check and options.max_batch > 1:
+        progress("checking that rows of a batch do not mix")
+        model.single = single_because(model)
+    return model
+
+
+def _policy(options: EngineOptions) -> Policy:
+    return Policy(
+        max_batch=options.max_batch,
+        prefill_chunk=options.prefill_chunk,
+        token_gap=options.token_gap,
+        start_wait=options.start_wait,
+        order=options.order,
+    )
 
 
 def keep_to(engine: Engine, options: EngineOptions, limit: int) -> None:

@@ -27,7 +27,7 @@ from bushel.core import IntegrityError, TokenLogprob
 from bushel.engine.constraints.constraint import ConstrainedRow
 from bushel.engine.drafts.batch_drafts import BatchDrafts
 from bushel.engine.drafts.drafter import DeviceDrafts, Drafts, KeptRound, counts_of, read_drafts
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.sampling.chooser import Masks
 from bushel.engine.sampling.sampler import Sampled, SampledDraft, Sampler, listed
 from bushel.engine.sequence import Phase, Sequence

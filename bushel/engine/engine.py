@@ -104,7 +104,7 @@ class Engine:
             for choice in range(len(request.choices))
         ]
         for sequence in sequences:
-            sequence.asks_head = self.speculation.asks_head(sequence.decoding)
+            sequence.uses_head = self.speculation.uses_head(sequence.decoding)
         job = self._queue.arrive(sequences, self._times.clock())
         job.prefixes, job.every = self.prefixes, self._snapshot_every
         try:

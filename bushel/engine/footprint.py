@@ -45,13 +45,13 @@ def footprint(model: Model, columns: int = 0) -> Footprint:
             above = _above(model, prompt, start, start + tokens, state)
             per_token = max(per_token, above // tokens - per_score * (start + tokens))
     if columns:
-        pieces = drafts.sizes(state, 2 * tokens, columns)
+        sizes = drafts.sizes(state, 2 * tokens, columns)
     else:
-        pieces = [piece for layer in state for piece in kind_of(layer).size(layer, 2 * tokens)]
+        sizes = [size for layer in state for size in kind_of(layer).size(layer, 2 * tokens)]
     return Footprint(
         weights=weights,
         weight_buffers=buffers,
-        pieces=alike(pieces),
+        layers=alike(sizes),
         per_token=per_token,
         per_score=per_score,
         per_row=PER_LOGIT * model.vocab,
@@ -77,7 +77,7 @@ def _of_encoder(model: Model) -> Footprint:
     return Footprint(
         weights=weights,
         weight_buffers=buffers,
-        pieces=(),
+        layers=(),
         per_token=per_token,
         per_score=per_score,
         per_row=pooled.nbytes,

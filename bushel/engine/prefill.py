@@ -22,14 +22,14 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 from llguidance import LLMatcher
-from mlx.utils import tree_flatten
 
-from bushel.cache import Snapshot, take_snapshot
+from bushel.cache import take_snapshot
 from bushel.cache.paged.page_pool import pages_of
 from bushel.cache.prefix import DiskFetch, Key, Node, PrefixCache, ReusePlan
 from bushel.core import BushelError, Event, IntegrityError, RequestError, TokenLogprob
 from bushel.core.wire import Started
 from bushel.engine.drafts.head_context import HeadContext
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.row_state import new_row
 from bushel.engine.sampling.sampler import logprobs_of, ranks_of
 from bushel.engine.sequence import Phase, Sequence
@@ -42,30 +42,6 @@ log = logging.getLogger(__name__)
 # Log-probabilities of a prompt in one event: more would keep its receiver busy for too long.
 _LOGPROBS = 256
 _BEYOND = 8  # pages that a pass may need for a while, after a prompt's end
-
-
-@dataclass(eq=False)
-class PrefilledRow:
-    """A sequence that can decode: its state, or a snapshot shared with its siblings."""
-
-    sequence: Sequence
-    prompt: Prompt
-    position: int
-    state: State | None
-    snapshot: Snapshot | None = None
-    context: HeadContext | None = None  # what a prediction head knows of it; shared
-
-    def take_state(self, model: Model) -> State:
-        if self.state is not None:
-            return self.state
-        assert self.snapshot is not None
-        return self.snapshot.restore(new_row(model))
-
-    @property
-    def token(self) -> int:
-        """The token that has not been run yet."""
-        tokens = self.sequence.tokens
-        return tokens[-1] if tokens else self.prompt.ids[-1]
 
 
 @dataclass(eq=False)
@@ -313,7 +289,7 @@ class Prefill:
     def _drafts(self) -> bool:
         """Whether a row of it may take drafts."""
         rows = self.sequences
-        wished = any(row.decoding.speculate and row.asks_head for row in rows)
+        wished = any(row.decoding.speculate and row.uses_head for row in rows)
         return wished and not self.wants_embedding
 
     def _pool(self, hidden: mx.array) -> None:
@@ -442,31 +418,3 @@ class Prefill:
         for token, logprob, best, names, rank in zip(*host, strict=True):
             top = tuple(zip(names, best, strict=True)) if self._wanted_logprobs else ()
             self.prompt_logprobs.append(TokenLogprob(token, logprob, top, rank))
-
-
-class BackgroundChunks:
-    """Evaluates chunks in the background, at most one ahead of the device.
-
-    The marker is a copied scalar, so that waiting for it holds no state buffer.
-    """
-
-    def __init__(self) -> None:
-        self._marker: mx.array | None = None  # evaluated when the last chunk is
-
-    def start(self, states: list[mx.array], *, catch_up: bool) -> None:
-        """catch_up: wait for the chunk before it; nothing else keeps the host from running off."""
-        leaves: Any = tree_flatten(states)
-        arrays = [leaf for _, leaf in leaves if isinstance(leaf, mx.array) and leaf.size]
-        if not arrays:
-            return
-        if catch_up:
-            self.wait()
-        marker = arrays[-1][(0,) * arrays[-1].ndim] + 0
-        mx.async_eval(arrays, marker)
-        self._marker = marker  # what could not be launched would raise again
-
-    def wait(self) -> None:
-        """For the last chunk."""
-        marker, self._marker = self._marker, None
-        if marker is not None:
-            mx.eval(marker)

@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 from bushel.core import Event
 from bushel.core.wire import Started
+from bushel.engine.background_chunks import BackgroundChunks
 from bushel.engine.plan import Chunk
-from bushel.engine.prefill import BackgroundChunks, Prefill
+from bushel.engine.prefill import Prefill
 from bushel.engine.prefill_pass import run_together
 from bushel.engine.request_queue import RequestQueue
 from bushel.engine.sequence import Sequence

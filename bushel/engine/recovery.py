@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from bushel.core import Event
 from bushel.engine.decode_batch import DecodeBatch, Step
 from bushel.engine.drafts.head_context import HeadContext
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.sequence import Sequence
 from bushel.models import Model
 from bushel.models.device import raise_device_fault

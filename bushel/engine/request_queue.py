@@ -16,8 +16,9 @@ from bushel.cache.prefix import PrefixCache, ReusePlan
 from bushel.core import BushelError
 from bushel.core.footprint import Memory
 from bushel.engine.plan import BEFORE, Costs, PendingPrompt, Row, Served, State, WorkClass
-from bushel.engine.prefill import Prefill, PrefilledRow
+from bushel.engine.prefill import Prefill
 from bushel.engine.prefill_pass import shares, width_of
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.sequence import Phase, Sequence
 from bushel.models import Model
 

@@ -121,8 +121,8 @@ class RowRunner:
 
     def may_draft(self, before: Step | None) -> bool:
         """Whether it may be worth while to read all there is and see who has a draft."""
-        drafts, seen = self.batch.drafts, self.batch.rows.seen
-        return drafts is not None and drafts.may_propose(seen, ahead=0 if before is None else 1)
+        drafts, context = self.batch.drafts, self.batch.rows.context_tokens
+        return drafts is not None and drafts.may_propose(context, ahead=0 if before is None else 1)
 
     def launch_round(self) -> None:
         """Start one if anyone has a draft. All steps have been read."""

@@ -200,17 +200,10 @@ def _chunks(
             budget, _affordable(with_others, costs, budget, job.done)
         )
         own = with_others if packed else seconds
-        tokens = min(job.remaining, budget, _affordable(own, costs, budget, job.done))
+        wanted = min(job.remaining, budget, _affordable(own, costs, budget, job.done))
         if small and not chunks:
-            tokens = 0
-        if tokens < job.remaining:
-            tokens = _even(tokens)
-        if not chunks:
-            tokens = max(tokens, min(job.remaining, policy.least_chunk, policy.prefill_chunk))
-        if memory is not None:  # all of a step may be on its way at once
-            before, context = sum(chunk.tokens for chunk in chunks), job.done + tokens
-            least = 0 if chunks else policy.least_chunk
-            tokens = max(0, memory.chunk(before + tokens, least, context) - before)
+            wanted = 0
+        tokens = _fitting(wanted, job, chunks, memory, policy)
         if policy.whole and tokens < job.remaining:
             if chunks:
                 break
@@ -225,6 +218,25 @@ def _chunks(
         budget -= tokens
         seconds -= _seconds(chunk, job.done, costs) + (padding if chunk.packed else 0.0)
     return tuple(chunks)
+
+
+def _fitting(
+    tokens: int,
+    job: PendingPrompt,
+    before: Sequence[Chunk],
+    memory: Memory | None,
+    policy: Policy,
+) -> int:
+    """As many tokens of a prompt as a chunk may have, behind those of this step so far."""
+    if tokens < job.remaining:
+        tokens = _even(tokens)
+    if not before:
+        tokens = max(tokens, min(job.remaining, policy.least_chunk, policy.prefill_chunk))
+    if memory is None:
+        return tokens
+    # All of a step may be on its way at once.
+    others, least = sum(chunk.tokens for chunk in before), 0 if before else policy.least_chunk
+    return max(0, memory.chunk(others + tokens, least, job.done + tokens) - others)
 
 
 class _Pass:

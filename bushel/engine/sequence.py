@@ -60,7 +60,7 @@ class Sequence:
     reuse: ReusePlan = field(default_factory=ReusePlan)  # of its prompt
     constrained: ConstrainedRow | None = None  # what it may say; there before it decodes
     acceptance: dict[str, Acceptance] = field(default_factory=dict)  # of drafts, by drafter
-    asks_head: bool = True  # whether a prediction head may draft for it, if there is one
+    uses_head: bool = True  # whether a prediction head may draft for it, if there is one
     row: Row = _NOWHERE  # as the scheduler sees it; `request_queue` keeps it
 
     @classmethod

@@ -74,7 +74,7 @@ def describe_speculation(
         accepted=accepted,
         acceptance=round(accepted / drafted, 4) if drafted else 0.0,
         profile=[] if profile is None else _pass_costs(profile),
-        per_1000_seen=_looking_back(profile) if profile and profile.per_seen else msgspec.UNSET,
+        ms_per_1000_context_tokens=_context_costs(profile),
         why_fewer=why_fewer or msgspec.UNSET,
     )
 
@@ -86,8 +86,11 @@ def _pass_costs(profile: CostProfile) -> list[PassCosts]:
     ]
 
 
-def _looking_back(profile: CostProfile) -> dict[str, float]:
-    return _by_width(profile, 1e6, lambda width: profile.per_seen[width - 1])
+def _context_costs(profile: CostProfile | None) -> dict[str, float] | msgspec.UnsetType:
+    each = () if profile is None else profile.seconds_per_context_token
+    if profile is None or not each:
+        return msgspec.UNSET
+    return _by_width(profile, 1e6, lambda width: each[width - 1])
 
 
 def _by_width(profile: CostProfile, times: float, cost: Callable[[int], float]) -> dict[str, float]:

@@ -1,12 +1,13 @@
-"""Latent attention (MLA) by few tokens: asked of the latents, as for one token.
+"""Multi-head latent attention (MLA): the absorbed form for a few query tokens too, not just one.
 
-A layer keeps a latent of each token, from which every head's key and value can be made:
+A layer caches a latent of each token, from which every head's key and value can be projected:
 
-    alone:   q W | latents | W'      two small products for the token that asks
-    others:  q   | latents W, latents W'     keys and values of all that came before
+    absorbed   (q W) attends to latents, then W'    W and W' are applied to the queries' side
+    expanded   q attends to (latents W, latents W')  keys and values of all tokens are projected
 
-The libraries go the first way for one token only, so a pass that verifies two drafts after 4,000
-tokens made 4,000 keys and values in every layer. Which way is less work follows from the numbers.
+The libraries use the absorbed form for a single query token only, so a pass that verifies two
+drafts after 4,000 tokens projected 4,000 keys and values in every layer. Which form is less work
+follows from the shapes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 
 _ATTENTION = "scaled_dot_product_attention"
-# Those that make keys and values just before they attend to them. mlx-vlm's others choose.
+# Those that project keys and values just before they attend. mlx-vlm's others choose the form.
 _MODULES = (
     "mlx_lm.models.bailing_hybrid",
     "mlx_lm.models.bailing_moe_v3",
@@ -33,24 +34,24 @@ _MODULES = (
 )
 
 
-class _Made:
-    """What `linear` makes of latents, once somebody asks for it."""
+class _LazyProjection:
+    """Keys or values: what `linear` projects latents to, once somebody asks for it."""
 
     __slots__ = ("latents", "linear", "transpose")
 
-    def __init__(self, linear: _OfLatents, latents: mx.array, transpose: bool):
+    def __init__(self, linear: _AbsorbableLinear, latents: mx.array, transpose: bool):
         self.linear, self.latents, self.transpose = linear, latents, transpose
 
     def array(self) -> mx.array:
         return self.linear.make(self.latents, self.transpose)
 
 
-class _OfLatents:
-    """Beside a class of the library: a matrix for each head, between latents and what it has."""
+class _AbsorbableLinear:
+    """Mixed into a class of the library: a matrix per head, from latents to its keys or values."""
 
-    def __call__(self, x: mx.array, transpose: bool = True) -> mx.array | _Made:
+    def __call__(self, x: mx.array, transpose: bool = True) -> mx.array | _LazyProjection:
         if x.shape[1] == 1:  # latents: heads share them
-            return _Made(self, x, transpose)
+            return _LazyProjection(self, x, transpose)
         return self.make(x, transpose)
 
     def make(self, x: mx.array, transpose: bool = True) -> mx.array:
@@ -65,18 +66,18 @@ def install(network: Any) -> None:
             continue
         for name in ("embed_q", "unembed_out"):
             linear = getattr(attention, name)
-            if not isinstance(linear, _OfLatents):
+            if not isinstance(linear, _AbsorbableLinear):
                 kind = type(linear)
-                linear.__class__ = type(kind.__name__, (_OfLatents, kind), {})
+                linear.__class__ = type(kind.__name__, (_AbsorbableLinear, kind), {})
         library = sys.modules[module]
         attend: Any = getattr(library, _ATTENTION)
-        if not hasattr(attend, "of_latents"):
-            setattr(library, _ATTENTION, _chosen(attend))
+        if not hasattr(attend, "absorbed"):
+            setattr(library, _ATTENTION, _cheaper(attend))
 
 
 def expanded_token(network: Any) -> int:
-    """Bytes of a token's keys and values of all heads in one layer, which a prompt's chunk makes
-    for a while; 0 where attention is not latent.
+    """Bytes of a token's keys and values of all heads in one layer, which a prompt's chunk projects
+    and then drops; 0 where attention is not latent.
     """
     return max(map(_expanded, _latent(network)), default=0)
 
@@ -107,23 +108,23 @@ def _head(attention: Any) -> tuple[int, int, int]:
     return keys.weight.shape[1], groups, values.weight.shape[1]
 
 
-def _chosen(attend: Callable[..., mx.array]) -> Callable[..., mx.array]:
+def _cheaper(attend: Callable[..., mx.array]) -> Callable[..., mx.array]:
     def attention(queries: Any, keys: Any, values: Any, *more: Any, **named: Any) -> mx.array:
-        if type(keys) is not _Made:
+        if type(keys) is not _LazyProjection:
             return attend(queries, keys, values, *more, **named)
         latents = keys.latents
-        if not _less(queries.shape, latents.shape, values.linear.weight.shape[1]):
+        if not _absorbed_is_cheaper(queries.shape, latents.shape, values.linear.weight.shape[1]):
             return attend(queries, keys.array(), values.array(), *more, **named)
         queries = keys.linear.make(queries)
         return values.linear.make(attend(queries, latents, latents, *more, **named))
 
-    attention.of_latents = True  # type: ignore[attr-defined]
+    attention.absorbed = True  # type: ignore[attr-defined]
     return attention
 
 
-def _less(queries: Sequence[int], latents: Sequence[int], value: int) -> bool:
-    """Whether it is less work, by multiplications of a head, to ask the latents."""
-    (asking, key), (seen, latent) = queries[2:], latents[2:]
-    of_latents = asking * latent * (key + value) + 2 * asking * seen * latent
-    expanded = seen * latent * (key + value) + asking * seen * (key + value)
-    return of_latents < expanded
+def _absorbed_is_cheaper(queries: Sequence[int], latents: Sequence[int], value: int) -> bool:
+    """Whether the absorbed form is less work, by multiplications of a head."""
+    (new, key), (context, latent) = queries[2:], latents[2:]
+    absorbed = new * latent * (key + value) + 2 * new * context * latent
+    expanded = context * latent * (key + value) + new * context * (key + value)
+    return absorbed < expanded

@@ -12,7 +12,13 @@ from typing import Any
 
 import mlx.core as mx
 
-from bushel.models import delta_kernel, gated_delta, latent_attention, split_tables, tapes
+from bushel.models import (
+    gated_delta,
+    gated_delta_kernel,
+    latent_attention,
+    recurrent_rollback,
+    split_tables,
+)
 from bushel.models.known_families import family_of
 from bushel.models.model import State
 from bushel.models.row_positions import dynamic_ntk, long_rope
@@ -78,9 +84,9 @@ def mend(network: Any, config: Mapping[str, Any]) -> None:
     long_rope.install(network)
     latent_attention.install(network)
     split_tables.install(network)
-    tapes.install(network)
+    recurrent_rollback.install(network)
     gated_delta.install()
-    delta_kernel.install()
+    gated_delta_kernel.install()
 
 
 def _choose_at_any_length(network: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import mlx.core as mx
 
 from bushel.cache.layer_kind import Layer, LayerKind, LayerSnapshot, owned, some_rows
-from bushel.core.footprint import Piece
+from bushel.core.footprint import LayerFootprint
 from tests.families.checkpoint import (
     randomise,
     write_config,
@@ -146,8 +146,8 @@ class RunningMeanKind(LayerKind):
     def arrays(self, layer: Layer) -> Iterator[mx.array]:
         yield from (part for part in (layer.total, layer.count) if isinstance(part, mx.array))
 
-    def size(self, single: Layer, position: int) -> list[Piece]:
-        return [Piece(fixed=single.total.nbytes, buffers=2)]
+    def size(self, single: Layer, position: int) -> list[LayerFootprint]:
+        return [LayerFootprint(fixed=single.total.nbytes, buffers=2)]
 
     def check(self, layer: Layer, positions: Sequence[int]) -> None:
         counts: Any = layer.count

@@ -14,7 +14,7 @@ from bushel.core.options import Attention
 from bushel.engine import prompt_runner
 from bushel.engine.decode_batch import DecodeBatch
 from bushel.engine.plan import Costs
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.sampling.sampler import Sampled, Sampler
 from bushel.engine.step_costs import Stopwatch
 from bushel.models.vision.vision_model import VisionModel

@@ -17,7 +17,7 @@ from bushel.cache.paged import sdpa
 from bushel.cache.paged.layer_pages import LayerPages
 from bushel.cache.paged.page_pool import PagePool
 from bushel.cache.paged.page_table import PageTable
-from bushel.core.footprint import Footprint, Memory, Piece
+from bushel.core.footprint import Footprint, LayerFootprint, Memory
 from bushel.core.options import Attention
 from bushel.engine import engine, prefill_pass
 from bushel.engine.engine import Engine
@@ -295,7 +295,7 @@ def test_hidden_states_of_a_row_hold_none_of_those_it_shared_a_pass_with() -> No
 
 
 def test_prompts_share_a_pass_only_where_memory_has_their_states_twice() -> None:
-    states = Footprint(0, 0, (Piece(fixed=1 << 20),), per_token=1, per_score=0, per_row=0)
+    states = Footprint(0, 0, (LayerFootprint(fixed=1 << 20),), per_token=1, per_score=0, per_row=0)
     jobs = tuple(PendingPrompt(at, 16, 0.0, at) for at in range(4))
 
     def packed(limit: int) -> int:

@@ -10,7 +10,7 @@ import pytest
 from bushel import LLM, SamplingParams
 from bushel.core.options import EngineOptions
 from bushel.core.wire import Stepped
-from bushel.engine.prefill import BackgroundChunks
+from bushel.engine.background_chunks import BackgroundChunks
 from bushel.engine.process import Process
 from bushel.engine.prompt_runner import PromptRunner
 from tests.families import checkpoint_dir

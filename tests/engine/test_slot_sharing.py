@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bushel.core.footprint import Footprint, Memory, Piece
+from bushel.core.footprint import Footprint, LayerFootprint, Memory
 from bushel.engine.plan import Costs, PendingPrompt, Plan, Policy, Row, Served, State
 from bushel.engine.scheduler import DECODE_WORTH, schedule
 from tests.depth import often, one_in, some
@@ -145,7 +145,7 @@ def test_single_requests_of_one_owner_are_served_in_order_and_never_yield() -> N
 
 # -- memory --------------------------------------------------------------------------------
 
-SIZES = Footprint(0, 0, (Piece(per_token=1 << 10, buffers=1),), 0, 0, 0)
+SIZES = Footprint(0, 0, (LayerFootprint(per_token=1 << 10, buffers=1),), 0, 0, 0)
 
 
 def fitting(rows: int, length: int) -> Memory:

@@ -104,9 +104,9 @@ def test_speculation_tells_who_guesses_how_well_and_what_passes_cost() -> None:
         ],
     }
     assert describe_speculation(["lookup"], 0, 0, on).acceptance == 0.0
-    later = Speculation((), profile.with_per_seen({1: 0.015, 2: 0.03, 4: 0.08}, 2000), None)
+    later = Speculation((), profile.with_long_context({1: 0.015, 2: 0.03, 4: 0.08}, 2000), None)
     told = as_json(describe_speculation(["lookup"], 0, 0, later))
-    assert told["per_1000_seen"] == {"1": 2.5, "2": 5.0, "4": 20.0}
+    assert told["ms_per_1000_context_tokens"] == {"1": 2.5, "2": 5.0, "4": 20.0}
     off = as_json(describe_speculation([], 0, 0, Speculation()))
     assert (off["drafters"], off["why_off"]) == ([], "it is switched off")
     assert "why_off" not in told

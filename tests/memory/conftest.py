@@ -41,4 +41,4 @@ def speculating(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """As with speculate="off", where no test asks for more."""
     drafts = getattr(request, "param", "off") == "auto"
     if not drafts and "test_draft_memory" not in request.node.nodeid:
-        monkeypatch.setattr("bushel.engine.build.speculation_of", lambda *_: Speculation())
+        monkeypatch.setattr("bushel.engine.build.choose_drafters", lambda *_: Speculation())

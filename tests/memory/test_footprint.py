@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bushel import LLM, SamplingParams
-from bushel.core.footprint import ONE_CHUNK, STEP, Footprint, Memory, Piece, alike
+from bushel.core.footprint import ONE_CHUNK, STEP, Footprint, LayerFootprint, Memory, alike
 from bushel.core.options import Attention
 from bushel.engine.footprint import footprint
 from bushel.engine.prefill_pass import pass_row, run_pass
@@ -24,7 +24,11 @@ MB = 1 << 20
 SIZES = Footprint(
     weights=100 * MB,
     weight_buffers=50,
-    pieces=(Piece(4096, None, 0, 4, 8), Piece(4096, 512, 0, 4, 8), Piece(0, None, MB, 2, 4)),
+    layers=(
+        LayerFootprint(4096, None, 0, 4, 8),
+        LayerFootprint(4096, 512, 0, 4, 8),
+        LayerFootprint(0, None, MB, 2, 4),
+    ),
     per_token=64 << 10,
     per_score=16,
     per_row=MB,
@@ -39,8 +43,8 @@ def test_state_grows_with_the_longest_row_and_a_window_stops_growing() -> None:
 
 
 def test_layers_alike_are_counted() -> None:
-    kv, window = Piece(64, buffers=4), Piece(64, 16, buffers=4)
-    assert alike([kv, window, kv]) == (Piece(64, buffers=4, count=2), window)
+    kv, window = LayerFootprint(64, buffers=4), LayerFootprint(64, 16, buffers=4)
+    assert alike([kv, window, kv]) == (LayerFootprint(64, buffers=4, count=2), window)
 
 
 lengths = st.integers(1, 100_000)
@@ -167,13 +171,16 @@ def test_measuring_leaves_nothing_behind() -> None:
     first, second = footprint(model), footprint(model)
     assert mx.get_active_memory() == before
     assert first.weights == second.weights > 0
-    assert first.pieces == second.pieces
+    assert first.layers == second.layers
     model.close()
 
 
 def test_tokens_in_pages_are_counted_once_however_many_rows_hold_them() -> None:
     """And padded layers of the same rows by the longest. B62."""
-    paged = replace(SIZES, pieces=(Piece(100, count=4, paged=True), Piece(10, most=50, count=2)))
+    paged = replace(
+        SIZES,
+        layers=(LayerFootprint(100, count=4, paged=True), LayerFootprint(10, window=50, count=2)),
+    )
     memory = replace(Memory(paged, 1 << 40, 1 << 30), rows=8, longest=1000, tokens=3000)
     assert memory.peak(16) - replace(memory, tokens=0).peak(16) == 3000 * (4 + 1) * 100
     assert replace(memory, rows=9).peak(16) - memory.peak(16) == 2 * 500 + SIZES.per_row

@@ -1,4 +1,4 @@
-// Runs the body of delta.kernel on a CPU.
+// Runs the body of gated_delta.kernel on a CPU.
 
 #include "host.h"
 

@@ -1,4 +1,4 @@
-"""Few tokens ask the latents of those before them; many make keys and values. Either is equal."""
+"""MLA's absorbed form serves few query tokens, the expanded one many; both answer alike."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def by_library(network: Any) -> list[mx.array]:
 def expanded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many latents keys were made of, each time."""
     lengths: list[int] = []
-    make = latent_attention._Made.array
+    make = latent_attention._LazyProjection.array
 
     def counted(made: Any) -> mx.array:
         lengths.append(made.latents.shape[2])
         return make(made)
 
-    monkeypatch.setattr(latent_attention._Made, "array", counted)
+    monkeypatch.setattr(latent_attention._LazyProjection, "array", counted)
     return lengths
 
 
@@ -99,17 +99,17 @@ def test_also_with_quantized_weights(expanded: list[int]) -> None:
     assert latent_attention.expanded_token(mended) == before == 4 * (32 + 64) * 4
 
 
-def test_other_latents_would_be_seen(
+def test_another_heads_matrix_would_be_noticed(
     own: Callable[[str], list[mx.array]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: one matrix of a head in the place of another's."""
-    make = latent_attention._OfLatents.make
+    make = latent_attention._AbsorbableLinear.make
 
     def other(linear: Any, x: mx.array, transpose: bool = True) -> mx.array:
         made = make(linear, x, transpose)
         return made[:, ::-1] if x.shape[2] == FEW else made
 
-    monkeypatch.setattr(latent_attention._OfLatents, "make", other)
+    monkeypatch.setattr(latent_attention._AbsorbableLinear, "make", other)
     difference = mx.abs(loaded("deepseek_v3")[1] - own("deepseek_v3")[1])
     assert difference.max().item() > 100 * BOUND
 

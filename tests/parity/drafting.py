@@ -8,7 +8,7 @@ from bushel.core import IntegrityError
 from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile
 from bushel.engine.drafts.drafter import KeptRound
 from bushel.engine.drafts.speculation import Speculation
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.sequence import Sequence as Reply
 
 DEEPEST = 5

@@ -11,5 +11,5 @@ from bushel.engine.drafts.speculation import Speculation
 def token_by_token() -> Iterator[None]:
     """As with speculate="off": drafts are run as well, whether they hold or not."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bushel.engine.build.speculation_of", lambda *_: Speculation())
+        patch.setattr("bushel.engine.build.choose_drafters", lambda *_: Speculation())
         yield

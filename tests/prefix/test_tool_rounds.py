@@ -93,8 +93,8 @@ def copies(llm: LLM, tokens: int) -> float:
     """What is stored of keys and values over what so many tokens leave in the layers."""
     memory = llm._own_engine().admission.memory
     assert memory is not None
-    pieces = [piece for piece in memory.footprint.pieces if piece.most is None]
-    one = tokens * sum(piece.count * piece.per_token for piece in pieces)
+    growing = [layer for layer in memory.footprint.layers if layer.window is None]
+    one = tokens * sum(layer.count * layer.per_token for layer in growing)
     return float(llm.cache_stats()["edge_bytes"]) / one
 
 

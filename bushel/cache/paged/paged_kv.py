@@ -17,7 +17,7 @@ from bushel.cache.paged.layer_pages import LayerPages
 from bushel.cache.paged.page_kernels import PAGE
 from bushel.cache.paged.page_pool import PageList, PagePool
 from bushel.cache.paged.page_table import PageTable
-from bushel.core.footprint import Piece
+from bushel.core.footprint import LayerFootprint
 
 
 class NotPaged(Exception):
@@ -194,9 +194,9 @@ class PagedKV(LayerKind):
         """None of its own."""
         yield from ()
 
-    def size(self, single: Layer, position: int) -> list[Piece]:
+    def size(self, single: Layer, position: int) -> list[LayerFootprint]:
         each = single.store.page_bytes // PAGE
-        return [Piece(each, paged=True)] if each else []
+        return [LayerFootprint(each, paged=True)] if each else []
 
     def check(self, layer: Layer, positions: Sequence[int]) -> None:
         if not layer.batch and layer.store.written:

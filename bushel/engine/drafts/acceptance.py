@@ -1,4 +1,4 @@
-"""How often a drafter's guesses have held in one reply."""
+"""How often a drafter's tokens have been accepted in one reply."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ _WAIT, _LONGEST_WAIT = 16, 1024
 class Acceptance:
     """A function of what was counted alone: no clock, and nothing of other replies.
 
-    prior: how likely a draft is to hold before anything is known.
+    prior: how likely a drafted token is to be accepted before anything is known.
     """
 
     def __init__(self, prior: float) -> None:
         self._prior = prior
-        self._held, self._tried = 0.0, 0.0
+        self._accepted, self._tried = 0.0, 0.0
         self._last, self._wait = 0, _WAIT
 
-    def count(self, held: int, failed: bool, said: int = 0) -> None:
-        """So many drafts held, one after the other, and whether the next one did not.
+    def count(self, accepted: int, rejected: bool, reply_tokens: int = 0) -> None:
+        """So many drafted tokens were accepted, and whether the one after them was rejected.
 
-        said: tokens of the reply by then, for `retries`.
+        reply_tokens: of the reply by then, for `retried`.
         """
-        if said - self._last >= self._wait:
-            self._wait = _WAIT if held else min(2 * self._wait, _LONGEST_WAIT)
-        self._last = said
-        for holds in (*[1.0] * held, *[0.0] * failed):
-            self._held = _FADE * self._held + holds
+        if reply_tokens - self._last >= self._wait:
+            self._wait = _WAIT if accepted else min(2 * self._wait, _LONGEST_WAIT)
+        self._last = reply_tokens
+        for counted in (*[1.0] * accepted, *[0.0] * rejected):
+            self._accepted = _FADE * self._accepted + counted
             self._tried = _FADE * self._tried + 1
 
     @property
     def chance(self) -> float:
-        """That the next draft holds, if those before it in its pass do."""
-        return (self._held + _WEIGHT * self._prior) / (self._tried + _WEIGHT)
+        """That the next drafted token is accepted, if those before it in its pass are."""
+        return (self._accepted + _WEIGHT * self._prior) / (self._tried + _WEIGHT)
 
     @property
     def due(self) -> int:
         """Tokens of the reply when it is worth another try."""
         return self._last + self._wait
 
-    def retried(self, said: int) -> float:
+    def retried(self, reply_tokens: int) -> float:
         """The chance; or the prior, if that is higher and nothing was tried for some tokens."""
-        return max(self.chance, self._prior) if said >= self.due else self.chance
+        return max(self.chance, self._prior) if reply_tokens >= self.due else self.chance
 
 
 def along(chance: float, most: int) -> list[float]:
-    """That the first draft holds, that the first two do, ..., where each has the same chance."""
+    """That the first token is accepted, that the first two are, ..., each with the same chance."""
     return [chance**count for count in range(1, most + 1)]

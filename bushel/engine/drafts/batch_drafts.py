@@ -13,11 +13,11 @@ from operator import methodcaller
 from typing import TypeVar
 
 from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile, Drafting
-from bushel.engine.drafts.depth import depths, may_pay
+from bushel.engine.drafts.draft_length import draft_lengths, may_pay
 from bushel.engine.drafts.drafter import Drafter, Drafts, KeptRound, read_drafts
 from bushel.engine.drafts.head_context import HeadContext
 from bushel.engine.drafts.mtp import MTPDrafter
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.models.device import raise_device_fault
 
 log = logging.getLogger(__name__)
@@ -70,21 +70,21 @@ class BatchDrafts:
         if not keep and self.why_fewer:
             self._begin()
 
-    def may_propose(self, seen: int, *, ahead: int) -> bool:
-        """Whether a round may pay; seen: tokens that it looks back at; ahead: tokens of each row
-        that have not been read.
+    def may_propose(self, context_tokens: int, *, ahead: int) -> bool:
+        """Whether a round may pay. context_tokens: that it attends to, of all rows together; ahead:
+        tokens of each row that have not been read.
         """
         pays = self._rows > 0 and self._pays[self._rows - 1]
-        return pays and any(self._depths(self._choose(ahead), seen))
+        return pays and any(self._draft_lengths(self._choose(ahead), context_tokens))
 
-    def propose(self, seen: int) -> Drafts:
+    def propose(self, context_tokens: int) -> Drafts:
         """By row, what it may say next; nothing at all where a plain step is worth more."""
         chosen = self._choose()
-        wanted = self._depths(chosen, seen)
+        wanted = self._draft_lengths(chosen, context_tokens)
         proposed: list[Drafts] = []
         for at, drafter in [*enumerate(self._drafters)]:
             mine = [
-                depth if who == at else 0 for (who, _), depth in zip(chosen, wanted, strict=True)
+                length if who == at else 0 for (who, _), length in zip(chosen, wanted, strict=True)
             ]
             if any(mine):
                 proposed += self._ask(methodcaller("propose", mine), drafter)
@@ -131,17 +131,20 @@ class BatchDrafts:
             for row in zip(*every, strict=True)
         ]
 
-    def _depths(self, chosen: list[tuple[int, Chances]], seen: int) -> list[int]:
-        if (chosen, seen) != self._asked:
-            self._asked, self._answer = (chosen, seen), self._worth(chosen, seen)
+    def _draft_lengths(self, chosen: list[tuple[int, Chances]], context_tokens: int) -> list[int]:
+        if (chosen, context_tokens) != self._asked:
+            self._asked, self._answer = (
+                (chosen, context_tokens),
+                self._worth(chosen, context_tokens),
+            )
         return self._answer
 
-    def _worth(self, chosen: Sequence[tuple[int, Chances]], seen: int) -> list[int]:
+    def _worth(self, chosen: Sequence[tuple[int, Chances]], context_tokens: int) -> list[int]:
         used = {self._drafters[at].name for at, chances in chosen if chances}
         costs = (self._drafting[name] for name in used if name in self._drafting)
         dearest = max((seconds[len(chosen) - 1] for seconds in costs), default=0.0)
-        profile = replace(self._profile, drafting=dearest, seen=seen)
-        return depths([chances for _, chances in chosen], profile, self._most)
+        profile = replace(self._profile, drafting=dearest, context_tokens=context_tokens)
+        return draft_lengths([chances for _, chances in chosen], profile, self._most)
 
     def check_integrity(self) -> None:
         for drafter in self._drafters:

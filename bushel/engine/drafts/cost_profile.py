@@ -23,13 +23,14 @@ class CostProfile:
 
     drafting: seconds of the drafter for each token that it proposes to all rows.
 
-    per_seen[width - 1]: seconds for each token that rows look back at, of which there are `seen`.
+    context_tokens: that the pass attends to, of all rows together, and
+    seconds_per_context_token[width - 1] what each of them adds.
     """
 
     seconds: tuple[tuple[float, ...], ...]
     drafting: float = 0.0
-    per_seen: tuple[float, ...] = ()
-    seen: int = 0
+    seconds_per_context_token: tuple[float, ...] = ()
+    context_tokens: int = 0
 
     @property
     def deepest(self) -> int:
@@ -37,19 +38,21 @@ class CostProfile:
 
     def cost(self, rows: int, width: int) -> float:
         """Never less for more rows or tokens."""
-        looking_back = self.seen * self.per_seen[width - 1] if self.per_seen else 0.0
-        return self.seconds[rows - 1][width - 1] + looking_back + (width - 1) * self.drafting
+        each = self.seconds_per_context_token
+        context = self.context_tokens * each[width - 1] if each else 0.0
+        return self.seconds[rows - 1][width - 1] + context + (width - 1) * self.drafting
 
-    def with_per_seen(self, later: Mapping[int, float], tokens: int) -> CostProfile:
-        """later: seconds by width of passes of one row that looked back at so many tokens more.
+    def with_long_context(self, measured: Mapping[int, float], tokens: int) -> CostProfile:
+        """measured: seconds by width of passes of one row whose context was so many tokens longer.
 
         What a width takes more is an upper bound for narrower ones, like all that passes take.
         """
         more, least = dict[int, float](), math.inf
-        for width in sorted(later, reverse=True):
-            least = min(least, later[width] - self.cost(1, width))
+        for width in sorted(measured, reverse=True):
+            least = min(least, measured[width] - self.cost(1, width))
             more[width] = max(0.0, least) / tokens
-        return replace(self, per_seen=tuple(straight(dict(sorted(more.items())), 1 + self.deepest)))
+        each = straight(dict(sorted(more.items())), 1 + self.deepest)
+        return replace(self, seconds_per_context_token=tuple(each))
 
     @classmethod
     def fitted(cls, measured: Mapping[tuple[int, int], float], most_rows: int) -> CostProfile:

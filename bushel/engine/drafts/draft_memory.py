@@ -8,10 +8,10 @@ from typing import Any
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from bushel.core.footprint import STEP, Footprint, Memory, Piece
+from bushel.core.footprint import STEP, Footprint, LayerFootprint, Memory
 from bushel.engine import footprint
 from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile
-from bushel.engine.drafts.depth import depths
+from bushel.engine.drafts.draft_length import draft_lengths
 from bushel.engine.drafts.head_context import RECENT, UNREAD
 from bushel.engine.drafts.speculation import Speculation
 from bushel.models import Model
@@ -56,7 +56,7 @@ def _with_head(sizes: Footprint, head: MTPHead | None) -> Footprint:
         sizes,
         weights=sizes.weights + sum(leaf.nbytes for _, leaf in leaves),
         weight_buffers=sizes.weight_buffers + len(leaves),
-        pieces=(*sizes.pieces, _head_piece(head)),
+        layers=(*sizes.layers, _head_footprint(head)),
     )
 
 
@@ -66,18 +66,18 @@ def _beside(sizes: Footprint, draft: Footprint) -> Footprint:
         sizes,
         weights=sizes.weights + draft.weights,
         weight_buffers=sizes.weight_buffers + draft.weight_buffers,
-        pieces=(*sizes.pieces, *draft.pieces),
+        layers=(*sizes.layers, *draft.layers),
         per_row=sizes.per_row + draft.per_row,
     )
 
 
 def _most_drafts(profile: CostProfile) -> int:
-    """Of all rows together in one pass, if all of them held."""
+    """Of all rows together in one pass, if all of them were accepted."""
     counts = range(1, len(profile.seconds) + 1)
-    return max(sum(depths([[1.0] * profile.deepest] * rows, profile)) for rows in counts)
+    return max(sum(draft_lengths([[1.0] * profile.deepest] * rows, profile)) for rows in counts)
 
 
-def _head_piece(head: MTPHead) -> Piece:
+def _head_footprint(head: MTPHead) -> LayerFootprint:
     """Of one row: keys and values of a head's layer, what it has not read, and what later prompts
     may read.
     """
@@ -86,4 +86,4 @@ def _head_piece(head: MTPHead) -> Piece:
     held = sum(array.nbytes for array in cache.arrays)
     slots = max(array.shape[2] for array in cache.arrays)
     states = (UNREAD + 2 * RECENT) * width * head.block.norm.weight.itemsize
-    return Piece(per_token=held // slots, fixed=states, buffers=len(cache.arrays))
+    return LayerFootprint(per_token=held // slots, fixed=states, buffers=len(cache.arrays))

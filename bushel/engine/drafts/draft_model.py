@@ -23,7 +23,7 @@ from bushel.core import IntegrityError, ModelError
 from bushel.engine.drafts.acceptance import along
 from bushel.engine.drafts.cost_profile import MOST_DRAFTS
 from bushel.engine.drafts.drafter import KeptRound, before_end
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.sequence import Sequence as Reply
 from bushel.models import Model, State
 
@@ -35,7 +35,7 @@ WIDEST = 32  # tokens of each row in a pass of what was said
 def require_draft_model(model: Model, draft: Model) -> None:
     """ModelError if a model cannot draft for another."""
     if draft.encodes:
-        raise ModelError(f"{draft.name} cannot draft for {model.name}: it writes no text.")
+        raise ModelError(f"{draft.name} cannot draft for {model.name}: it is an encoder.")
     if draft.tokenizer.hf.get_vocab() != model.tokenizer.hf.get_vocab():
         raise ModelError(
             f"{draft.name} cannot draft for {model.name}: they have different vocabularies."
@@ -116,24 +116,24 @@ class DraftModel:
         record = row.sequence.accepted_from(self.name, _PRIOR)
         return along(record.retried(len(row.sequence.tokens)), most)
 
-    def propose(self, depths: Sequence[int]) -> list[list[int]]:
-        wanted = {id(row): depth for row, depth in zip(self._rows, depths, strict=True)}
-        deepest = max((wanted[id(row)] for row in self._batch), default=0)
-        drafted = self._drafted(deepest) if deepest else []
+    def propose(self, lengths: Sequence[int]) -> list[list[int]]:
+        wanted = {id(row): length for row, length in zip(self._rows, lengths, strict=True)}
+        longest = max((wanted[id(row)] for row in self._batch), default=0)
+        drafted = self._drafted(longest) if longest else []
         found = {id(row): tokens for row, tokens in zip(self._batch, drafted, strict=False)}
         proposed = [
-            before_end(found.get(id(row), [])[:depth], row.sequence)
-            for row, depth in zip(self._rows, depths, strict=True)
+            before_end(found.get(id(row), [])[:length], row.sequence)
+            for row, length in zip(self._rows, lengths, strict=True)
         ]
         for row, tokens in zip(self._rows, proposed, strict=True):
             row.drafted = len(tokens)
         return proposed
 
-    def _drafted(self, deepest: int) -> list[list[int]]:
+    def _drafted(self, count: int) -> list[list[int]]:
         """So many tokens for each row of the batch."""
         drafts = [self._first()]
         mark = self._states.mark()
-        for _ in range(deepest - 1):
+        for _ in range(count - 1):
             logits = self._draft.forward(drafts[-1], self._states.positions, self._states.layers)
             self._states.advance([1] * len(self._batch))
             drafts.append(self._best(logits))
@@ -179,10 +179,10 @@ class DraftModel:
 
     def kept(self, round: KeptRound) -> None:
         for row, kept in zip(self._rows, round.kept, strict=True):
-            if row.drafted:  # what a grammar refused did not hold, either
-                held = min(kept - 1, row.drafted)
+            if row.drafted:  # what a grammar refused was rejected, too
+                accepted = min(kept - 1, row.drafted)
                 record = row.sequence.accepted_from(self.name, _PRIOR)
-                record.count(held, held < row.drafted, len(row.sequence.tokens))
+                record.count(accepted, accepted < row.drafted, len(row.sequence.tokens))
             row.drafted = 0
         for row in self._reading[:1]:
             self._read_piece(row)

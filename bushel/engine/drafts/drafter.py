@@ -1,8 +1,8 @@
 """What guesses the tokens that the rows of a decode batch say next.
 
-    chances    how likely each row's next drafts are to hold, as its own reply has shown
-    depths     how many of them each row takes (`depth.depths`)
-    propose    the drafts; one pass of the model then says which of them hold
+    chances    how likely each row's next drafts are to be accepted, as its own reply has shown
+    lengths    how many of them each row takes (`draft_length.draft_lengths`)
+    propose    the drafts; one pass of the model then says which of them are accepted
     kept       what that pass, or a plain step, added to every row
 
 All that a row has said is in `sequence.tokens` whenever one of them is called, but for the tokens
@@ -17,14 +17,14 @@ from typing import Any, NamedTuple, Protocol
 import mlx.core as mx
 
 from bushel.engine.drafts.cost_profile import MOST_DRAFTS
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.sequence import Sequence as Reply
 
 
 class KeptRound(NamedTuple):
     """What a pass of several tokens a row left behind."""
 
-    kept: Sequence[int]  # inputs of each row that stay: its newest token, and the drafts that held
+    kept: Sequence[int]  # inputs of each row that stay: its newest token, and accepted drafts
     hidden: mx.array | None = None  # [B, W, D] of all inputs, where the drafter reads them
 
 
@@ -55,7 +55,6 @@ class Drafter(Protocol):
     """Owned by one decode batch; its rows are that batch's rows, in order."""
 
     name: str
-    deepest: int  # most tokens that it proposes at once
 
     @property
     def wants_hidden(self) -> bool:
@@ -66,15 +65,15 @@ class Drafter(Protocol):
     def leave(self, keep: Sequence[int]) -> None: ...
 
     def chances(self, ahead: int = 0, most: int = MOST_DRAFTS) -> list[Sequence[float]]:
-        """By row: that its first draft holds, that its first two do, and so on; none: no drafts.
+        """By row: that its first draft is accepted, that its first two are, ...; none: no drafts.
 
         A function of the row's own tokens alone, so that the same request always drafts alike.
         ahead: tokens of each row that are still on the device, and will have been read by then.
         most: drafts of a row that a pass has room for; nobody asks about others.
         """
 
-    def propose(self, depths: Sequence[int]) -> Drafts:
-        """At most depths[i] tokens for row i, and none for 0; what `chances` was asked for."""
+    def propose(self, lengths: Sequence[int]) -> Drafts:
+        """At most lengths[i] tokens for row i, and none for 0; what `chances` was asked for."""
 
     def kept(self, round: KeptRound) -> None:
         """After a round or a plain step; what was said is in the sequences."""

@@ -1,9 +1,9 @@
 """What a prediction head knows of one row: of its prompt, and of what it has said.
 
 A head attends to hidden states that it was given before, so it is given those of the prompt, too.
-Of bushel:tiny's replies its first drafts hold for 99.8 % of tokens then; for 97 % if it knows the
-prompt's last 256 tokens, for 89 % with 64, and for 47 % if it knows the reply alone. So the last
-hidden states of a prompt are kept beside what a later one restores of it (`prompt_ends`).
+Of bushel:tiny's replies its first drafts are right for 99.8 % of tokens then; for 97 % if it knows
+the prompt's last 256 tokens, for 89 % with 64, and for 47 % if it knows the reply alone. So the
+last hidden states of a prompt are kept beside what a later one restores of it (`prompt_ends`).
 
 To read a prompt takes a head as long as a layer of the model, and many rows never draft. So hidden
 states are kept until somebody wants drafts; of a long prompt they would take more room than what

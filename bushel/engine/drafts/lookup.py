@@ -17,7 +17,7 @@ from bushel.engine.drafts.acceptance import Acceptance
 from bushel.engine.drafts.cost_profile import MOST_DRAFTS
 from bushel.engine.drafts.drafter import KeptRound, before_end
 from bushel.engine.drafts.ngram_index import NGRAMS, NOT_SAID, NgramIndex
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.sequence import Sequence as Reply
 
 # By how many tokens agree, how likely the next one is to follow, before a reply has shown it: as in
@@ -52,8 +52,8 @@ class PromptLookup:
         most = min(self.deepest, ahead + most)
         return [() if row is None else row.chances(most)[ahead:] for row in self._rows]
 
-    def propose(self, depths: Sequence[int]) -> list[list[int]]:
-        rows = zip(self._rows, depths, strict=True)
+    def propose(self, lengths: Sequence[int]) -> list[list[int]]:
+        rows = zip(self._rows, lengths, strict=True)
         return [[] if row is None or not depth else row.draft(depth) for row, depth in rows]
 
     def kept(self, round: KeptRound) -> None:
@@ -91,8 +91,8 @@ class _LookupRow:
         text = self._text
         for token in self._sequence.tokens[len(text.tokens) - self._start :]:
             if text.match is not None:
-                holds = text.tokens[text.match.at] == token
-                self._records[_bucket(text.match.length)].count(int(holds), not holds)
+                right = text.tokens[text.match.at] == token
+                self._records[_bucket(text.match.length)].count(int(right), not right)
             text.add(token)
 
     def chances(self, deepest: int) -> list[float]:

@@ -25,19 +25,20 @@ import mlx.core as mx
 from bushel.core import IntegrityError
 from bushel.engine.drafts.acceptance import Acceptance
 from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile, Drafting
-from bushel.engine.drafts.depth import depths
+from bushel.engine.drafts.draft_length import draft_lengths
 from bushel.engine.drafts.drafter import DeviceDrafts, Drafts, KeptRound
 from bushel.engine.drafts.head_context import HeadContext
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.sequence import Sequence as Reply
 from bushel.models import Model
 from bushel.models.mtp import HeadKVCache
 
-# That a draft holds if those before it do, at the first depth and at others. Published for heads of
-# large models: 76, 62, 51 and 42 % of drafts hold at depths 1 to 4, so 82 % of those that may.
-# Heads are taught the first: bushel:tiny's holds nearly always there, every other time at the next.
+# That a draft is accepted if those before it are, at the first depth and at others. Published for
+# heads of large models: 76, 62, 51 and 42 % of drafts are accepted at depths 1 to 4, so 82 % of
+# those that may be. Heads are taught the first: bushel:tiny's is nearly always right there, and
+# every other time at the next.
 _PRIORS = (0.8, 0.75)
-_HELD = 0.5  # of rows that are held to a grammar, which no head knows
+_CONSTRAINED = 0.5  # of rows that are held to a grammar, which no head knows
 _UNREAD = 64  # hidden states of a row that are kept for the head
 
 
@@ -62,7 +63,7 @@ class _HeadRow:
 
     @property
     def wants(self) -> bool:
-        return self.sequence.decoding.speculate and self.sequence.asks_head
+        return self.sequence.decoding.speculate and self.sequence.uses_head
 
     @property
     def known(self) -> int:
@@ -81,7 +82,7 @@ class _HeadRow:
         """Heads are taught to look one token ahead: one depth says little of the others."""
         while len(self.records) < depth:
             at = len(self.records) + 1
-            prior = _prior(at, held=self.sequence.constrained is not None)
+            prior = _prior(at, constrained=self.sequence.constrained is not None)
             self.records.append(self.sequence.accepted_from(f"{MTPDrafter.name} {at}", prior))
         return self.records[depth - 1]
 
@@ -157,18 +158,18 @@ class MTPDrafter:
             row.until = min((record.due for record in records if record.due > said), default=inf)
         return row.chances
 
-    def propose(self, depths: Sequence[int]) -> Drafts:
-        deepest = max(depths, default=0)
-        if not deepest:
-            return [[] for _ in depths]
+    def propose(self, lengths: Sequence[int]) -> Drafts:
+        longest = max(lengths, default=0)
+        if not longest:
+            return [[] for _ in lengths]
         self._read()
-        for row, depth in zip(self._rows, depths, strict=True):
-            row.drafted = depth if row.ready else 0
-        return self._draft(deepest)
+        for row, length in zip(self._rows, lengths, strict=True):
+            row.drafted = length if row.ready else 0
+        return self._draft(longest)
 
     def kept(self, round: KeptRound) -> None:
         for row, kept in zip(self._rows, round.kept, strict=True):
-            # What a grammar refused did not hold, either.
+            # What a grammar refused was rejected, too.
             self._count(row, row.drafted, kept - 1)
             row.position += kept
             row.ready, row.drafted = False, 0
@@ -180,12 +181,11 @@ class MTPDrafter:
             self._unread = self._gathered()
             mx.async_eval([each.hidden for each in self._unread])
 
-    def _count(self, row: _HeadRow, drafted: int, held: int) -> None:
-        said = len(row.sequence.tokens)
+    def _count(self, row: _HeadRow, drafted: int, accepted: int) -> None:
         row.chances = None if drafted else row.chances
-        for depth in range(1, min(held + 1, drafted) + 1):
-            holds = depth <= held
-            row.record(depth).count(int(holds), not holds, said)
+        for depth in range(1, min(accepted + 1, drafted) + 1):
+            right = depth <= accepted
+            row.record(depth).count(int(right), not right, len(row.sequence.tokens))
 
     def put_aside(self, row: int) -> HeadContext:
         """What the head knows of a row, which stays so far."""
@@ -252,13 +252,13 @@ class MTPDrafter:
             length + count for length, count in zip(lengths, counts, strict=True)
         ]
 
-    def _draft(self, deepest: int) -> Drafts:
+    def _draft(self, count: int) -> Drafts:
         """So many tokens for each row; what the head keeps on the way is written over later."""
         hidden = self._ahead
         if hidden is None:
             return [[] for _ in self._rows]
         drafts = [mx.argmax(self._head.logits(hidden), axis=-1)]
-        for depth in range(deepest - 1):
+        for depth in range(count - 1):
             positions = [row.position + row.delta + depth for row in self._rows]
             starts = [length + depth for length in self._cache.lengths]
             hidden = self._head(hidden, drafts[-1], positions, starts, self._cache)
@@ -299,18 +299,19 @@ class MTPDrafter:
                 raise IntegrityError(f"a head at {row.position} whose row is at {newest}")
 
 
-def _prior(depth: int, *, held: bool) -> float:
-    return _HELD if held else _PRIORS[depth > 1]
+def _prior(depth: int, *, constrained: bool) -> float:
+    return _CONSTRAINED if constrained else _PRIORS[depth > 1]
 
 
-def may_ask(profile: CostProfile, drafting: Drafting, *, held: bool) -> bool:
+def head_may_pay(profile: CostProfile, drafting: Drafting, *, constrained: bool) -> bool:
     """Whether a row would ever draft before anything is known of it, with any number of others.
 
-    drafting: what the head takes. held: to a grammar.
+    drafting: what the head takes. constrained: the row is held to a grammar.
     """
-    chances = [*accumulate((_prior(1 + at, held=held) for at in range(profile.deepest)), mul)]
+    priors = (_prior(1 + at, constrained=constrained) for at in range(profile.deepest))
+    chances = [*accumulate(priors, mul)]
     return any(
-        any(depths([chances] * (1 + fewer), replace(profile, drafting=seconds)))
+        any(draft_lengths([chances] * (1 + fewer), replace(profile, drafting=seconds)))
         for fewer, seconds in enumerate(drafting)
     )
 

@@ -24,7 +24,7 @@ from bushel.core.params import resolve
 from bushel.engine.decode_batch import LATE, DecodeBatch, Step
 from bushel.engine.drafts.batch_drafts import BatchDrafts
 from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile, Drafting, straight
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.row_state import new_row
 from bushel.engine.sequence import Sequence
 from bushel.models import Model, Prompt
@@ -35,9 +35,11 @@ _ROWS = (1, 4, 8, 16, 32)
 _WIDTHS = (1, 2, 4, 8)  # Metal's attention for few queries ends at 8
 _SEVERAL = (1, 8, 32)  # rows for which drafters are measured
 _CONTEXT = 64  # tokens before those that are measured
-_MORE = 8192  # that passes look back at, at most, to tell what that costs
-_MORE_BYTES = 1 << 26  # and as many as their keys and values may take; or more,
-_MORE_SHARE = 1 / 16  # where that is a small part of what the weights take
+_LONG_CONTEXT = (
+    8192  # tokens, at most, that passes attend to as what a long context costs is measured
+)
+_LONG_CONTEXT_BYTES = 1 << 26  # and as many as their keys and values may take; or more,
+_LONG_CONTEXT_SHARE = 1 / 16  # where that is a small part of what the weights take
 _STEPS = 2  # of a turn that are plain
 _TURNS = 8  # at most, of each number of rows
 _HEAD_TURNS = 5  # of a head, for each number of rows
@@ -58,7 +60,7 @@ def measure(model: Model, most_rows: int, clock: Clock = time.perf_counter) -> C
     never shorter.
     """
     measured: dict[tuple[int, int], float] = {}
-    later, more = dict[int, float](), 0
+    long_context, longer = dict[int, float](), 0
     if not ON_CPU:
         _compile(model)
     spent = 0.0
@@ -75,37 +77,37 @@ def measure(model: Model, most_rows: int, clock: Clock = time.perf_counter) -> C
             measured[count, width] = seconds
         spent += clock() - began
         if count == 1 and spent <= _MOST_SECONDS:
-            more = _more_to_see(model)
-            later = _later(batch, more, widths, tokens, clock)
+            longer = _context_to_measure(model)
+            long_context = _measure_long_context(batch, longer, widths, tokens, clock)
     profile = CostProfile.fitted(measured, most_rows)
-    return profile.with_per_seen(later, more) if later else profile
+    return profile.with_long_context(long_context, longer) if long_context else profile
 
 
-def _later(
-    batch: DecodeBatch, more: int, widths: Items[int], tokens: Iterator[int], clock: Clock
+def _measure_long_context(
+    batch: DecodeBatch, longer: int, widths: Items[int], tokens: Iterator[int], clock: Clock
 ) -> dict[int, float]:
-    """What passes take that look back at so many more; nothing where that cannot be told."""
+    """What passes take when the context is so many tokens longer; nothing where that fails."""
     try:
-        _look_back(batch, more)
+        _advance_without_running(batch, longer)
         _plain_step(batch, clock)  # makes room
         return _shortest(batch, widths, tokens, clock)
     except Exception as error:  # too little memory
         raise_device_fault(error)
-        log.warning("what drafts cost after %d tokens could not be measured: %s", more, error)
+        log.warning("what drafts cost after %d tokens could not be measured: %s", longer, error)
         return {}
 
 
-def _more_to_see(model: Model) -> int:
+def _context_to_measure(model: Model) -> int:
     """Tokens whose keys and values take a while to read, and do not fill the memory."""
     state = new_row(model)
     mx.eval(model.forward(mx.zeros((1, 1), mx.uint32), [0], state))
-    pieces = (piece for layer in state for piece in kind_of(layer).size(layer, 1))
-    each = sum(piece.per_token for piece in pieces if piece.most is None)
-    many = max(_MORE_BYTES, int(_MORE_SHARE * model.weights[0])) // max(1, each)
-    return min(_MORE, many, (model.context or _ENDLESS) // 2)
+    sizes = (size for layer in state for size in kind_of(layer).size(layer, 1))
+    each = sum(size.per_token for size in sizes if size.window is None)
+    many = max(_LONG_CONTEXT_BYTES, int(_LONG_CONTEXT_SHARE * model.weights[0])) // max(1, each)
+    return min(_LONG_CONTEXT, many, (model.context or _ENDLESS) // 2)
 
 
-def _look_back(batch: DecodeBatch, tokens: int) -> None:
+def _advance_without_running(batch: DecodeBatch, tokens: int) -> None:
     """Rows go on as if they had run so many more. Their keys and values are anything: that costs
     the same, and nobody reads what these rows say.
     """
@@ -209,15 +211,14 @@ def _say(step: Step) -> None:
 
 
 def _round(batch: DecodeBatch, width: int, tokens: Iterator[int], clock: Clock) -> float:
-    """Half of the drafts hold: what goes back is part of the cost."""
+    """Half of the drafts are accepted: to roll back the others is part of the cost."""
     drafts = [[*islice(tokens, width - 1)] for _ in batch.sequences]
     start = clock()
     round = batch.choose_along(batch.verify(drafts))
-    held = width // 2
-    kept = held + 1
+    accepted = width // 2
     for sequence, draft, *_ in round.read():
-        sequence.add((*draft[:held], next(tokens)), drafted=len(draft))
-    batch.finish(round.verify, [kept] * len(batch))
+        sequence.add((*draft[:accepted], next(tokens)), drafted=len(draft))
+    batch.finish(round.verify, [1 + accepted] * len(batch))
     mx.eval(batch.rows.settle())
     return clock() - start
 

@@ -1,4 +1,4 @@
-"""Rounds of drafts: propose, verify in one pass, choose along it, and keep what holds.
+"""Rounds of drafts: propose, verify in one pass, choose along it, and keep what is accepted.
 
     engine's thread  | propose, cut by grammars | start the pass, masks along the drafts, choose
     device             drafts                   | the pass ........................ | choose
@@ -30,7 +30,7 @@ def begin(batch: DecodeBatch, masks: MaskThread, fail: Fail) -> Round | None:
     # A row that has run no token yet has nothing to go back to.
     if batch.drafts is None or not len(batch) or not all(batch.rows.positions):
         return None
-    drafts = batch.drafts.propose(batch.rows.seen)
+    drafts = batch.drafts.propose(batch.rows.context_tokens)
     constraints = batch.constraints_along if any(counts_of(drafts)) else []
     if constraints:
         drafts = masks.cut(constraints, read_drafts(drafts))

@@ -21,7 +21,8 @@ class Speculation:
     why_off: str | None = "it is switched off"
     drafting: Mapping[str, Drafting] = field(default_factory=dict)  # by drafter
     draft: Model | None = None  # the draft model, if there is one
-    held_ask_head: bool = True  # whether its drafts may pay for rows that are held to a grammar
+    # Whether a prediction head's drafts may pay for rows that are held to a grammar.
+    head_drafts_constrained_rows: bool = True
     most: int = MOST_DRAFTS  # in one pass, of all rows together, with what fills rows up: planned
 
     @property
@@ -33,9 +34,9 @@ class Speculation:
         if self.draft is not None:
             self.draft.close()
 
-    def asks_head(self, decoding: Decoding) -> bool:
+    def uses_head(self, decoding: Decoding) -> bool:
         """Whether a prediction head's drafts may pay for such a row."""
-        return decoding.constraint is None or self.held_ask_head
+        return decoding.constraint is None or self.head_drafts_constrained_rows
 
     def batch_drafts(self) -> BatchDrafts | None:
         """For a new decode batch."""

@@ -13,8 +13,6 @@ import msgspec
 from bushel.server.batches.limits import BatchLimits
 from bushel.server.batches.records import LineError
 
-ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
-
 
 class InputLine(msgspec.Struct):
     """body: as it came, for the route that will read it."""

@@ -76,15 +76,15 @@ def _model_flags(group: Group) -> None:
         metavar="MODEL",
         nargs="*",
         action="extend",
-        help=f"a directory or a hub id (default: {TINY}, which comes with Bushel). Several, or a "
-        "directory of checkpoints, are each loaded on first use; NAME=MODEL sets the name of one",
+        help=f"a directory or a hub id (default: {TINY}, which comes with Bushel). Of several, or "
+        "of a directory of checkpoints, each is loaded on first use; NAME=MODEL sets a name",
     )
     group.add_argument(
         "--model", "-m", dest="models", action="append", metavar="MODEL", help=argparse.SUPPRESS
     )
     _flag(group, "--downloaded", "server.downloaded", action="store_true",
-          help="serve every model that `bushel list` shows, too, by its hub id, and those that "
-          "operators download while the server runs; code that these bring is never run")
+          help="also serve every model that `bushel list` shows, by its hub id, and those that "
+          "operators download while the server runs; code in these checkpoints is never run")
     _flag(group, "--keep-alive", "server.keep_alive", "--auto-unload-idle-seconds",
           type=values.duration, metavar="TIME",
           help="unload a model after it has been idle for TIME: seconds, 90s, 10m, 2h or never; "
@@ -97,8 +97,8 @@ def _model_flags(group: Group) -> None:
           f"(default: {ServerOptions.swap_seconds:g})")
     _flag(group, "--served-model-name", "names", "--alias", "-a", nargs="+", action="append",
           metavar="NAME",
-          help="names the model is served under; replies to requests that name none carry the "
-          "first (default: MODEL itself)")
+          help="names the model is served under; the first is in replies to requests that name "
+          "none (default: MODEL itself)")
     _flag(group, "--model-alias", "aliases", action="append", type=values.alias,
           metavar="PATTERN=NAME",
           help="requests for a name that matches PATTERN (* for any characters) mean NAME; "
@@ -110,11 +110,12 @@ def _model_flags(group: Group) -> None:
           help="most tokens of a prompt and its reply together: 8192, 32k (32,000) or 32K "
           "(32,768) (default: auto, the model's own context, which is never exceeded)")
     _flag(group, "--kv-bits", "engine.kv_bits", type=OneOf(_BITS), metavar="{8,4}",
-          help="bits of attention's keys and values")
+          help="quantize the KV cache to 8 or 4 bits (default: not quantized)")
     _flag(group, "--trust-remote-code", "engine.trust_remote_code", action="store_true",
-          help="run code that the checkpoint brings")
+          help="run Python code that the checkpoint contains (default: never run)")
     _flag(group, "--no-self-check", "engine.self_check", action="store_false",
-          help="do not compare batched with solo replies for a family that nothing is known of")
+          help="skip the check at load that compares batched with single replies, for model "
+          "families that Bushel does not know")
 
 
 def _access_flags(group: Group) -> None:
@@ -126,7 +127,7 @@ def _access_flags(group: Group) -> None:
           help="a key that clients must send; may be repeated. Other users of this machine can "
           f"see it: {api_keys.VARIABLE} in the environment or a file are better")
     _flag(group, "--api-key-file", "key_files", action="append", metavar="FILE",
-          help="a file with one key per line")
+          help="a file with one API key per line")
     _flag(group, "--operator-key", "operator_keys", action="append", type=api_keys.key,
           metavar="KEY",
           help="a key that may also see and cancel other keys' requests, and clear the cache; may "
@@ -134,38 +135,39 @@ def _access_flags(group: Group) -> None:
           "the only key, if there is one; everyone, if there is none)")
     _flag(group, "--allowed-host", "allowed_hosts", action="append", metavar="HOST",
           type=shaped(values.HOSTS, "a host name, *.NAME or *"),
-          help="a name that clients may call this server by, beside --host and loopback; "
-          "*.local allows all that end so, * all; may be repeated")
+          help="a host name that requests may use for this server, besides --host and loopback; "
+          "*.local allows every name that ends in .local, * allows all; may be repeated")
     _flag(group, "--cors-origin", "cors_origins", action="append", metavar="ORIGIN",
           type=shaped(values.ORIGIN, "an origin such as http://localhost:3000, or *"),
-          help="pages of this origin may use the server from a browser; may be repeated")
+          help="web pages of this origin may use the server; may be repeated")
     group.add_argument("--allowed-origins", dest="cors_origins", action="extend",
                        type=values.origins, help=argparse.SUPPRESS)
     _flag(group, "--root-path", "server.root_path", "--api-prefix", type=values.root_path,
           metavar="PATH",
-          help="a path such as /llm below which a proxy has this server: it answers there, too, "
-          "whether the proxy leaves the path in requests or takes it away")
+          help="a path such as /llm under which a proxy publishes this server: it answers there, "
+          "too, whether or not the proxy strips the path from requests")
     _flag(group, "--cache-per-key", "server.cache_per_key", action="store_true",
-          help="share cached prefixes only between requests with the same key; without it a key "
-          "can tell by time and cached_tokens how others' prompts begin")
+          help="share cached prefixes only between requests with the same API key; otherwise a "
+          "client can tell from timing and cached_tokens how others' prompts begin")
 
 
 def _load_flags(group: Group) -> None:
     engine, limits = EngineOptions, Limits
     _flag(group, "--max-num-seqs", "engine.max_batch", "--max-batch", "--parallel",
           "-np", "--decode-concurrency", type=whole(1, 4096),
-          metavar="N", help=f"replies that run together (default: {engine.max_batch})")
+          metavar="N", help=f"most replies in a decode batch (default: {engine.max_batch})")
     _flag(group, "--prefill-chunk", "engine.prefill_chunk", "--chunked-prefill-tokens",
           "--prefill-step-size", "--mllm-prefill-step-size", "--max-num-batched-tokens",
           type=whole(1, 1 << 20), metavar="N",
-          help=f"tokens of a prompt that run at once (default: {engine.prefill_chunk})")
+          help="most prompt tokens in one step; longer prompts run in chunks "
+          f"(default: {engine.prefill_chunk})")
     _flag(group, "--scheduler-policy", "engine.order", "--scheduling-policy",
           type=OneOf(_ORDERS), metavar="ORDER",
-          help="who is admitted first: by arrival (also: fcfs) or the shortest prompt (also: "
-          "sjf)")
+          help="which waiting request is admitted first: arrival (or fcfs), in order of arrival; "
+          f"shortest (or sjf), the shortest prompt (default: {engine.order})")
     _flag(group, "--attention", "engine.attention", type=OneOf(_ATTENTION), metavar="HOW",
-          help="auto, pages or padded: how rows of a batch keep keys and values (default: auto: "
-          "pages on a GPU if they pass a check at load)")
+          help="KV cache of a batch: pages (paged attention), padded (to the longest row) or auto "
+          "(default: auto, paged on a GPU if that passes a check at load)")
     _flag(group, "--speculate", "engine.speculate", "--draft-model", "--mllm-draft-model",
           type=values.drafter, metavar="DRAFTER",
           help="drafter for speculative decoding: auto, off, lookup, mtp, or a draft model's "
@@ -177,28 +179,31 @@ def _load_flags(group: Group) -> None:
     group.add_argument("--enable-mtp", dest="engine.speculate", action="store_const", const="mtp",
                        help=argparse.SUPPRESS)
     _flag(group, "--token-gap", "engine.token_gap", type=real(0), metavar="SECONDS",
-          help="most seconds between two tokens of a running reply, as a target "
+          help="target for the longest time between two tokens of a running reply "
           f"(default: {engine.token_gap})")
     _flag(group, "--start-wait", "engine.start_wait", type=real(0), metavar="SECONDS",
           help="seconds after which a waiting prompt is served first, or takes a slot from a "
           f"request that holds many (default: {engine.start_wait})")
     _flag(group, "--memory-limit-gb", "engine.memory_limit", type=scaled_bytes(10**9, 0.001),
-          metavar="GB", help="what MLX may use (default: what this machine can spare)")
+          metavar="GB",
+          help="memory that MLX may use (default: what this machine can spare)")
     _flag(group, "--scheduler-headroom-gb", "engine.headroom", type=scaled_bytes(10**9, 0),
-          metavar="GB", help="how much of that to leave alone (default: a twentieth)")
+          metavar="GB",
+          help="GB of --memory-limit-gb to leave unused (default: a twentieth of it)")
     _flag(group, "--queue-limit", "limits.queue", type=whole(1, 1 << 20), metavar="N",
           help=f"requests that may wait; more get a 429 (default: {limits.queue})")
     _flag(group, "--max-request-tokens", "limits.tokens", type=whole(1, 1 << 40), metavar="N",
-          help="tokens that one request may ask for, over all its choices "
+          help="most tokens that one request may ask for, over all its choices "
           f"(default: {limits.tokens})")
     _flag(group, "--max-body-mb", "limits.body_bytes", type=scaled_bytes(1 << 20, 0.001),
-          metavar="MB", help=f"size of a request (default: {limits.body_bytes >> 20})")
+          metavar="MB",
+          help=f"most MB of one request's body (default: {limits.body_bytes >> 20})")
 
 
 def _cache_flags(group: Group) -> None:
     _flag(group, "--no-prefix-cache", "engine.prefix_cache", "--disable-prefix-cache",
           "--no-enable-prefix-caching", action="store_false",
-          help="compute every prompt whole")
+          help="turn the prefix cache off: every prompt is computed in full")
     _flag(group, "--cache-memory", "engine.cache_memory", type=size, metavar="SIZE",
           help="memory for the prefix cache, such as 4 (GB) or 512MB; running requests come first "
           "(default: half of what is free beside the weights)")
@@ -206,19 +211,20 @@ def _cache_flags(group: Group) -> None:
           help=argparse.SUPPRESS)
     _flag(group, "--snapshot-every", "engine.snapshot_every", "--mid-prefill-save-interval",
           type=whole(0, 1 << 30), metavar="TOKENS",
-          help="tokens between two snapshots of a long prompt, of models with layers that cannot "
-          "go back to an earlier token; 0: only at the borders of messages "
+          help="tokens between two snapshots of a long prompt, for models with layers whose state "
+          "cannot be cut at any token (recurrent, sliding window); 0: only between messages "
           f"(default: {EngineOptions.snapshot_every})")
     _flag(group, "--cache-kv-bits", "engine.cache_kv_bits", "--kv-cache-quantization-bits",
           type=OneOf(_BITS), metavar="{8,4}",
-          help="bits of cached keys and values: more fits, and replies may differ a little")
+          help="quantize the prefix cache to 8 or 4 bits: more fits, and replies may differ a "
+          "little (default: not quantized)")
     group.add_argument(
         "--kv-cache-quantization", dest="quantized", action="store_true", help=argparse.SUPPRESS
     )
     _flag(group, "--cache-dir", "engine.cache_dir", "--ssd-cache-dir", type=values.place,
           metavar="DIR",
-          help="keep the prefix cache in files there, too, across restarts; they hold what "
-          "prompts say")
+          help="also keep the prefix cache in files there, across restarts; prompts can be read "
+          "from these files (default: in memory alone)")
     _flag(group, "--cache-disk", "engine.cache_disk", "--ssd-cache-max-gb", type=size,
           metavar="SIZE",
           help=f"size limit of the files in --cache-dir (default: {MOST_DISK // 10**9} GB, or a "
@@ -227,10 +233,10 @@ def _cache_flags(group: Group) -> None:
 
 def _batch_flags(group: Group) -> None:
     _flag(group, "--no-batches", "server.batches", action="store_false",
-          help="no /v1/files and no /v1/batches")
+          help="turn /v1/files and /v1/batches off")
     _flag(group, "--batch-dir", "server.batch_dir", type=values.place, metavar="DIR",
-          help="keep files and batches there; they hold what requests and replies say (default: "
-          "in ~/.cache/bushel, a folder for each port)")
+          help="keep files and batches there; they contain requests and replies (default: a folder "
+          "in ~/.cache/bushel for each port)")
     _flag(group, "--batch-disk", "server.batch_disk", type=size, metavar="SIZE",
           help="size limit of files and batches on disk "
           f"(default: {ServerOptions.batch_disk // 10**9} GB)")
@@ -244,23 +250,22 @@ def _process_flags(group: Group) -> None:
           help="time for running requests to finish when the server is told to end "
           f"(default: {server.drain_seconds:g})")
     _flag(group, "--hang-seconds", "server.hang_seconds", type=real(1), metavar="SECONDS",
-          help="an engine that makes no progress for this long is replaced "
+          help="restart an engine that makes no progress for this long "
           f"(default: {server.hang_seconds:g})")
     _flag(group, "--workers", "server.workers", type=whole(1, 64), metavar="N",
           help="processes that template, tokenize and decode images "
           f"(default: {server.workers})")
     _flag(group, "--end-with-stdin", "server.end_with_stdin", action="store_true",
-          help="end when standard input is closed, as it is when the program that started this one "
-          "is gone, however that went; `bushel chat` and other commands do not look for such a "
-          "server")
+          help="stop when standard input is closed, so that the server never outlives the program "
+          "that started it; `bushel chat` and other commands do not connect to such a server")
 
 
 def _chat_flags(group: Group) -> None:
     _flag(group, "--system-messages", "chat_options.hoist", type=OneOf(_SYSTEM),
           metavar="{fold,hoist}",
-          help="those in the middle of a conversation: fold them into the turn beside them if the "
-          "template takes none there, or hoist all to the top, so that every one changes all "
-          "tokens behind it (default: fold)")
+          help="system messages after the first turn: fold each into the turn next to it if the "
+          "template allows none there, or hoist all to the top, where each new one invalidates "
+          "the cached prefix (default: fold)")
     _flag(group, "--tool-format", "chat_options.tools", metavar="NAME",
           help="format of the model's tool calls (default: detected from the chat template); "
           "docs/reference.md lists the names")
@@ -278,15 +283,15 @@ def _chat_flags(group: Group) -> None:
           help='variables of the chat template where a request does not set them, such as '
           """'{"enable_thinking": false}'""")
     _flag(group, "--keep-client-headers", "chat_options.keep_headers", action="store_true",
-          help="leave lines about the client itself, such as billing headers, in system prompts; "
-          "they keep conversations from sharing what was computed")
+          help="keep lines about the client itself, such as billing headers, in system prompts; "
+          "they prevent conversations from sharing cached prefixes (default: they are removed)")
 
 
 def _sampling_flags(group: Group) -> None:
     _flag(group, "--generation-config", "server.generation_config",
           type=values.generation_config, metavar="WHERE",
-          help="auto: the checkpoint's own; vllm: none, so that a temperature of 1 and nothing "
-          "else is meant; or a directory with another generation_config.json (default: auto)")
+          help="auto: the checkpoint's own; vllm: none, so that temperature is 1 and nothing else "
+          "is set; or a directory with another generation_config.json (default: auto)")
     for name, *also in _SAMPLED:
         flag = f"--default-{name.replace('_', '-')}"
         _flag(group, flag, f"defaults.{name}", *also, type=values.sampled(name), metavar="X",
@@ -305,9 +310,10 @@ def _media_flags(group: Group) -> None:
           help="fetch http and https URLs")
     _flag(group, "--allowed-media-domains", "domains", nargs="+", action="append",
           metavar="DOMAIN", type=shaped(values.DOMAIN, "a host name or *.NAME"),
-          help="fetch from these alone; *.example.org: from all below it")
+          help="fetch from these hosts only; *.example.org: all its subdomains")
     _flag(group, "--media-path", "media.folder", "--allowed-local-media-path", type=values.folder,
-          metavar="DIR", help="files below it may be named in requests")
+          metavar="DIR",
+          help="requests may name files in this directory (file:// URLs)")
     _flag(group, "--limit-mm-per-prompt", "media_limits", type=values.media_limits, metavar="JSON",
           help="how many of each kind one request may hold, such as "
           """'{"image": 4, "video": 1}' or image=4,video=1 (default: """
@@ -319,7 +325,7 @@ def _media_flags(group: Group) -> None:
           help="most frames used of one video, spread over all of it "
           f"(default: {MediaRules().most_frames})")
     _flag(group, "--video-max-seconds", "media.most_seconds", type=real(1), metavar="SECONDS",
-          help="a longer video is refused "
+          help="refuse longer videos "
           f"(default: {MediaRules().most_seconds:g})")
 
 
@@ -330,7 +336,7 @@ def _log_flags(group: Group) -> None:
     _flag(group, "--log-json", "server.log_json", action="store_true",
           help="one JSON object per line")
     _flag(group, "--log-prompts", "server.log_prompts", action="store_true",
-          help="log what clients send; it is not logged otherwise")
+          help="log the text that clients send (default: never logged)")
 
 
 # fmt: on

@@ -14,8 +14,8 @@ from bushel.cache.paged.paged_kv import pageable
 from bushel.cache.slots import slot_caches
 from bushel.cache.slots.row_lengths import RowLengths
 from bushel.core import IntegrityError
-from bushel.models import load, tapes
-from bushel.models.tapes import Tape
+from bushel.models import load, recurrent_rollback
+from bushel.models.recurrent_rollback import Tape
 from tests.depth import often, one_in
 from tests.families import checkpoint_dir
 from tests.families.text import WINDOW
@@ -84,14 +84,14 @@ def rolled_back_whole(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Tape, "after", lambda tape, now, width, kept: list(tape.before))
 
 
-def of_others(kept: tapes.KeptTokens) -> tapes.KeptTokens:
+def of_others(kept: recurrent_rollback.KeptTokens) -> recurrent_rollback.KeptTokens:
     first, *rest = kept.counts
-    return tapes.KeptTokens([*rest, first])
+    return recurrent_rollback.KeptTokens([*rest, first])
 
 
 def mask_of_other_rows(patch: pytest.MonkeyPatch) -> None:
     right = Tape._replayed
-    patch.setattr(tapes, "KEPT_STATES", 0)
+    patch.setattr(recurrent_rollback, "KEPT_STATES", 0)
     patch.setattr(Tape, "_replayed", lambda tape, kept: right(tape, of_others(kept)))
 
 
@@ -101,8 +101,12 @@ def states_of_other_rows(patch: pytest.MonkeyPatch) -> None:
 
 
 def windows_of_other_rows(patch: pytest.MonkeyPatch) -> None:
-    right = tapes._window
-    patch.setattr(tapes, "_window", lambda source, size, kept: right(source, size, of_others(kept)))
+    right = recurrent_rollback._window
+    patch.setattr(
+        recurrent_rollback,
+        "_window",
+        lambda source, size, kept: right(source, size, of_others(kept)),
+    )
 
 
 def no_spare_slots(patch: pytest.MonkeyPatch) -> None:
@@ -142,7 +146,7 @@ def test_the_script_is_right_if_nothing_is_wrong(name: str) -> None:
 def test_states_that_are_too_large_to_be_kept_are_computed_again(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tapes, "KEPT_STATES", 0)
+    monkeypatch.setattr(recurrent_rollback, "KEPT_STATES", 0)
     assert difference(rows_of(name)) < BOUND
 
 

@@ -10,26 +10,28 @@ import pytest
 from bushel.cache import kind_of
 from bushel.cache.drafts import no_drafts, sizes, widest
 from bushel.core import IntegrityError
-from bushel.models import load, tapes
+from bushel.models import load, recurrent_rollback
 from tests.depth import often, one_in
 from tests.families import checkpoint_dir
 from tests.families.text import WINDOW
 
 from .scripts import BOUND, Rows
 
+NOT_ROLLED_BACK = "rejected tokens cannot be rolled back in "
+UNVERIFIED = "speculative decoding is not verified for this model family"
 REASONS = {
     "llama": None,
     "gemma3_text": None,
     "qwen3_5": None,
     "qwen3_5_vl": None,
     "falcon_h1": None,
-    "rwkv7": "no way back from its recurrent layers",
-    "llama4": "no way back from ChunkedKVCache",
-    "deepseek_v41": "no way back from LayerCache",
-    "mllama": "no way back from CrossMemory",
-    "limite": "its family is not known to draft exactly",
+    "rwkv7": NOT_ROLLED_BACK + "its recurrent layers",
+    "llama4": NOT_ROLLED_BACK + "ChunkedKVCache",
+    "deepseek_v41": NOT_ROLLED_BACK + "LayerCache",
+    "mllama": NOT_ROLLED_BACK + "CrossMemory",
+    "limite": UNVERIFIED,
     "phi3_v": None,
-    "phi3_v_long": "its family is not known to draft exactly",
+    "phi3_v_long": UNVERIFIED,
 }
 
 
@@ -48,9 +50,9 @@ def test_a_model_that_cannot_go_back_says_from_what(name: str) -> None:
 def test_quantized_keys_take_no_drafts() -> None:
     from mlx_lm.models.cache import QuantizedKVCache, RotatingKVCache
 
-    assert no_drafts([QuantizedKVCache()], None) == "no way back from QuantizedKVCache"
+    assert no_drafts([QuantizedKVCache()], None) == NOT_ROLLED_BACK + "QuantizedKVCache"
     pinned = RotatingKVCache(max_size=8, keep=4)
-    assert no_drafts([pinned], None) == "no way back from RotatingKVCache"
+    assert no_drafts([pinned], None) == NOT_ROLLED_BACK + "RotatingKVCache"
 
 
 @pytest.mark.parametrize("kept", [[0, 1], [1, 3]], ids=str)
@@ -135,14 +137,14 @@ def test_a_draft_holds_no_more_memory_than_is_planned_for_it(
     name: str, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of states before it and what it notes, beside the states themselves."""
-    monkeypatch.setattr(tapes, "KEPT_STATES", kept)
+    monkeypatch.setattr(recurrent_rollback, "KEPT_STATES", kept)
     columns = 6
     some = rows(name, 2 * WINDOW, 2 * WINDOW)
     batch, state = some.batch, some.alone[0].state
-    plain = [piece for layer in state for piece in kind_of(layer).size(layer, 2 * WINDOW)]
+    plain = [size for layer in state for size in kind_of(layer).size(layer, 2 * WINDOW)]
     drafting = sizes(state, 2 * WINDOW, columns)
     pairs = zip(drafting, plain, strict=True)
-    planned = 2 * sum(piece.fixed - other.fixed for piece, other in pairs)
+    planned = 2 * sum(size.fixed - other.fixed for size, other in pairs)
     tokens = mx.array([[70] * columns] * 2)
     batch.begin_draft([columns] * 2)
     mx.eval(some.model.forward(tokens, batch.positions, batch.layers))
@@ -155,8 +157,8 @@ def test_a_draft_holds_no_more_memory_than_is_planned_for_it(
 
 def test_a_ring_is_planned_with_its_spare_slots() -> None:
     some = rows("llama_sliding", 3 * WINDOW + 8)
-    (most, *_) = {piece.most for piece in sizes(some.alone[0].state, 3 * WINDOW + 8, 4)}
-    assert most == some.batch.layers[0].keys.shape[2]
+    (window, *_) = {size.window for size in sizes(some.alone[0].state, 3 * WINDOW + 8, 4)}
+    assert window == some.batch.layers[0].keys.shape[2]
 
 
 @pytest.mark.parametrize("name", often(LEFT, "llama_sliding", "qwen3_5"))
@@ -167,11 +169,11 @@ def test_a_long_row_takes_its_room_along(name: str) -> None:
     some.leave(0, back=False)
     some.batch.check_integrity()
     (position,) = some.batch.positions
-    pieces = sizes(some.alone[0].state, position, 4)
-    assert some.batch.nbytes <= sum(piece.row(position) for piece in pieces)
+    footprints = sizes(some.alone[0].state, position, 4)
+    assert some.batch.nbytes <= sum(size.row(position) for size in footprints)
     some.join([20, 5])
     (*_, longest) = sorted(some.batch.positions)
-    assert some.batch.nbytes <= 3 * sum(piece.row(longest) for piece in pieces)
+    assert some.batch.nbytes <= 3 * sum(size.row(longest) for size in footprints)
     some.draft([4, 2, 3], [1, 2, 3])
     some.step()
     assert some.worst < BOUND

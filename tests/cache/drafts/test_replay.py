@@ -14,8 +14,8 @@ from mlx_vlm.models.qwen3_5 import gated_delta as of_qwen3_5
 
 from bushel import LLM
 from bushel.cache import BatchState
-from bushel.models import tapes
-from bushel.models.tapes import Recording
+from bushel.models import recurrent_rollback
+from bushel.models.recurrent_rollback import Recording
 from tests.families import checkpoint_dir
 
 ROWS, HEADS, DIM, WIDTH, WINDOW = 3, 4, 32, 6, 3
@@ -84,14 +84,14 @@ def by_token(given: dict[str, Any], row: int, at: int) -> dict[str, Any]:
 def test_what_is_kept_of_a_draft_equals_stepping_to_the_bit(
     update: Any, kept: list[int], states: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tapes, "KEPT_STATES", states)
+    monkeypatch.setattr(recurrent_rollback, "KEPT_STATES", states)
     library, given, state = update
     recording = Recording([[state]])
-    noted = tapes._noted(library)
+    noted = recurrent_rollback._noted(library)
     y, after = noted(**given, state=state)
     recording.end()
     assert bool(recording.tapes[0].states) == bool(states)
-    (found,) = recording.tapes[0].after([after], WIDTH, tapes.KeptTokens(kept))
+    (found,) = recording.tapes[0].after([after], WIDTH, recurrent_rollback.KeptTokens(kept))
     assert found is not None
     for row, count in enumerate(kept):
         alone = state[row : row + 1]
@@ -107,10 +107,12 @@ def test_a_convolution_sees_the_kept_tokens_alone(kept: list[int]) -> None:
     source = mx.concatenate([window, inputs.reshape(ROWS, WIDTH, 2)], axis=1)
     recording = Recording([[window]])
     convolution = nn.Conv1d(2, 2, WINDOW + 1)
-    convolution.__class__ = tapes._NotedConv1d
+    convolution.__class__ = recurrent_rollback._NotedConv1d
     convolution(source)
     recording.end()
-    (found,) = recording.tapes[0].after([source[:, -WINDOW:]], WIDTH, tapes.KeptTokens(kept))
+    (found,) = recording.tapes[0].after(
+        [source[:, -WINDOW:]], WIDTH, recurrent_rollback.KeptTokens(kept)
+    )
     assert found is not None
     for row, count in enumerate(kept):
         np.testing.assert_array_equal(
@@ -122,7 +124,9 @@ def test_nothing_is_noted_without_a_draft(update: Any) -> None:
     """And the library's own function is what runs."""
     library, given, state = update
     y, after = library(**given, state=state)
-    for made, expected in zip(tapes._noted(library)(**given, state=state), (y, after), strict=True):
+    for made, expected in zip(
+        recurrent_rollback._noted(library)(**given, state=state), (y, after), strict=True
+    ):
         np.testing.assert_array_equal(np.array(made), np.array(expected))
 
 
@@ -137,7 +141,7 @@ def test_what_runs_before_a_draft_ends_is_none_of_it() -> None:
     rows.begin_draft([3])
     model.forward(mx.array([[6, 7, 8]]), rows.positions, rows.layers)
     rows.draft_ran()
-    assert tapes._open.recording is None
+    assert recurrent_rollback._open.recording is None
     model.forward(mx.array([[9] * 16]), [0], model.make_state())
     rows.end_draft([2])
     rows.check_integrity()

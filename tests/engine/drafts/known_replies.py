@@ -10,7 +10,7 @@ from bushel.core.params import resolve
 from bushel.engine.drafts.drafter import KeptRound
 from bushel.engine.drafts.head_context import HeadContext
 from bushel.engine.drafts.mtp import MTPDrafter
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.sequence import Sequence as Reply
 from bushel.models import Model, Prompt
 from bushel.models.mtp import HeadKVCache

@@ -15,7 +15,7 @@ from bushel.core import IntegrityError, ModelError
 from bushel.engine.drafts.draft_model import DraftModel, require_draft_model
 from bushel.engine.drafts.drafter import Drafter, KeptRound
 from bushel.engine.drafts.speculation import Speculation
-from bushel.models import Model, load, tapes
+from bushel.models import Model, load, recurrent_rollback
 from tests.depth import often
 from tests.engine.drafts.known_replies import KnownRow
 from tests.families import checkpoint_dir
@@ -228,7 +228,7 @@ def test_nothing_is_noted_when_its_pass_has_failed(
     monkeypatch.setattr(model, "forward", fail)
     with pytest.raises(RuntimeError, match="planted"):
         drafter.propose([2])
-    assert tapes._open.recording is None
+    assert recurrent_rollback._open.recording is None
 
 
 def test_a_row_that_has_left_is_found_out(model: Model) -> None:
@@ -261,6 +261,6 @@ def test_models_of_other_vocabularies_cannot_draft(model: Model, tmp_path: Path)
 
 def test_models_that_cannot_go_back_cannot_draft(model: Model) -> None:
     fixed = load(str(checkpoint_dir("rwkv7")))
-    with pytest.raises(ModelError, match="rwkv7 cannot draft for qwen3_5: no way back"):
+    with pytest.raises(ModelError, match="rwkv7 cannot draft for qwen3_5: rejected tokens"):
         require_draft_model(model, fixed)
     fixed.close()

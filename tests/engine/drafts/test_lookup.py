@@ -11,7 +11,7 @@ from bushel.core import GenerationDefaults, Media, Prepared, Request, SamplingPa
 from bushel.core.params import resolve
 from bushel.engine.drafts.drafter import Drafter, KeptRound
 from bushel.engine.drafts.lookup import PromptLookup
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.sequence import Sequence
 from bushel.models import Prompt
 

@@ -459,7 +459,7 @@ def test_drafts_are_read_when_the_pass_over_them_has_been_started(
 
 
 def test_what_a_head_has_not_read_is_in_the_memory_plan(model: Model) -> None:
-    head, planned = model.mtp, draft_memory._head_piece
+    head, planned = model.mtp, draft_memory._head_footprint
     assert head is not None
     row = random_row(model, np.random.default_rng(3), UNREAD + 1, 60)
     context = row.ready(UNREAD).context

@@ -15,7 +15,7 @@ from bushel.cache.paged.attention import PARTITION
 from bushel.engine.decode_batch import DecodeBatch
 from bushel.engine.drafts import profiling
 from bushel.engine.drafts.cost_profile import CostProfile
-from bushel.engine.drafts.depth import may_pay
+from bushel.engine.drafts.draft_length import may_pay
 from bushel.engine.drafts.profiling import measure, of_draft_model, of_head
 from bushel.models import Model, load
 from bushel.models.mtp import load_head
@@ -33,9 +33,9 @@ class Passes:
         patch: pytest.MonkeyPatch,
         cost: Cost,
         family: str = "llama",
-        per_seen: Callable[[int], float] = lambda width: 0.0,
+        per_context_token: Callable[[int], float] = lambda width: 0.0,
     ):
-        """per_seen: of the width, for each token that a pass looks back at."""
+        """per_context_token: seconds of the width, for each token that a pass attends to."""
         self.model: Model = load(str(checkpoint_dir(family)))
         self.now, self.counts = 0.0, Counter[tuple[int, int]]()
         forward = self.model.forward
@@ -44,7 +44,7 @@ class Passes:
             rows, width = inputs.shape
             self.counts[rows, width] += 1
             self.now += cost(rows, width, self.counts[rows, width])
-            self.now += per_seen(width) * mx.array(positions).sum().item()
+            self.now += per_context_token(width) * mx.array(positions).sum().item()
             return forward(inputs, positions, *args)
 
         patch.setattr(self.model, "forward", timed)
@@ -69,7 +69,7 @@ def test_what_passes_take_is_what_is_measured(family: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("family", often(["llama", "gemma3_text", "qwen3_5"], "qwen3_5"))
-def test_what_it_costs_to_look_back_is_measured_too(
+def test_what_a_long_context_costs_is_measured_too(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Attention of several tokens may read all keys for each of them."""
@@ -80,19 +80,19 @@ def test_what_it_costs_to_look_back_is_measured_too(
         lambda width: 1e-7 * (3 + width),
     )
     profile = passes.measure(4)
-    told = [replace(profile, seen=10_000).cost(2, width) for width in range(1, 9)]
-    for width, taken in enumerate(told, 1):  # short rows look back at some, too
+    told = [replace(profile, context_tokens=10_000).cost(2, width) for width in range(1, 9)]
+    for width, taken in enumerate(told, 1):  # short rows have some context, too
         assert taken == pytest.approx(seconds(2, width) + 1e-3 * (3 + width), rel=0.1)
 
 
-def test_a_device_that_is_held_up_once_does_not_make_looking_back_dear(
+def test_a_device_that_is_held_up_once_does_not_make_long_contexts_dear(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def cost(rows: int, width: int, count: int) -> float:
         return seconds(rows, width) + (0.02 if count % 5 == 0 else 0.0)
 
-    profile = Passes(monkeypatch, cost, per_seen=lambda width: 1e-7).measure(1)
-    assert profile.per_seen == pytest.approx((1e-7,) * 8, rel=0.1)
+    profile = Passes(monkeypatch, cost, per_context_token=lambda width: 1e-7).measure(1)
+    assert profile.seconds_per_context_token == pytest.approx((1e-7,) * 8, rel=0.1)
 
 
 def test_drafts_are_made_also_where_a_long_context_cannot_be_measured(
@@ -101,14 +101,14 @@ def test_drafts_are_made_also_where_a_long_context_cannot_be_measured(
     def full(batch: DecodeBatch, tokens: int) -> None:
         raise MemoryError(f"no room for {tokens} tokens")
 
-    monkeypatch.setattr(profiling, "_look_back", full)
+    monkeypatch.setattr(profiling, "_advance_without_running", full)
     passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width))
     profile = passes.measure(4)
-    assert profile.per_seen == ()
+    assert profile.seconds_per_context_token == ()
     assert profile.cost(4, 8) == pytest.approx(seconds(4, 8))
 
 
-def test_looking_back_is_measured_within_the_models_own_context(
+def test_a_long_context_is_measured_within_the_models_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width))

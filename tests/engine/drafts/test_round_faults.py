@@ -22,7 +22,7 @@ from bushel.engine.prompt_runner import PromptRunner
 from bushel.engine.sampling.sampler import Sampled, SampledDraft, Sampler
 from bushel.engine.sequence import Sequence
 from bushel.engine.step_costs import Stopwatch
-from bushel.models import tapes
+from bushel.models import recurrent_rollback
 from bushel.models.text_model import TextModel
 from bushel.models.vision.vision_model import VisionModel
 from tests.depth import often, one_in, rarely
@@ -268,7 +268,7 @@ def test_nothing_is_noted_for_a_round_that_has_failed(
     with guessing("qwen3_5") as llm:
         in_round(monkeypatch, "verify", late=late)
         alike(run(llm, ASKED), plain("qwen3_5"))
-        assert tapes._open.recording is None
+        assert recurrent_rollback._open.recording is None
 
 
 def test_a_second_fault_may_come_before_the_first_one_is_over(

@@ -301,9 +301,6 @@ def question(draw: Draw, fact: Fact, where: str) -> Exchange:
     return Exchange("recall", asked, answer, thought, Check("says", [fact.value]))
 
 
-_NOTED = "[OK|Okay|Noted|Got it|Understood|All right]."
-
-
 def telling(draw: Draw, told: list[Fact]) -> Exchange:
     """The user tells, the assistant acknowledges."""
     text = " ".join(fact.told(draw, False) for fact in told)

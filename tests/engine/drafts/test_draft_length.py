@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bushel.engine.drafts.acceptance import along
 from bushel.engine.drafts.batch_drafts import BatchDrafts
 from bushel.engine.drafts.cost_profile import CostProfile
-from bushel.engine.drafts.depth import depths, may_pay
+from bushel.engine.drafts.draft_length import draft_lengths, may_pay
 from tests.parity.drafting import Oracle
 
 WIDTHS = (1, 2, 4, 8)
@@ -66,7 +66,7 @@ def rate(chances: Sequence[Sequence[float]], chosen: Sequence[int], profile: Cos
 def test_no_depth_is_worth_less_than_a_plain_step(
     chances: list[list[float]], profile: CostProfile
 ) -> None:
-    chosen = depths(chances, profile)
+    chosen = draft_lengths(chances, profile)
     plain = rate(chances, [0] * len(chances), profile)
     assert all(depth <= len(row) for row, depth in zip(chances, chosen, strict=True))
     assert max(chosen) <= profile.deepest
@@ -77,7 +77,7 @@ def test_no_depth_is_worth_less_than_a_plain_step(
 def test_no_other_width_is_worth_much_more(
     chances: list[list[float]], profile: CostProfile
 ) -> None:
-    best = rate(chances, depths(chances, profile), profile)
+    best = rate(chances, draft_lengths(chances, profile), profile)
     hopeful = [[chance for chance in row if chance >= 0.1] for row in chances]
     for width in range(profile.deepest + 1):
         other = rate(hopeful, [min(len(row), width) for row in hopeful], profile)
@@ -89,7 +89,7 @@ def test_a_pass_has_no_more_columns_than_are_planned(
     chances: list[list[float]], profile: CostProfile, most: int
 ) -> None:
     """All rows are as wide as the deepest draft, and what fills them up is computed as well."""
-    chosen = depths(chances, profile, most)
+    chosen = draft_lengths(chances, profile, most)
     assert len(chances) * max(chosen) <= most
     plain = rate(chances, [0] * len(chances), profile)
     assert rate(chances, chosen, profile) > plain or not any(chosen)
@@ -101,45 +101,46 @@ def test_a_pass_has_no_more_columns_than_are_planned(
 def test_one_row_among_many_drafts_no_deeper_than_there_is_room_for() -> None:
     free = CostProfile(((1.0,) * 8,) * 32)
     chances = [along(1.0, 7), *[[]] * 31]
-    assert depths(chances, free, 7 * 32) == [7, *[0] * 31]
-    assert depths(chances, free, 64) == [2, *[0] * 31]
+    assert draft_lengths(chances, free, 7 * 32) == [7, *[0] * 31]
+    assert draft_lengths(chances, free, 64) == [2, *[0] * 31]
     assert not may_pay(32, free, 31)
 
 
 def test_sure_drafts_are_taken_to_the_deepest_and_poor_ones_not_at_all() -> None:
-    assert depths([along(1.0, 8)], TINY) == [7]
-    assert depths([along(0.05, 8)], TINY) == [0]
-    assert 0 < depths([along(0.6, 8)], TINY)[0] < 7
+    assert draft_lengths([along(1.0, 8)], TINY) == [7]
+    assert draft_lengths([along(0.05, 8)], TINY) == [0]
+    assert 0 < draft_lengths([along(0.6, 8)], TINY)[0] < 7
 
 
 def test_a_row_without_drafts_shares_the_pass_of_one_that_has_some() -> None:
-    assert depths([along(0.99, 8), []], TINY) == [7, 0]
-    chosen = depths([along(1.0, 8), along(1.0, 8), along(0.5, 8), along(0.9, 1)], TINY)
+    assert draft_lengths([along(0.99, 8), []], TINY) == [7, 0]
+    chosen = draft_lengths([along(1.0, 8), along(1.0, 8), along(0.5, 8), along(0.9, 1)], TINY)
     assert chosen == [7, 7, 3, 1]  # the third row's fourth draft would hold one time in 16
 
 
 def test_one_row_does_not_make_seven_others_wait() -> None:
     """Their share of a wider pass costs more than it gains."""
-    assert depths([along(0.5, 8)], TINY) != [0]
-    assert depths([along(0.5, 8), *[[]] * 7], TINY) == [0] * 8
+    assert draft_lengths([along(0.5, 8)], TINY) != [0]
+    assert draft_lengths([along(0.5, 8), *[[]] * 7], TINY) == [0] * 8
 
 
 def test_nothing_is_drafted_where_every_token_costs_the_same() -> None:
-    assert not any(depths([along(1.0, 8)], LINEAR))
+    assert not any(draft_lengths([along(1.0, 8)], LINEAR))
     assert not may_pay(1, LINEAR)
     assert may_pay(8, TINY)
 
 
 def test_nothing_is_drafted_in_batches_that_nobody_has_measured() -> None:
     alone = CostProfile.fitted({(1, 1): 1.0, (1, 2): 1.1, (1, 4): 1.2}, 32)
-    assert depths([along(0.9, 8)], alone) == [3]
+    assert draft_lengths([along(0.9, 8)], alone) == [3]
     assert not may_pay(8, alone)
 
 
-def test_nothing_is_drafted_where_rows_look_back_too_far() -> None:
+def test_nothing_is_drafted_where_contexts_are_too_long() -> None:
     """Each token of a pass reads all keys once more."""
-    profile = replace(TINY, per_seen=tuple(1e-3 * width for width in range(1, 9)))
-    wanted = [depths([along(0.7, 8)], replace(profile, seen=seen))[0] for seen in (0, 300, 9000)]
+    profile = replace(TINY, seconds_per_context_token=tuple(1e-3 * width for width in range(1, 9)))
+    contexts = [replace(profile, context_tokens=tokens) for tokens in (0, 300, 9000)]
+    wanted = [draft_lengths([along(0.7, 8)], context)[0] for context in contexts]
     assert wanted[0] > wanted[1] > wanted[2] == 0
     drafts = BatchDrafts((lambda: Guesses([along(0.7, 8)]),), profile)
     drafts.join([object()])  # type: ignore[list-item]
@@ -149,7 +150,7 @@ def test_nothing_is_drafted_where_rows_look_back_too_far() -> None:
 
 def test_a_slow_drafter_is_asked_for_less() -> None:
     slow = CostProfile(TINY.seconds, drafting=0.4)
-    assert depths([along(0.8, 8)], slow)[0] < depths([along(0.8, 8)], TINY)[0]
+    assert draft_lengths([along(0.8, 8)], slow)[0] < draft_lengths([along(0.8, 8)], TINY)[0]
 
 
 @given(profiles())

@@ -1,17 +1,18 @@
-"""Tapes of what recurrent layers are given in a draft, so that they can go back to a part of it.
+"""Records a draft's inputs to recurrent layers, so that rejected tokens can be rolled back.
 
-A recurrent state has eaten every token: the way back is the state before the draft, and the kept
-tokens again, in one call with a mask. Where a draft computes the state after each of its tokens,
-and all of them are small, they are kept instead, and a row's is chosen.
+A recurrent state holds every token it has run, and none can be taken out: to roll back is to start
+from the state before the draft and run the accepted tokens again, in one call with a mask. Where a
+draft computes the state after each of its tokens, and all of them are small, they are kept instead,
+and a row's is chosen.
 
 Both libraries' layers hand what they feed to their state to one function, with the state itself,
 and what they feed to a convolution to a module. Where a draft is open on this thread, both are
-noted; nothing is noted, or done otherwise, anywhere else.
+recorded; nothing is recorded, or done otherwise, anywhere else.
 
 A draft runs token by token, as decoding does: what is computed of several tokens at once rounds
 otherwise, and mlx-vlm's qwen3_5 computes more than one in chunks of 64, which costs more than all
-the rest of a small model. Where a kernel does that, it goes back as quickly as it went: no state is
-kept but the first.
+the rest of a small model. Where a kernel does that, running accepted tokens again is as quick: no
+state is kept but the first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which drafters an engine has, decided at load; and what passes cost there."""
+"""Which drafters an engine has, decided at load; and what passes cost with them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bushel.core.checkpoint import folder_of
 from bushel.core.options import DRAFTERS, EngineOptions
 from bushel.engine.drafts import profiling
 from bushel.engine.drafts.cost_profile import Drafting
-from bushel.engine.drafts.depth import may_pay
+from bushel.engine.drafts.draft_length import may_pay
 from bushel.engine.drafts.draft_model import DraftModel, require_draft_model
 from bushel.engine.drafts.drafter import Drafter
-from bushel.engine.drafts.forced import ForcedTokens
+from bushel.engine.drafts.grammar_tokens import GrammarTokens
 from bushel.engine.drafts.lookup import Predicted, PromptLookup
-from bushel.engine.drafts.mtp import MTPDrafter, may_ask
+from bushel.engine.drafts.mtp import MTPDrafter, head_may_pay
 from bushel.engine.drafts.speculation import Speculation
 from bushel.engine.row_state import new_row
 from bushel.models import Model, load
@@ -27,10 +27,10 @@ from bushel.models.mtp import holds_head, is_head_alone, load_head
 log = logging.getLogger(__name__)
 
 
-def speculation_of(
+def choose_drafters(
     model: Model, options: EngineOptions, progress: Callable[[str], None]
 ) -> Speculation:
-    """Runs the model for a moment. Leaves nothing behind but who drafts: its head, or a model."""
+    """Runs the model for a moment; leaves nothing behind but its head, or a draft model."""
     word = options.speculate
     if word == "off":
         return Speculation()
@@ -57,31 +57,33 @@ def _without(model: Model, word: str, why: str) -> Speculation:
 
 
 def _measured(model: Model, draft: Model | None, options: EngineOptions) -> Speculation:
-    """Who drafts, and what that costs here."""
+    """The drafters, and what they cost here."""
     word = options.speculate
     most = 1 if model.single else options.max_batch
     profile = profiling.measure(model, most)
     if not may_pay(1, profile):
         model.mtp = None
         return Speculation(why_off="a pass of several tokens takes too long on this machine")
-    makers: list[Callable[[], Drafter]] = [partial(ForcedTokens, profile.deepest)]
+    makers: list[Callable[[], Drafter]] = [partial(GrammarTokens, profile.deepest)]
     drafting: dict[str, Drafting] = {}
-    held_ask_head = True
+    head_drafts_constrained_rows = True
     looks = word in ("auto", "lookup")
     makers.append(partial(PromptLookup if looks else Predicted, profile.deepest))
     if model.mtp is not None:
         makers.append(partial(MTPDrafter, model, profile.deepest))
         drafting[MTPDrafter.name] = profiling.of_head(model.mtp, most)
-        held_ask_head = may_ask(profile, drafting[MTPDrafter.name], held=True)
+        head_drafts_constrained_rows = head_may_pay(
+            profile, drafting[MTPDrafter.name], constrained=True
+        )
     if draft is not None:
         makers.append(partial(DraftModel, model, draft, profile.deepest))
         drafting[DraftModel.name] = profiling.of_draft_model(draft, most)
-    return Speculation(tuple(makers), profile, None, drafting, draft, held_ask_head)
+    return Speculation(tuple(makers), profile, None, drafting, draft, head_drafts_constrained_rows)
 
 
 def _why_not(model: Model) -> str | None:
     if model.encodes:
-        return "it writes no text"
+        return "it is an encoder"
     return no_drafts(new_row(model), model.network)
 
 

@@ -171,7 +171,7 @@ def test_a_model_whose_state_cannot_go_back_serves_without_drafts() -> None:
         (out,) = llm.generate(prompt(5), greedy(8))
         told = llm.status()["speculation"]
     assert len(out.token_ids) == 8
-    assert told["why_off"].startswith("no way back from")
+    assert told["why_off"].startswith("rejected tokens cannot be rolled back in")
     with pytest.raises(BushelError, match="cannot be served with speculate='lookup'"):
         LLM(path, speculate="lookup")
 
@@ -179,11 +179,11 @@ def test_a_model_whose_state_cannot_go_back_serves_without_drafts() -> None:
 def far(model: Any, most_rows: int) -> CostProfile:
     """After some hundred tokens a pass takes longer than its tokens one by one."""
     slopes = tuple(0.001 * width**2 for width in range(1, 9))
-    return replace(cheap(model, most_rows), per_seen=slopes)
+    return replace(cheap(model, most_rows), seconds_per_context_token=slopes)
 
 
 @pytest.mark.parametrize(("profile", "drafts"), [(cheap, True), (far, False)])
-def test_rows_that_look_back_too_far_draft_nothing(
+def test_rows_of_long_contexts_draft_nothing(
     profile: Any, drafts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long prompt repeats itself as a short one does; replies are the same either way. B59."""

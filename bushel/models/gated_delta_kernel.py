@@ -36,7 +36,7 @@ _WARP = 32
 # How far from the operations, of the largest number that comes out: rounded, and not.
 _CLOSE = (2e-2, 1e-3)
 
-_SOURCE = Path(__file__).with_name("delta.kernel")
+_SOURCE = Path(__file__).with_name("gated_delta.kernel")
 
 Update = Callable[..., tuple[mx.array, ...]]
 

@@ -1,8 +1,8 @@
-"""Drafts of rows that are held to a grammar: what it lets them say and nothing else.
+"""The drafter `grammar`: tokens of constrained rows that the grammar leaves no choice about.
 
-Of a JSON reply keys, quotes and commas follow from its schema, and between them come the values. A
+In a JSON reply keys, quotes and commas follow from its schema, and between them come the values. A
 text that is forced may be cut into tokens in more than one way, so that even these are drafts; how
-often they hold is seen in every reply.
+many are accepted is counted in every reply.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from bushel.core import IntegrityError
 from bushel.engine.drafts.acceptance import Acceptance, along
 from bushel.engine.drafts.cost_profile import MOST_DRAFTS
 from bushel.engine.drafts.drafter import KeptRound, before_end
-from bushel.engine.prefill import PrefilledRow
+from bushel.engine.prefilled_row import PrefilledRow
 from bushel.engine.sequence import Sequence as Reply
 
-_HOLDS = 0.9  # before a reply has shown it: a forced token in the cut that the tokenizer gives it
+# Before a reply has shown it: that it has a forced token in the cut that the tokenizer gives it.
+_ACCEPTED = 0.9
 # After a token that was free, before a reply has shown it: that something is forced, and how much.
 _BEGINS, _USUAL = 0.3, 4
 
 
-class ForcedTokens:
+class GrammarTokens:
     """A `Drafter`. deepest: of the widths that the machine was measured with."""
 
     name = "grammar"
@@ -29,12 +30,12 @@ class ForcedTokens:
 
     def __init__(self, deepest: int) -> None:
         self.deepest = deepest
-        self._rows: list[_ForcedRow | None] = []
+        self._rows: list[_GrammarRow | None] = []
 
     def join(self, rows: Collection[PrefilledRow]) -> None:
         for ready in rows:
             reply = ready.sequence
-            self._rows.append(None if reply.constrained is None else _ForcedRow(reply))
+            self._rows.append(None if reply.constrained is None else _GrammarRow(reply))
 
     def leave(self, keep: Sequence[int]) -> None:
         self._rows = [self._rows[row] for row in keep]
@@ -44,9 +45,9 @@ class ForcedTokens:
             () if row is None else row.chances(ahead, self.deepest)[:most] for row in self._rows
         ]
 
-    def propose(self, depths: Sequence[int]) -> list[list[int]]:
-        rows = zip(self._rows, depths, strict=True)
-        return [[] if row is None or not depth else row.propose(depth) for row, depth in rows]
+    def propose(self, lengths: Sequence[int]) -> list[list[int]]:
+        rows = zip(self._rows, lengths, strict=True)
+        return [[] if row is None or not length else row.propose(length) for row, length in rows]
 
     def kept(self, round: KeptRound) -> None:
         for row, kept in zip(self._rows, round.kept, strict=True):
@@ -59,7 +60,7 @@ class ForcedTokens:
                 raise IntegrityError("a grammar that was asked about tokens that nobody said")
 
 
-class _ForcedRow:
+class _GrammarRow:
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
         self.looked = -1  # tokens of the reply when the grammar was asked last
@@ -68,8 +69,8 @@ class _ForcedRow:
         self._drafted = 0  # of the round that is on its way
 
     @property
-    def _holds(self) -> Acceptance:
-        return self.reply.accepted_from(ForcedTokens.name, _HOLDS)
+    def _acceptance(self) -> Acceptance:
+        return self.reply.accepted_from(GrammarTokens.name, _ACCEPTED)
 
     def chances(self, ahead: int, deepest: int) -> list[float]:
         most = min(deepest, self.reply.draft_room)
@@ -78,20 +79,21 @@ class _ForcedRow:
         forced, said = self._ask(deepest + 1, ahead), len(self.reply.tokens)
         if forced or not ahead:
             # What is on the device is then the first of them.
-            return along(self._holds.retried(said), min(most, len(forced[ahead:])))
+            return along(self._acceptance.retried(said), min(most, len(forced[ahead:])))
         begins = self._begins.retried(said)
-        return [begins * chance for chance in along(self._holds.retried(said), min(most, _USUAL))]
+        following = along(self._acceptance.retried(said), min(most, _USUAL))
+        return [begins * chance for chance in following]
 
-    def propose(self, depth: int) -> list[int]:
-        draft = self._ask(depth, 0)[:depth]
+    def propose(self, length: int) -> list[int]:
+        draft = self._ask(length, 0)[:length]
         self._drafted = len(draft)
         return draft
 
-    def count(self, held: int) -> None:
-        """So many drafts of the round held; of whoever's."""
+    def count(self, accepted: int) -> None:
+        """So many tokens of the round's draft were accepted, whoever's draft it was."""
         if self._drafted:
-            own = min(self._drafted, held)
-            self._holds.count(own, own < self._drafted, len(self.reply.tokens))
+            own = min(self._drafted, accepted)
+            self._acceptance.count(own, own < self._drafted, len(self.reply.tokens))
         self._drafted = 0
 
     def _ask(self, most: int, ahead: int) -> list[int]:

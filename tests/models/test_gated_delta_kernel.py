@@ -17,8 +17,8 @@ from mlx_lm.models import gated_delta as of_mlx_lm
 from mlx_vlm.models import gated_delta as newer_of_mlx_vlm
 from mlx_vlm.models.qwen3_5 import gated_delta as of_mlx_vlm
 
-from bushel.models import delta_kernel, load, tapes
-from bushel.models.delta_kernel import DeltaShape, in_a_kernel
+from bushel.models import gated_delta_kernel, load, recurrent_rollback
+from bushel.models.gated_delta_kernel import DeltaShape, in_a_kernel
 from tests.cpu_blocks import called, compiled, filled
 from tests.depth import often
 
@@ -48,12 +48,12 @@ def on_the_cpu(
     @cache
     def kernel(shape: DeltaShape) -> Callable[..., list[mx.array]]:
         made.append(shape)
-        header, body = delta_kernel.source(shape, "")
+        header, body = gated_delta_kernel.source(shape, "")
         library = compiled(filled(Path(__file__).with_name("delta.cpp"), header, BODY=body))
         return called(library.delta, shapes=(0,))
 
-    monkeypatch.setattr(delta_kernel, "_kernel", kernel)
-    monkeypatch.setattr(delta_kernel, "_works", cache(delta_kernel._works.__wrapped__))
+    monkeypatch.setattr(gated_delta_kernel, "_kernel", kernel)
+    monkeypatch.setattr(gated_delta_kernel, "_works", cache(gated_delta_kernel._works.__wrapped__))
     yield made
     assert not given_up(caplog)
 
@@ -172,13 +172,13 @@ def test_a_draft_goes_back_to_what_is_kept_to_the_bit(monkeypatch: pytest.Monkey
     state = given.pop("state")
     given |= gates
     update = of_mlx_vlm.gated_delta_update
-    recording = tapes.Recording([[state]])
-    _, after = tapes._noted(update)(**given, state=state)
+    recording = recurrent_rollback.Recording([[state]])
+    _, after = recurrent_rollback._noted(update)(**given, state=state)
     recording.end()
     tape = recording.tapes[0]
     assert not tape.states
     kept = [1, 5, 3]
-    (found,) = tape.after([after], TOKENS, tapes.KeptTokens(kept))
+    (found,) = tape.after([after], TOKENS, recurrent_rollback.KeptTokens(kept))
     assert found is not None
     for row, count in enumerate(kept):
         alone = state[row : row + 1]
@@ -229,8 +229,8 @@ def test_a_kernel_that_does_not_work_here_is_not_used(
         y, state = right(shape, q, k, v, *rest)
         return y, state * 1.01
 
-    right = delta_kernel.run
-    monkeypatch.setattr(delta_kernel, "run", failing if wrong == "it raises" else differing)
+    right = gated_delta_kernel.run
+    monkeypatch.setattr(gated_delta_kernel, "run", failing if wrong == "it raises" else differing)
     given, called = drawn(), list[str]()
     update = in_a_kernel(spied(called))
     for _ in range(3):
@@ -245,14 +245,14 @@ def test_the_libraries_use_it_on_cuda_alone(monkeypatch: pytest.MonkeyPatch) -> 
     library: Any = ModuleType("mlx_lm.models.gated_delta")
     library.gated_delta_ops = of_mlx_lm.gated_delta_ops
     monkeypatch.setitem(sys.modules, library.__name__, library)
-    delta_kernel.install()
+    gated_delta_kernel.install()
     assert library.gated_delta_ops is of_mlx_lm.gated_delta_ops
-    monkeypatch.setattr(delta_kernel, "ON_CUDA", True)
-    monkeypatch.setattr(delta_kernel, "_LIBRARIES", (library.__name__, "nobody.has.loaded"))
-    delta_kernel.install()
+    monkeypatch.setattr(gated_delta_kernel, "ON_CUDA", True)
+    monkeypatch.setattr(gated_delta_kernel, "_LIBRARIES", (library.__name__, "nobody.has.loaded"))
+    gated_delta_kernel.install()
     assert library.gated_delta_ops is not of_mlx_lm.gated_delta_ops
     once = library.gated_delta_ops
-    delta_kernel.install()
+    gated_delta_kernel.install()
     assert library.gated_delta_ops is once
 
 
@@ -263,8 +263,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         for name in ("gated_delta_ops", "gated_delta_chunked"):
             if hasattr(library, name):
                 monkeypatch.setattr(library, name, getattr(library, name))
-    monkeypatch.setattr(delta_kernel, "ON_CUDA", True)
-    return delta_kernel.install
+    monkeypatch.setattr(gated_delta_kernel, "ON_CUDA", True)
+    return gated_delta_kernel.install
 
 
 @pytest.mark.parametrize("tokens", often([TOKENS, 100], 100))
