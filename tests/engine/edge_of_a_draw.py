@@ -118,9 +118,9 @@ def drawn_from(
     """What the token after a reply is drawn from, [V] of a model's logits [V]."""
     sampler = Sampler(logits.shape[0])
     sampler.chooser = final = _Final(logits.shape[0])
-    sampler._plain = False  # not even a greedy row goes without its chooser
     said = [*prompt, *reply]
     sampler.join(row, prompt, reply)
+    sampler._plain = False  # not even a greedy row goes without its chooser
     sampler.sample(logits[None, None], mx.array([said[-1:]]), [len(reply)], [len(said)], masks)
     return np.array(final.logits[0])
 

@@ -2,13 +2,14 @@
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from bushel import LLM, Choice, Output, SamplingParams
+from bushel.text.detokenizer import Decode
 from tests.families.checkpoint import FIRST_SPECIAL, VOCAB
 
 # The parity bound of float32: batch against solo, any chunk size.
@@ -72,6 +73,17 @@ def hot(max_tokens: int = 16, **more: Any) -> SamplingParams:
 def forcing(*tokens: int) -> dict[int, float]:
     """A bias that leaves the model nothing but these tokens."""
     return dict.fromkeys(tokens, 1000.0)
+
+
+def stop_string(
+    tokens: Sequence[int], decode: Decode, places: Iterable[int]
+) -> tuple[str, int] | None:
+    """A text that one of these tokens of a reply writes, behind others, and which token that is."""
+    for at in places:
+        text, whole = decode([tokens[at]]), decode(tokens[: at + 1])
+        if text.isprintable() and "\ufffd" not in text and whole.find(text) > 0:
+            return text, at
+    return None
 
 
 def solo(llm: LLM, request: Any, params: SamplingParams) -> Output:

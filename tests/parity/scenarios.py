@@ -13,6 +13,7 @@ from ..families import text, vision
 from ..families.family import EVERY as ALL_FAMILIES
 from ..families.text import TEXT
 from ..families.vision import VISION
+from ..llm.request_builders import stop_string
 from .run import Result, Run
 from .subject import (
     FEW_ROWS,
@@ -170,11 +171,9 @@ def _new_token(subject: Subject, taken: int) -> tuple[int, int]:
 def _stop_string(subject: Subject, decode: Decode) -> tuple[int, str, int]:
     """A row, a text that one of its tokens writes, and which token that is."""
     for at, row in enumerate(subject.rows):
-        for n in range(2, 8) if at != ONE_TOKEN else ():
-            text = decode([row.tokens[n]])
-            whole = decode(row.tokens[: n + 1])
-            if text.isprintable() and "\ufffd" not in text and whole.find(text) > 0:
-                return at, text, n
+        places = range(2, 8) if at != ONE_TOKEN else ()
+        if (found := stop_string(row.tokens, decode, places)) is not None:
+            return at, *found
     raise AssertionError(f"no reply of {subject.name} has a text to stop at")
 
 

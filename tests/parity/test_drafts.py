@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from bushel.cache import BatchState
 from bushel.core.options import Attention
-from bushel.engine.decode_batch import DecodeBatch
-from bushel.engine.drafts.drafter import Drafts
+from tests.cache.paged import host_kernels
 from tests.depth import often
 
+from .draft_mistakes import (
+    not_rolled_back,
+    one_ahead_in_kernels,
+    one_ahead_in_pages,
+    one_ahead_in_rings,
+    one_ahead_in_slots,
+    one_later,
+    one_less,
+    one_more,
+    stale_token,
+)
 from .run import BOUND
 from .scenarios import again, churn, fork, leaves
 from .subject import subject
@@ -58,7 +67,6 @@ def test_drafts_in_every_scenario(
 
 # -- controls -----------------------------------------------------------------------------
 
-Patch = pytest.MonkeyPatch
 # Each kind of layer that goes back in its own way.
 KINDS: list[tuple[str, Attention]] = [
     *((name, "auto") for name in ("llama", "gemma3_text", "qwen3_5")),
@@ -66,82 +74,35 @@ KINDS: list[tuple[str, Attention]] = [
 ]
 
 
-def ends_with(patch: Patch, keep: Callable[[int, int], int]) -> None:
-    """keep: of a row that keeps so many of its inputs, and had so many, what its state keeps."""
-    begin, end = BatchState.begin_draft, BatchState.end_draft
-    begun: list[int] = []
-
-    def begin_draft(rows: BatchState, counts: Sequence[int]) -> None:
-        begun[:] = counts
-        begin(rows, counts)
-
-    def end_draft(rows: BatchState, kept: Sequence[int]) -> None:
-        end(rows, [keep(*pair) for pair in zip(kept, begun, strict=True)])
-
-    patch.setattr(BatchState, "begin_draft", begin_draft)
-    patch.setattr(BatchState, "end_draft", end_draft)
-
-
-def one_more(patch: Patch) -> None:
-    """The draft that did not hold is kept as well."""
-    ends_with(patch, lambda kept, count: min(kept + 1, count))
-
-
-def one_less(patch: Patch) -> None:
-    """The last draft that held is forgotten."""
-    ends_with(patch, lambda kept, _: max(kept - 1, 1))
-
-
-def not_rolled_back(patch: Patch) -> None:
-    ends_with(patch, lambda _, count: count)
-
-
-def one_later(patch: Patch) -> None:
-    """A draft is run as if it stood one place further on."""
-    verify, where = DecodeBatch.verify, DecodeBatch._where
-
-    def wrong(batch: DecodeBatch, drafts: Drafts) -> Any:
-        patch.setattr(DecodeBatch, "_where", lambda own: [at + 1 for at in where(own)])
-        try:
-            return verify(batch, drafts)
-        finally:
-            patch.setattr(DecodeBatch, "_where", where)
-
-    patch.setattr(DecodeBatch, "verify", wrong)
-
-
-def stale_token(patch: Patch) -> None:
-    """Rows go on from what they said before the last of their drafts."""
-    finish = DecodeBatch.finish
-
-    def wrong(batch: DecodeBatch, verify: Any, kept: Sequence[int]) -> None:
-        finish(batch, verify, kept)
-        batch._next = verify.inputs[:, :1]
-
-    patch.setattr(DecodeBatch, "finish", wrong)
-
-
+Mistake = tuple[Callable[[pytest.MonkeyPatch], None], str, Attention]
 # Explicit positions are for models of images; others read them from their state.
-MISTAKES = [
+MISTAKES: list[Mistake] = [
     *((mistake, *kind) for mistake in (one_more, one_less, not_rolled_back) for kind in KINDS),
     (stale_token, "llama", "auto"),
     (one_later, "qwen3_5_vl", "auto"),
+    *((one_ahead_in_slots, name, "auto") for name in ("llama", "gemma3_text", "gpt_oss")),
+    *((one_ahead_in_slots, name, "auto") for name in ("qwen3_5", "qwen3_5_vl")),
+    *((one_ahead_in_rings, name, "auto") for name in ("llama_sliding", "gemma3_text", "gpt_oss")),
+    *((one_ahead_in_pages, name, "pages") for name in PAGED),
+]
+ONCE: list[Mistake] = [
+    (one_more, "llama", "auto"),
+    (one_ahead_in_slots, "qwen3_5_vl", "auto"),
+    (one_ahead_in_rings, "gpt_oss", "auto"),
+    (one_ahead_in_pages, "llama", "pages"),
 ]
 
 
 @pytest.mark.parametrize(
     ("mistake", "name", "attention"),
-    [
-        pytest.param(*case, marks=() if at == 0 else pytest.mark.long)
-        for at, case in enumerate(MISTAKES)
-    ],
+    often(MISTAKES, *ONCE),
     ids=lambda of: getattr(of, "__name__", of),
 )
-def test_a_round_that_ends_wrongly_is_noticed(
-    mistake: Callable[[Patch], None],
+def test_a_mistake_with_drafts_is_noticed(
+    mistake: Callable[[pytest.MonkeyPatch], None],
     name: str,
     attention: Attention,
-    monkeypatch: Patch,
+    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """By the comparison, and not since anything raised."""
@@ -152,3 +113,14 @@ def test_a_round_that_ends_wrongly_is_noticed(
     assert result.difference > 10 * BOUND, str(result)
     raised = [record.getMessage() for record in caplog.records if record.name.startswith("bushel")]
     assert not raised
+
+
+@pytest.mark.long
+def test_a_kernel_that_looks_ahead_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where kernels attend to pages, as on a GPU; with theirs as they are, nothing is. B64."""
+    host_kernels.everywhere(monkeypatch)
+    check("llama", "pages", churn)
+    one_ahead_in_kernels(monkeypatch)
+    host_kernels.everywhere(monkeypatch)
+    result = churn(subject("llama"), "pages", drafts=True)
+    assert result.difference > 10 * BOUND, str(result)

@@ -21,7 +21,7 @@ from bushel.cache.prefix.paged_segment import PagedForm
 from bushel.core import BushelError, ModelError
 from bushel.core.options import Attention
 from bushel.engine.attention_route import choose_attention
-from tests.cache.paged.host_kernels import installed
+from tests.cache.paged.host_kernels import everywhere
 from tests.depth import often, one_in
 
 from ..families.text import TEXT
@@ -194,9 +194,7 @@ def test_rows_say_the_same_where_kernels_write_in_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As on a GPU, with its kernels compiled for the CPU. B1, B64."""
-    installed(monkeypatch)
-    for module in ("sdpa", "layer_pages"):
-        monkeypatch.setattr(f"bushel.cache.paged.{module}.ON_CPU", False)
+    everywhere(monkeypatch)
     check(name, scenario)
 
 

@@ -19,12 +19,15 @@ from bushel.models.recurrent_rollback import Tape
 from tests.depth import often, one_in
 from tests.families import checkpoint_dir
 from tests.families.text import WINDOW
+from tests.parity.draft_mistakes import one_ahead_in_rings, one_ahead_in_slots, one_more
 
 from .scripts import BOUND, Rows
 
 RIGHT: list[Any] = ["llama", "llama_sliding", "gpt_oss", "qwen3_5", "qwen3_5_vl", "qwen3_next"]
 RIGHT += ["mamba2", "falcon_h1", "lfm2"]
 RECURRENT = ["qwen3_5", "qwen3_5_vl", "qwen3_next", "mamba2", "falcon_h1"]
+RINGS = ("llama_sliding", "gpt_oss")
+KEYLESS = ("llama_sliding", "mamba2")  # none but those in rings
 
 
 def rows_of(name: str, *, pages: bool = False) -> Rows:
@@ -42,20 +45,6 @@ def difference(rows: Rows) -> float:
         rows.draft(counts, kept)
         rows.step()
     return rows.worst
-
-
-def commit_off_by_one(patch: pytest.MonkeyPatch) -> None:
-    begin, end = BatchState.begin_draft, BatchState.end_draft
-
-    def begun(rows: Any, counts: Sequence[int]) -> None:
-        rows.counts = counts
-        begin(rows, counts)
-
-    def ended(rows: Any, kept: Sequence[int]) -> None:
-        end(rows, [min(keeps + 1, count) for keeps, count in zip(kept, rows.counts, strict=True)])
-
-    patch.setattr(BatchState, "begin_draft", begun)
-    patch.setattr(BatchState, "end_draft", ended)
 
 
 def lengths_of_all(patch: pytest.MonkeyPatch) -> None:
@@ -114,25 +103,26 @@ def no_spare_slots(patch: pytest.MonkeyPatch) -> None:
 
 
 WRONG: list[tuple[str, Callable[[pytest.MonkeyPatch], None]]] = [
-    *((name, commit_off_by_one) for name in RIGHT),
+    *((name, one_more) for name in RIGHT),
     *((name, lengths_of_all) for name in ("llama", "llama_sliding", "qwen3_5", "falcon_h1")),
     *((name, not_rolled_back) for name in (*RECURRENT, "lfm2")),
     *((name, rolled_back_whole) for name in (*RECURRENT, "lfm2")),
     *((name, mask_of_other_rows) for name in RECURRENT),
     *((name, states_of_other_rows) for name in RECURRENT),
     *((name, windows_of_other_rows) for name in (*RECURRENT, "lfm2")),
-    ("llama_sliding", no_spare_slots),
-    ("gpt_oss", no_spare_slots),
+    *((name, one_ahead_in_slots) for name in RIGHT if name not in KEYLESS),
+    *((name, mistake) for name in RINGS for mistake in (one_ahead_in_rings, no_spare_slots)),
 ]
 # Each mistake, where it is made to another kind of layer.
 ONCE = [
-    *((name, commit_off_by_one) for name in ("llama_sliding", "falcon_h1", "mamba2", "gpt_oss")),
+    *((name, one_more) for name in ("llama_sliding", "falcon_h1", "mamba2", "gpt_oss")),
     *((name, lengths_of_all) for name in ("llama_sliding", "qwen3_5")),
     *((name, not_rolled_back) for name in ("mamba2", "lfm2")),
     *((name, rolled_back_whole) for name in ("qwen3_next", "lfm2")),
     *((name, mask_of_other_rows) for name in ("qwen3_5_vl", "falcon_h1")),
     *((name, states_of_other_rows) for name in ("qwen3_5", "mamba2")),
     *((name, windows_of_other_rows) for name in ("qwen3_next", "lfm2")),
+    ("lfm2", one_ahead_in_slots),
     ("gpt_oss", no_spare_slots),
 ]
 
@@ -165,7 +155,7 @@ def test_a_draft_that_ends_wrongly_is_noticed(
 def test_pages_that_end_wrongly_are_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert difference(rows_of(name, pages=True)) < BOUND
     rows = rows_of(name, pages=True)
-    commit_off_by_one(monkeypatch)
+    one_more(monkeypatch)
     assert difference(rows) > 10 * BOUND
 
 

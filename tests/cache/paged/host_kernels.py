@@ -38,3 +38,10 @@ def installed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(attention, "_THREADS", 64)  # two warps
     patch.setattr(page_kernels, "_kernels", pages)
     patch.setattr(page_kernels, "_THREADS", 32)
+
+
+def everywhere(patch: pytest.MonkeyPatch) -> None:
+    """And pages are written and read by them alone, as on a GPU."""
+    installed(patch)
+    for module in ("sdpa", "layer_pages"):
+        patch.setattr(f"bushel.cache.paged.{module}.ON_CPU", False)
