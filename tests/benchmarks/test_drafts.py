@@ -10,7 +10,7 @@ from benchmarks.drafts import Side, compare, of_network
 from benchmarks.networks import make
 from bushel.models import Model
 
-from ..cache.drafts.test_controls import commit_off_by_one
+from ..parity.draft_mistakes import one_more
 
 ROWS, TOKENS = 2, 24
 
@@ -72,7 +72,7 @@ def test_replies_that_part_at_a_tie_are_told_from_wrong_ones(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert divergence.compare(model, ROWS, TOKENS, rate=0.8)
-    commit_off_by_one(monkeypatch)
+    one_more(monkeypatch)
     assert not divergence.compare(model, ROWS, TOKENS, rate=0.8)
 
 
