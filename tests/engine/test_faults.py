@@ -9,6 +9,7 @@ import mlx.core as mx
 import pytest
 
 from bushel import LLM, Output, SamplingParams
+from bushel.cache.paged.layer_pages import LayerPages
 from bushel.cache.prefix import PrefixCache
 from bushel.core.options import Attention
 from bushel.engine import prompt_runner
@@ -184,6 +185,50 @@ def test_what_a_prompt_that_cannot_be_launched_wrote_harms_nobody(
         for each, expected in zip((*good, bad), right, strict=True):
             assert_same(llm.generate(each, greedy)[0], expected)
         assert llm.status()["lane"] == "batch"
+
+
+WHERE = {"second layer": 1, "last layer": -1, "first layer's values": 0, "last layer's values": -1}
+
+
+@pytest.mark.parametrize("speculate", ["off", "lookup"])
+@pytest.mark.parametrize("what", WHERE)
+def test_pages_that_cannot_grow_once_fail_nobody_later(
+    what: str, speculate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short and long requests are answered as before, in pages that all layers have."""
+    greedy = SamplingParams(max_tokens=9, temperature=0, ignore_eos=True)
+    long, short = prompt(900), [prompt(20, seed) for seed in range(3)]
+    resize, evaluate = LayerPages.resize, mx.eval
+    planted: list[str] = []
+
+    def fail() -> None:
+        planted.append(what)
+        raise RuntimeError("[malloc] Unable to allocate 123456789 bytes.")
+
+    def full(layer: LayerPages, capacity: int) -> None:
+        layers = llm._engine.model.pages.layers  # type: ignore[union-attr]
+        grows = layer.written and capacity > layer.capacity > 0
+        if planted or not grows or layer is not layers[WHERE[what]]:
+            resize(layer, capacity)
+        elif "values" not in what:
+            fail()
+        else:
+            left = iter([evaluate, evaluate, lambda *_: fail()])
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(mx, "eval", lambda *arrays: next(left)(*arrays))
+                resize(layer, capacity)
+
+    path = str(checkpoint_dir("llama"))
+    with LLM(path, attention="pages", speculate=speculate, prefix_cache=False) as llm:
+        right = [llm.generate(each, greedy)[0] for each in short]
+        monkeypatch.setattr(LayerPages, "resize", full)
+        assert "malloc" in (llm.generate(long, greedy)[0].error or "")
+        assert planted
+        llm.check_integrity()
+        for each, expected in zip(short, right, strict=True):
+            assert_same(llm.generate(each, greedy)[0], expected)
+        assert llm.generate(long, greedy)[0].error is None
+        llm.check_integrity()
 
 
 @pytest.mark.parametrize("attention", ["padded", "pages"])

@@ -226,9 +226,9 @@ def test_pages_that_were_allocated_at_load_are_never_copied(
     resized: list[int] = []
     resize = LayerPages.resize
 
-    def noted(layer: LayerPages, capacity: int, kept: list[int] | None = None) -> None:
+    def noted(layer: LayerPages, capacity: int) -> None:
         resized.append(capacity)
-        resize(layer, capacity, kept)
+        resize(layer, capacity)
 
     monkeypatch.setattr(LayerPages, "resize", noted)
     for seed in range(8):

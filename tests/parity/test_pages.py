@@ -228,14 +228,9 @@ def stale_lengths(patch: pytest.MonkeyPatch) -> None:
 
 
 def pages_that_stay(patch: pytest.MonkeyPatch) -> None:
-    """The pool is made smaller, and the layers keep theirs."""
+    """The pool is made smaller, and what was behind its end is not moved."""
     scarce(patch)
-    resize = LayerPages.resize
-
-    def wrong(self: LayerPages, capacity: int, kept: list[int] | None = None) -> None:
-        resize(self, capacity, None if kept is None else list(range(len(kept))))
-
-    patch.setattr(LayerPages, "resize", wrong)
+    patch.setattr(LayerPages, "move", lambda *_: None)
 
 
 def given_back_too_early(patch: pytest.MonkeyPatch) -> None:

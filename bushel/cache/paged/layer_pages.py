@@ -44,31 +44,40 @@ class LayerPages:
         if self.shape is None:
             _, heads, _, key_dim = keys.shape
             self.shape = PageShape(keys.dtype, heads, key_dim, values.shape[3])
-        if self.capacity != capacity:
+        if self.capacity < capacity:
             self.resize(capacity)
 
-    def resize(self, capacity: int, kept: list[int] | None = None) -> None:
-        """Other pages: all of these and more, or those that are kept, in this order."""
+    def resize(self, capacity: int) -> None:
+        """All of these pages and more, or the first of them; if that fails, as many as before."""
         if self.shape is None:
             return
         rows, dims = self.shape.heads * PAGE, (self.shape.key_dim, self.shape.value_dim)
-        order = None if kept is None else mx.array(kept, dtype=mx.int32)
-        held = self.capacity if order is None else order.size
+        held = min(self.capacity, capacity)
         mx.eval(self.last)  # MLX does not know that its own operations have to wait for it
 
         def resized(pool: mx.array, dim: int) -> mx.array:
             whole = mx.zeros((capacity - held, rows * dim), self._dtype)
             if held:
-                by_page = pool.reshape(self.capacity, rows * dim)
-                whole = mx.concatenate([by_page if order is None else by_page[order], whole])
+                whole = mx.concatenate([pool.reshape(self.capacity, rows * dim)[:held], whole])
             made = whole.reshape(capacity * rows, dim)
-            mx.eval(made)  # one by one: no more than one is there twice
+            mx.eval(made)  # one by one: what is made on the way is there once
             return made
 
-        self.keys = resized(self.keys, dims[0])
-        self.values = resized(self.values, dims[1])
-        self.last = mx.zeros(AFTER, self._dtype)
+        keys, values = resized(self.keys, dims[0]), resized(self.values, dims[1])
+        self.keys, self.values, self.last = keys, values, mx.zeros(AFTER, self._dtype)
         self.capacity = capacity
+
+    def move(self, sources: list[int], targets: list[int]) -> None:
+        """All of some pages into others, which nobody holds; where that fails, nothing is lost."""
+        if not self.written or not self.capacity:
+            return
+        last = self.last
+        try:
+            self.write(targets, 0, *self.read(sources, 0, len(sources) * PAGE))
+            mx.eval(self.to_evaluate)
+        except Exception:
+            self.last = last
+            raise
 
     @property
     def _dtype(self) -> mx.Dtype:

@@ -13,6 +13,7 @@ when their list is dropped, as the memory of an array does. Owned by the thread 
 
 from __future__ import annotations
 
+import logging
 import sys
 import weakref
 from collections.abc import Callable, Sequence
@@ -28,6 +29,8 @@ from bushel.models.device import raise_device_fault
 # By which part of itself the pool grows, and by how many pages at least, if it may: each time waits
 # for the device and copies all of it.
 _GROWTH, _LEAST = 0.25, 32
+
+log = logging.getLogger(__name__)
 
 
 def pages_of(tokens: int) -> int:
@@ -138,8 +141,12 @@ class PagePool:
         """A page of a list becomes one that nobody else holds."""
         (target,) = self._take(1)
         source = pages.ids[at]
-        for layer in self.layers:
-            layer.copy(source, target)
+        try:
+            for layer in self.layers:
+                layer.copy(source, target)
+        except Exception:
+            self._free.append(target)
+            raise
         pages.ids[at] = target
         self._count([target], pages.kept, 1)
         self._count([source], pages.kept, -1)
@@ -188,34 +195,68 @@ class PagePool:
             self.resize(self.capacity + more)
 
     def resize(self, capacity: int) -> None:
-        """More pages; or fewer, if enough of them are free, in which case they are renumbered."""
+        """More pages, or an error and as many as before; or fewer, if enough of them are free, in
+        which case some are renumbered.
+        """
         least = self.least if self.limit is None else min(self.least, self.limit)
         capacity = max(capacity, least)
         if capacity > self.capacity:
-            for layer in self.layers:
-                layer.resize(capacity)
-            more = capacity - self.capacity
-            self._free[:0] = range(capacity - 1, self.capacity - 1, -1)
-            self._holders = np.pad(self._holders, ((0, 0), (0, more)))
-            self._filled = np.pad(self._filled, (0, more))
-            self.capacity = capacity
-        elif capacity < self.capacity:
+            self._grow(capacity)
+        else:
             self._shrink(max(capacity, self.used))
 
+    def _grow(self, capacity: int) -> None:
+        try:
+            for layer in self.layers:
+                if layer.capacity != capacity:
+                    layer.resize(capacity)
+        except Exception:
+            self._cut()
+            raise
+        more = capacity - self.capacity
+        self._free[:0] = range(capacity - 1, self.capacity - 1, -1)
+        self._holders = np.pad(self._holders, ((0, 0), (0, more)))
+        self._filled = np.pad(self._filled, (0, more))
+        self.capacity = capacity
+
     def _shrink(self, capacity: int) -> None:
-        used = np.flatnonzero(self._holders.sum(axis=0))
-        for layer in self.layers:
-            layer.resize(capacity, used.tolist())
-        renumbered = np.full(self.capacity, -1)
-        renumbered[used] = np.arange(len(used))
+        """As far as there is memory for it: layers are copied."""
+        try:
+            if capacity < self.capacity:
+                self._renumber(capacity)
+        except Exception as error:
+            raise_device_fault(error)
+            log.warning("%d pages stay allocated: %s", self.capacity, error)
+        self._cut()
+
+    def _renumber(self, capacity: int) -> None:
+        """Pages that are held move into free ones among the first so many, and those behind go."""
+        held = self._holders.any(axis=0)
+        sources = capacity + np.flatnonzero(held[capacity:])
+        targets = np.flatnonzero(~held[:capacity])[: len(sources)]
+        if len(sources):
+            for layer in self.layers:  # if one cannot, nobody has missed anything
+                layer.move(sources.tolist(), targets.tolist())
+            self.layout += 1
+        renumbered = np.arange(self.capacity)
+        renumbered[sources] = targets
         for pages in self._lists:
             pages.ids[:] = renumbered[pages.ids].tolist() if pages.ids else []
-        spare = capacity - len(used)
-        self._holders = np.pad(self._holders[:, used], ((0, 0), (0, spare)))
-        self._filled = np.pad(self._filled[used], (0, spare))
-        self._free = list(range(capacity - 1, len(used) - 1, -1))
+        self._holders[:, targets] = self._holders[:, sources]
+        self._filled[targets] = self._filled[sources]
+        self._holders, self._filled = self._holders[:, :capacity], self._filled[:capacity]
+        self._free = np.flatnonzero(~self._holders.any(axis=0))[::-1].tolist()
         self.capacity = capacity
-        self.layout += 1
+
+    def _cut(self) -> None:
+        """Layers that have more pages than the pool give them back; who cannot does no harm."""
+        try:
+            for layer in self.layers:
+                if layer.capacity > self.capacity:
+                    layer.resize(self.capacity)
+        except Exception as error:
+            raise_device_fault(error)
+            log.warning("pages beyond %d stay allocated: %s", self.capacity, error)
 
     def fit(self, limit: int) -> None:
         """No more pages than so many from now on, as far as they are not held."""
@@ -225,8 +266,10 @@ class PagePool:
 
     def computable(self) -> bool:
         """Whether all that was written can be computed: later writes depend on it, and fail once an
-        evaluation of one has failed.
+        evaluation of one has failed. And whether every layer has the pages that it is asked for.
         """
+        if not all(map(self._fits, self.layers)):
+            return False
         try:
             mx.eval([array for layer in self.layers for array in layer.to_evaluate])
         except Exception as error:
@@ -253,8 +296,11 @@ class PagePool:
         counted = [int(np.count_nonzero(held)) for held in self._holders]
         _require(counted == [self.of_rows, self.of_kept], f"{counted} pages held, not as counted")
         for layer in self.layers:
-            fits = not layer.written or layer.capacity in (0, self.capacity)
-            _require(fits, f"a layer of {layer.capacity} pages, not {self.capacity}")
+            _require(self._fits(layer), f"a layer of {layer.capacity} pages, not {self.capacity}")
+
+    def _fits(self, layer: LayerPages) -> bool:
+        """It gets its first pages as it is written."""
+        return not layer.capacity or layer.capacity >= self.capacity
 
 
 def _require(ok: bool, what: str) -> None:

@@ -71,7 +71,7 @@ class PagedKVCache:
         self, keys: mx.array, values: mx.array
     ) -> tuple[mx.array, mx.array] | tuple[PagedKeys, PagedValues]:
         if self.batch:
-            if self.store.capacity != self.pages.pool.capacity:
+            if self.store.capacity < self.pages.pool.capacity:
                 self.store.fit(self.pages.pool.capacity, keys, values)
             return PagedKeys(self, keys), PagedValues(self, values)
         start, count = self.position, keys.shape[2]

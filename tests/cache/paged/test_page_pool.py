@@ -201,3 +201,115 @@ def test_others_are_asked_before_a_pool_outgrows_its_limit() -> None:
     followed.write(followed.rows[-1], 48)
     assert pool.capacity == 6
     followed.check()
+
+
+# -- too little memory ---------------------------------------------------------------------------
+
+
+class ThreeLayers:
+    """A pool in which somebody has written, and of whose arrays one cannot be made."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.pool, self.patch, self.tokens = PagePool(3), patch, 40
+        self.first = self.pool.new()  # in the way: its pages go before the pool shrinks
+        self.pages = self.pool.new()
+        self.pool.make_writable(self.first, 0, 2 * PAGE)
+        self.pool.make_writable(self.pages, 0, self.tokens)
+        for number, layer in enumerate(self.pool.layers):
+            layer.fit(self.pool.capacity, self.keys(0), self.keys(0))
+            layer.write(self.pages.ids, 0, self.keys(number), -self.keys(number))
+
+    def keys(self, layer: int) -> mx.array:
+        numbers = mx.arange(100 * layer, 100 * layer + self.tokens, dtype=mx.float32)
+        return mx.broadcast_to(numbers[None, None, :, None], (1, 2, self.tokens, 8))
+
+    def without_memory(self, allowed: int, change: Any) -> None:
+        """This change, while so many evaluations of arrays have room."""
+        left, real = [allowed], mx.eval
+
+        def evaluate(*arrays: Any) -> None:
+            if not left[0]:
+                raise RuntimeError("[malloc] Unable to allocate 123456789 bytes.")
+            left[0] -= 1
+            real(*arrays)
+
+        with self.patch.context() as patch:
+            patch.setattr(mx, "eval", evaluate)
+            change()
+
+    def check(self) -> None:
+        self.pool.check_integrity()
+        assert self.pool.computable()
+        for number, layer in enumerate(self.pool.layers):
+            keys, values = layer.read(self.pages.ids, 0, self.tokens)
+            np.testing.assert_array_equal(np.array(keys), np.array(self.keys(number)))
+            np.testing.assert_array_equal(np.array(values), -np.array(self.keys(number)))
+
+
+# Three for each layer: what was written to it, its keys, its values.
+@pytest.mark.parametrize("allowed", range(9))
+@pytest.mark.parametrize("shrinks", [False, True])
+def test_a_pool_whose_size_cannot_be_changed_is_what_it_was(
+    allowed: int, shrinks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever layer's keys or values there is no memory for. And it may be changed later."""
+    three = ThreeLayers(monkeypatch)
+    pool = three.pool
+    if shrinks:
+        pool.trim(three.first, 0)
+        three.without_memory(allowed, lambda: pool.resize(3))
+        assert pool.capacity in (3, 32)
+    else:
+        with pytest.raises(RuntimeError, match="malloc"):
+            three.without_memory(allowed, lambda: pool.resize(90))
+        assert pool.capacity == 32
+    three.check()
+    for capacity in (60, 90, pool.used):
+        pool.resize(capacity)
+        three.check()
+        assert (pool.capacity, pool.nbytes) == (capacity, capacity * pool.page_bytes)
+
+
+def test_a_pool_that_could_not_grow_has_given_back_what_it_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    three = ThreeLayers(monkeypatch)
+    pool, resize = three.pool, type(three.pool.layers[2]).resize
+    before = pool.nbytes
+
+    def full(layer: Any, capacity: int, *args: Any) -> None:
+        if layer is pool.layers[2]:
+            raise RuntimeError("[malloc] Unable to allocate 123456789 bytes.")
+        resize(layer, capacity, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(pool.layers[2]), "resize", full)
+        with pytest.raises(RuntimeError, match="malloc"):
+            pool.resize(90)
+    assert pool.nbytes == before
+    three.check()
+
+
+def test_a_page_that_cannot_be_copied_is_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed = played([("begin", 0, 20), ("fork", 0, 1), ("write", 0, 1)])
+
+    def full(*_: Any) -> None:
+        raise RuntimeError("[malloc] Unable to allocate 123456789 bytes.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(followed.pool.layers[0]), "copy", full)
+        with pytest.raises(RuntimeError, match="malloc"):
+            followed.pool.make_writable(followed.rows[1].pages, 20, 1)
+    followed.check()
+    followed.happens("write", 1, 1)
+    followed.check()
+
+
+def test_layers_of_fewer_pages_than_their_pool_are_noticed() -> None:
+    """By who asks after a fault, too: all that was computed goes then."""
+    followed = played([("begin", 0, 40), ("begin", 0, 40)])
+    assert followed.pool.computable()
+    followed.pool.layers[0].resize(5)
+    assert not followed.pool.computable()
+    with pytest.raises(IntegrityError, match="a layer of 5 pages"):
+        followed.pool.check_integrity()
