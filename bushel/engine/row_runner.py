@@ -46,6 +46,7 @@ class RowRunner:
         self.drafted, self.accepted = 0, 0  # tokens so far
         self._unread: Step | None = None  # being read in the present step
         self._round: Round | None = None  # launched and read in the present step
+        self._failed: list[tuple[Sequence, Exception]] = []  # once their newest token is told
         self._masks, self._recovery = masks, recovery
         self._tell, self._fail, self._step_failed = tell, fail, step_failed
 
@@ -63,6 +64,7 @@ class RowRunner:
         """Go on with another batch; nothing is on its way."""
         self.batch = batch
         self.pending = self._unread = self._round = None
+        self._failed = []
 
     def begin(self) -> Step | None:
         """A step of the engine; returns the decode step that it will read."""
@@ -89,15 +91,16 @@ class RowRunner:
         return None
 
     def advance(self, batch: DecodeBatch, before: Step | None = None, *, late: bool) -> Step | None:
-        """One step of a batch; whose constraint fails ends."""
+        """One step of a batch; whose constraint fails ends, when `before` has been read."""
         if not len(batch):
             return None
         run = batch.forward()
         masks = None
         if batch.constraints:
             masks, failed = self._masks.make(batch, run, before)
-            for sequence, error in failed:
-                self._fail(sequence, error)
+            self._failed += failed
+            if before is None:
+                self._fail_rows()
         elif late:
             run.begin()
             run.go_on()
@@ -111,13 +114,20 @@ class RowRunner:
             results = step.read()
         except Exception as error:  # the step failed while it was computed
             raise_device_fault(error)
-            self._unread = None
+            self._unread, self._failed = None, []
             self._step_failed(error, step)
             return
         self._unread = None
         for sequence, tokens, logprobs in results:
             if sequence.phase is not Phase.DONE:
                 self._add(sequence, tokens, logprobs)
+        self._fail_rows()
+
+    def _fail_rows(self) -> None:
+        """Those that can neither go on nor end."""
+        failed, self._failed = self._failed, []
+        for sequence, error in failed:
+            self._fail(sequence, error)
 
     def may_draft(self, before: Step | None) -> bool:
         """Whether it may be worth while to read all there is and see who has a draft."""

@@ -91,6 +91,22 @@ def test_a_row_that_ends_before_its_first_token_spoils_no_round(llm: LLM) -> Non
     assert long.output.usage.accepted_tokens > 60
 
 
+def test_a_reply_that_can_neither_go_on_nor_end_is_the_same_up_to_there(llm: LLM) -> None:
+    """Its last token is told, whoever was to guess it."""
+    choices = {"choice": ["one two three", "one two four", "nine"]}
+    asked = {**talk("Count on: 1, 2, 3, 4, 5, 6"), "shape": choices, "prediction": "nine"}
+    params = SamplingParams(max_tokens=5, min_tokens=6, temperature=0)
+    drafted, plain = (
+        llm.generate(asked, replace(params, speculate=speculate))[0] for speculate in (True, False)
+    )
+    for out in (drafted, plain):
+        assert "neither go on nor end" in (out.error or "")
+        assert out.text == "nine"
+    assert drafted.token_ids == plain.token_ids
+    assert drafted.usage.drafted_tokens > 0 == plain.usage.drafted_tokens
+    llm.check_integrity()
+
+
 def test_held_rows_say_with_drafts_what_they_say_without(llm: LLM, plain: list[Output]) -> None:
     """In one batch with free rows; every reply that ends is what its schema wants."""
     outs = together(llm, company(speculate=True))
