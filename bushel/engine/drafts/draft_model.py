@@ -47,7 +47,6 @@ def require_draft_model(model: Model, draft: Model) -> None:
 @dataclass(eq=False)
 class _DraftRow:
     sequence: Reply
-    reads: bool  # it takes drafts, and the draft model can read it
     state: State = field(default_factory=list)  # while its prompt is read
     done: int = 0  # tokens of it that have been
     first: int = 0  # its first draft, when all that was said has been run
@@ -86,9 +85,9 @@ class DraftModel:
         for ready in rows:
             sequence = ready.sequence
             reads = sequence.decoding.speculate and not sequence.request.prompt.has_media
-            row = _DraftRow(sequence, reads)
+            row = _DraftRow(sequence)
             self._rows.append(row)
-            if reads:
+            if reads and self._has_room(row):
                 row.state = self._draft.make_state()
                 self._reading.append(row)
                 self._read_piece(row)
@@ -108,6 +107,10 @@ class DraftModel:
         ready = set(map(id, self._batch))
         most = min(self.deepest, most)
         return [self._chances(row, most) if id(row) in ready else () for row in self._rows]
+
+    def _has_room(self, row: _DraftRow) -> bool:
+        """Whether its text ends before the draft model's context does."""
+        return self._draft.context is None or row.known < self._draft.context
 
     def _chances(self, row: _DraftRow, most: int) -> list[float]:
         most = min(most, row.sequence.draft_room)
@@ -189,6 +192,10 @@ class DraftModel:
 
     def _read_piece(self, row: _DraftRow) -> None:
         """Of its text, all but the newest token; what comes to the end of that joins the others."""
+        if not self._has_room(row):
+            self._reading.remove(row)
+            row.state = []
+            return
         end = min(row.done + _PIECE, row.known - 1)
         if end > row.done:
             tokens = mx.array([row.tokens(row.done, end)])

@@ -213,6 +213,33 @@ def test_a_long_prompt_is_read_while_the_row_goes_on(model: Model) -> None:
     assert drafter.propose([3]) == [says(model, row.ids[: row.position + 1], 3)]
 
 
+def test_a_prompt_beyond_its_own_context_is_not_read(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No draft could come of it. One that grows beyond it while it is read is let go."""
+    rng = np.random.default_rng(7)
+    monkeypatch.setattr(type(model), "context", 400)
+    read: list[int] = []
+    forward = model.forward
+
+    def noted(tokens: mx.array, *args: Any) -> mx.array:
+        read.append(tokens.shape[1])
+        return forward(tokens, *args)
+
+    monkeypatch.setattr(model, "forward", noted)
+    short, long, growing = (row_of(model, rng, length) for length in (100, 401, 398))
+    drafter = DraftModel(model, model, 3)
+    drafter.join([row.ready(0) for row in (short, long, growing)])
+    assert sum(read) == 99 + 256
+    for row in (short, long, growing):
+        row.say(4)
+    drafter.kept(KeptRound([4, 4, 4]))
+    assert sum(read) == 99 + 256
+    assert [bool(row) for row in drafter.chances()] == [True, False, False]
+    drafter.propose([2, 0, 0])
+    drafter.check_integrity()
+
+
 def test_nothing_is_noted_when_its_pass_has_failed(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
