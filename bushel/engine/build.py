@@ -63,7 +63,7 @@ def build(
     if options.max_batch > 1:
         progress("trying how rows share a batch")
     routes = choose_attention(model, options.attention) if options.max_batch > 1 else {}
-    speculation = choose_drafters(model, options, progress)
+    speculation = choose_drafters(model, options, progress, usable)
     progress("measuring memory")
     speculation, sizes = plan_memory(model, speculation, usable)
     memory = Memory(sizes, usable, device_memory.buffer_limit())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def cheap(model: Any, most_rows: int) -> Any:
+def cheap(model: Any, most_rows: int, **_: Any) -> Any:
     """Instead of `profiling.measure`: each token more costs a fifth, in any batch."""
     from bushel.engine.drafts.cost_profile import CostProfile
 

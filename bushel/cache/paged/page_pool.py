@@ -231,7 +231,7 @@ class PagePool:
 
     def _renumber(self, capacity: int) -> None:
         """Pages that are held move into free ones among the first so many, and those behind go."""
-        held = self._holders.any(axis=0)
+        held: np.ndarray = self._holders.sum(axis=0) > 0
         sources = capacity + np.flatnonzero(held[capacity:])
         targets = np.flatnonzero(~held[:capacity])[: len(sources)]
         if len(sources):
@@ -245,7 +245,7 @@ class PagePool:
         self._holders[:, targets] = self._holders[:, sources]
         self._filled[targets] = self._filled[sources]
         self._holders, self._filled = self._holders[:, :capacity], self._filled[:capacity]
-        self._free = np.flatnonzero(~self._holders.any(axis=0))[::-1].tolist()
+        self._free = np.flatnonzero(self._holders.sum(axis=0) == 0)[::-1].tolist()
         self.capacity = capacity
 
     def _cut(self) -> None:

@@ -28,9 +28,15 @@ log = logging.getLogger(__name__)
 
 
 def choose_drafters(
-    model: Model, options: EngineOptions, progress: Callable[[str], None]
+    model: Model,
+    options: EngineOptions,
+    progress: Callable[[str], None],
+    usable: int | None = None,
 ) -> Speculation:
-    """Runs the model for a moment; leaves nothing behind but its head, or a draft model."""
+    """Runs the model for a moment; leaves nothing behind but its head, or a draft model.
+
+    usable: bytes that it may come to; None: any number.
+    """
     word = options.speculate
     if word == "off":
         return Speculation()
@@ -40,9 +46,10 @@ def choose_drafters(
     draft = _load_drafter(model, options)
     progress("measuring what drafts cost")
     try:
-        return _measured(model, draft, options)
+        return _measured(model, draft, options, usable)
     except Exception as error:  # too little memory, a kernel that cannot be had
         raise_device_fault(error)
+        profiling.renew_pages(model)
         log.warning("what drafts of %s cost could not be measured", model.name, exc_info=error)
         why = f"what they cost could not be measured ({public_message(error)})"
     return _without(model, word, why)
@@ -56,29 +63,52 @@ def _without(model: Model, word: str, why: str) -> Speculation:
     return Speculation(why_off=why)
 
 
-def _measured(model: Model, draft: Model | None, options: EngineOptions) -> Speculation:
+def _measured(
+    model: Model, draft: Model | None, options: EngineOptions, usable: int | None
+) -> Speculation:
     """The drafters, and what they cost here."""
     word = options.speculate
     most = 1 if model.single else options.max_batch
-    profile = profiling.measure(model, most)
+    free = None if usable is None else usable - _weights(model, draft)
+    profile = profiling.measure(model, most, free=free)
+    far = bool(profile.seconds_per_context_token)  # whether long contexts could be measured
     if not may_pay(1, profile):
         model.mtp = None
         return Speculation(why_off="a pass of several tokens takes too long on this machine")
     makers: list[Callable[[], Drafter]] = [partial(GrammarTokens, profile.deepest)]
     drafting: dict[str, Drafting] = {}
+    context: dict[str, float] = {}
     head_drafts_constrained_rows = True
     looks = word in ("auto", "lookup")
     makers.append(partial(PromptLookup if looks else Predicted, profile.deepest))
     if model.mtp is not None:
         makers.append(partial(MTPDrafter, model, profile.deepest))
-        drafting[MTPDrafter.name] = profiling.of_head(model.mtp, most)
-        head_drafts_constrained_rows = head_may_pay(
-            profile, drafting[MTPDrafter.name], constrained=True
-        )
+        drafting[MTPDrafter.name] = seconds = profiling.of_head(model.mtp, most)
+        if far:
+            each = profiling.of_head_per_context_token(model, seconds[0], free)
+            context[MTPDrafter.name] = each
+        head_drafts_constrained_rows = head_may_pay(profile, seconds, constrained=True)
     if draft is not None:
         makers.append(partial(DraftModel, model, draft, profile.deepest))
-        drafting[DraftModel.name] = profiling.of_draft_model(draft, most)
-    return Speculation(tuple(makers), profile, None, drafting, draft, head_drafts_constrained_rows)
+        drafting[DraftModel.name] = seconds = profiling.of_draft_model(draft, most)
+        if far:
+            each = profiling.of_draft_model_per_context_token(draft, seconds[0], free)
+            context[DraftModel.name] = each
+    return Speculation(
+        tuple(makers),
+        profile,
+        None,
+        drafting,
+        draft,
+        head_drafts_constrained_rows,
+        drafting_per_context_token=context,
+    )
+
+
+def _weights(model: Model, draft: Model | None) -> int:
+    """Bytes of all that is loaded."""
+    head = 0 if model.mtp is None else model.mtp.nbytes
+    return head + model.weights[0] + (0 if draft is None else draft.weights[0])
 
 
 def _why_not(model: Model) -> str | None:

@@ -54,7 +54,7 @@ def _with_head(sizes: Footprint, head: MTPHead | None) -> Footprint:
     leaves: Any = tree_flatten(head.parameters)
     return replace(
         sizes,
-        weights=sizes.weights + sum(leaf.nbytes for _, leaf in leaves),
+        weights=sizes.weights + head.nbytes,
         weight_buffers=sizes.weight_buffers + len(leaves),
         layers=(*sizes.layers, _head_footprint(head)),
     )

@@ -14,21 +14,24 @@ import time
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
 from itertools import accumulate, islice
+from typing import NamedTuple, TypeVar
 
 import mlx.core as mx
 
 from bushel.cache import kind_of, take_snapshot
 from bushel.cache.paged.attention import PARTITION
+from bushel.cache.paged.page_pool import PagePool
 from bushel.core import GenerationDefaults, Prepared, Request, SamplingParams
 from bushel.core.params import resolve
 from bushel.engine.decode_batch import LATE, DecodeBatch, Step
 from bushel.engine.drafts.batch_drafts import BatchDrafts
 from bushel.engine.drafts.cost_profile import MOST_DRAFTS, CostProfile, Drafting, straight
 from bushel.engine.prefilled_row import PrefilledRow
-from bushel.engine.row_state import new_row
+from bushel.engine.row_state import new_row, ran_a_token
 from bushel.engine.sequence import Sequence
 from bushel.models import Model, Prompt
-from bushel.models.device import ON_CPU, raise_device_fault
+from bushel.models.device import ON_CPU, device_fault, settle
+from bushel.models.latent_attention import expanded_token
 from bushel.models.mtp import HeadKVCache, MTPHead
 
 _ROWS = (1, 4, 8, 16, 32)
@@ -40,6 +43,12 @@ _LONG_CONTEXT = (
 )
 _LONG_CONTEXT_BYTES = 1 << 26  # and as many as their keys and values may take; or more,
 _LONG_CONTEXT_SHARE = 1 / 16  # where that is a small part of what the weights take
+_LONG_CONTEXT_ROOM = 1 / 4  # and never more than this part of what the weights leave free
+_COPIES = 4  # of a layer's keys and values, while they grow
+_LEAST_LONG_CONTEXT = 1024  # tokens; what fewer cost is lost among what else a machine does
+_LONG_TURNS = 3  # at least, after one that makes room
+_LONG_SECONDS = 0.8  # of all turns of a long context: a slow machine's is shorter
+_MOST_LONG_SECONDS = 1.5  # it is not measured where as many turns of a short one take longer
 _STEPS = 2  # of a turn that are plain
 _TURNS = 8  # at most, of each number of rows
 _HEAD_TURNS = 5  # of a head, for each number of rows
@@ -51,16 +60,26 @@ _ANY = CostProfile(((1.0,),))  # nobody asks whether drafts pay
 log = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
+Found = TypeVar("Found")
 
 
-def measure(model: Model, most_rows: int, clock: Clock = time.perf_counter) -> CostProfile:
+class _LongContext(NamedTuple):
+    """What passes of one row take, by width, whose context is so many tokens longer."""
+
+    seconds: dict[int, float]
+    tokens: int
+
+
+def measure(
+    model: Model, most_rows: int, clock: Clock = time.perf_counter, free: int | None = None
+) -> CostProfile:
     """Of steps and rounds of a decode batch of its own, which is gone when this returns.
 
     In turns, and the shortest of each: whatever else the machine does makes passes longer, and
-    never shorter.
+    never shorter. free: bytes that the weights leave; None: any number.
     """
     measured: dict[tuple[int, int], float] = {}
-    long_context, longer = dict[int, float](), 0
+    far = None
     if not ON_CPU:
         _compile(model)
     spent = 0.0
@@ -73,38 +92,95 @@ def measure(model: Model, most_rows: int, clock: Clock = time.perf_counter) -> C
         if count == 1 or not ON_CPU:
             _turn(batch, widths, tokens, clock)  # may wait for what is compiled
         began = clock()
-        for width, seconds in _shortest(batch, widths, tokens, clock).items():
+        least = _shortest(batch, widths, tokens, clock)
+        for width, seconds in least.items():
             measured[count, width] = seconds
         spent += clock() - began
         if count == 1 and spent <= _MOST_SECONDS:
-            longer = _context_to_measure(model)
-            long_context = _measure_long_context(batch, longer, widths, tokens, clock)
+            far = _measure_long_context(model, batch, least, tokens, clock, free)
     profile = CostProfile.fitted(measured, most_rows)
-    return profile.with_long_context(long_context, longer) if long_context else profile
+    return profile if far is None else profile.with_long_context(*far)
 
 
 def _measure_long_context(
-    batch: DecodeBatch, longer: int, widths: Items[int], tokens: Iterator[int], clock: Clock
-) -> dict[int, float]:
-    """What passes take when the context is so many tokens longer; nothing where that fails."""
-    try:
+    model: Model,
+    batch: DecodeBatch,
+    short: dict[int, float],
+    tokens: Iterator[int],
+    clock: Clock,
+    free: int | None,
+) -> _LongContext | None:
+    """Of this batch of one row, which leaves. short: what its passes have taken.
+
+    None where that fails, or where memory, time or the model's context end too early.
+    """
+    most, pool = context_to_measure(model, free), model.pages
+    turn = (2 + _STEPS) * short[1] + sum(short[width] for width in short if width > 1)
+    if most < _LEAST_LONG_CONTEXT or (1 + _LONG_TURNS) * turn > _MOST_LONG_SECONDS:
+        return None
+    pages = 0 if pool is None else pool.capacity
+
+    def long() -> _LongContext:
+        (before,), longer, began = batch.rows.positions, _LEAST_LONG_CONTEXT, clock()
         _advance_without_running(batch, longer)
-        _plain_step(batch, clock)  # makes room
-        return _shortest(batch, widths, tokens, clock)
+        _turn(batch, [*short], tokens, clock)  # makes room
+        first = clock() - began
+        each = max(0.0, first - turn) / longer
+        left = (_LONG_SECONDS - first) / (1 + _LONG_TURNS) - turn
+        if (fits := min(most, int(left / each)) if each else most) > longer:
+            _advance_without_running(batch, fits - longer)
+            _turn(batch, [*short], tokens, clock)
+        (position,) = batch.rows.positions
+        seconds = _shortest(batch, [*short], tokens, clock, _LONG_TURNS)
+        batch.leave(batch.sequences)
+        if pool is not None:
+            pool.resize(pages)
+        return _LongContext(seconds, position - before)
+
+    far = try_long_context(model, long)
+    if far is None:
+        renew_pages(model)
+    return far
+
+
+def try_long_context(model: Model, long: Callable[[], Found]) -> Found | None:
+    """None if it fails. So it may even if the device does, later than it was asked: nothing else
+    runs, and nothing of what it computed is kept.
+    """
+    mx.synchronize()  # what failed before is not its fault
+    try:
+        return long()
     except Exception as error:  # too little memory
-        raise_device_fault(error)
-        log.warning("what drafts cost after %d tokens could not be measured: %s", longer, error)
-        return {}
+        if device_fault(error) is not None:
+            settle()
+            model.distrust()
+        log.warning("what drafts cost in a long context could not be measured: %s", error)
+        return None
 
 
-def _context_to_measure(model: Model) -> int:
-    """Tokens whose keys and values take a while to read, and do not fill the memory."""
-    state = new_row(model)
-    mx.eval(model.forward(mx.zeros((1, 1), mx.uint32), [0], state))
-    sizes = (size for layer in state for size in kind_of(layer).size(layer, 1))
-    each = sum(size.per_token for size in sizes if size.window is None)
-    many = max(_LONG_CONTEXT_BYTES, int(_LONG_CONTEXT_SHARE * model.weights[0])) // max(1, each)
-    return min(_LONG_CONTEXT, many, (model.context or _ENDLESS) // 2)
+def renew_pages(model: Model) -> None:
+    """What was written to pages may have failed, and later writes with it. No row is there."""
+    if model.pages is not None:
+        model.pages = PagePool(len(model.pages.layers))
+
+
+def context_to_measure(model: Model, free: int | None = None) -> int:
+    """Tokens whose keys and values take a while to read, and do not fill the memory; 0: too few.
+
+    free: bytes that the weights leave; None: any number.
+    """
+    context = (model.context or _ENDLESS) // 2
+    if context < _LEAST_LONG_CONTEXT:
+        return 0
+    layers = (kind_of(layer).size(layer, 1) for layer in ran_a_token(model))
+    sizes = [size.per_token for layer in layers for size in layer if size.window is None]
+    each = max(1, sum(sizes))
+    most = max(_LONG_CONTEXT_BYTES, int(_LONG_CONTEXT_SHARE * model.weights[0])) // each
+    if free is not None:
+        grown = each + _COPIES * max(sizes, default=0) + expanded_token(model.network)
+        most = min(most, max(0, int(_LONG_CONTEXT_ROOM * free)) // grown)
+    most = min(_LONG_CONTEXT, most, context)
+    return most if most >= _LEAST_LONG_CONTEXT else 0
 
 
 def _advance_without_running(batch: DecodeBatch, tokens: int) -> None:
@@ -116,13 +192,15 @@ def _advance_without_running(batch: DecodeBatch, tokens: int) -> None:
 
 
 def _shortest(
-    batch: DecodeBatch, widths: Items[int], tokens: Iterator[int], clock: Clock
+    batch: DecodeBatch, widths: Items[int], tokens: Iterator[int], clock: Clock, turns: int = 1
 ) -> dict[int, float]:
-    """Seconds of a pass of each of these widths, in the turn in which it took the least."""
+    """Seconds of a pass of each of these widths, in the turn in which it took the least; turns: at
+    least.
+    """
     least: dict[int, float] = {}
     began = clock()
     for turn in range(_TURNS):
-        if turn and clock() - began > _SECONDS_EACH:
+        if turn >= turns and clock() - began > _SECONDS_EACH:
             break
         for width, seconds in _turn(batch, widths, tokens, clock).items():
             least[width] = min(seconds, least.get(width, seconds))
@@ -225,21 +303,34 @@ def _round(batch: DecodeBatch, width: int, tokens: Iterator[int], clock: Clock) 
 
 def of_head(head: MTPHead, most_rows: int, clock: Clock = time.perf_counter) -> Drafting:
     """Seconds that a prediction head takes for one more token of every row's draft."""
+    return _by_rows(lambda count: _head_token(head, count, 0, clock), most_rows)
+
+
+def _head_token(head: MTPHead, count: int, slots: int, clock: Clock) -> float:
+    """Seconds of it for so many rows, each of which has so many tokens before it."""
     norm = head.block.norm.weight
+    cache, shortest = HeadKVCache(count), math.inf
+    shape, tokens = (count, 1, norm.size), mx.zeros((count, 1), mx.uint32)
+    hidden = mx.random.normal(shape, key=mx.random.key(0)).astype(norm.dtype)
+    for _ in range(_HEAD_TURNS):
+        start = clock()
+        places = [_CONTEXT + slots] * count, [slots] * count
+        logits = head.logits(head(hidden, tokens, *places, cache))
+        tokens = mx.argmax(logits, axis=-1)
+        tokens.tolist()
+        shortest = min(shortest, clock() - start)
+    return shortest
 
-    def one(count: int) -> float:
-        cache, shortest = HeadKVCache(count), math.inf
-        shape, tokens = (count, 1, norm.size), mx.zeros((count, 1), mx.uint32)
-        hidden = mx.random.normal(shape, key=mx.random.key(0)).astype(norm.dtype)
-        for _ in range(_HEAD_TURNS):
-            start = clock()
-            logits = head.logits(head(hidden, tokens, [_CONTEXT] * count, [0] * count, cache))
-            tokens = mx.argmax(logits, axis=-1)
-            tokens.tolist()
-            shortest = min(shortest, clock() - start)
-        return shortest
 
-    return _by_rows(one, most_rows)
+def of_head_per_context_token(
+    model: Model, short: float, free: int | None = None, clock: Clock = time.perf_counter
+) -> float:
+    """Seconds that each token of context adds to a token of a head's draft, which took so long."""
+    head, longer = model.mtp, context_to_measure(model, free)
+    if head is None or not longer:
+        return 0.0
+    long = try_long_context(model, lambda: _head_token(head, 1, longer, clock))
+    return 0.0 if long is None else max(0.0, long - short) / longer
 
 
 def of_draft_model(draft: Model, most_rows: int, clock: Clock = time.perf_counter) -> Drafting:
@@ -250,6 +341,16 @@ def of_draft_model(draft: Model, most_rows: int, clock: Clock = time.perf_counte
         return min(_plain_step(batch, clock) for _ in range(_TURNS))
 
     return _by_rows(one, most_rows)
+
+
+def of_draft_model_per_context_token(
+    draft: Model, short: float, free: int | None = None, clock: Clock = time.perf_counter
+) -> float:
+    """Seconds that each token of context adds to a token of its draft, which took so long."""
+    tokens = _any_tokens(draft.vocab)
+    batch = _filled(draft, 1, tokens)
+    far = _measure_long_context(draft, batch, {1: short}, tokens, clock, free)
+    return 0.0 if far is None else max(0.0, far.seconds[1] - short) / far.tokens
 
 
 def _by_rows(one: Callable[[int], float], most_rows: int) -> Drafting:

@@ -23,6 +23,8 @@ class Speculation:
     draft: Model | None = None  # the draft model, if there is one
     # Whether a prediction head's drafts may pay for rows that are held to a grammar.
     head_drafts_constrained_rows: bool = True
+    # By drafter: seconds that a token of its draft takes more for each token of context.
+    drafting_per_context_token: Mapping[str, float] = field(default_factory=dict)
     most: int = MOST_DRAFTS  # in one pass, of all rows together, with what fills rows up: planned
 
     @property
@@ -42,4 +44,5 @@ class Speculation:
         """For a new decode batch."""
         if not self.makers or self.profile is None:
             return None
-        return BatchDrafts(self.makers, self.profile, self.drafting, self.most)
+        each = self.drafting_per_context_token
+        return BatchDrafts(self.makers, self.profile, self.drafting, self.most, each)

@@ -16,6 +16,7 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+from mlx.utils import tree_flatten
 
 from bushel.models.mtp.head_cache import HeadKVCache
 
@@ -88,3 +89,8 @@ class MTPHead:
     def parameters(self) -> Any:
         """Its own weights, as a tree; the body's are none of them."""
         return self.block.parameters()
+
+    @property
+    def nbytes(self) -> int:
+        leaves: Any = tree_flatten(self.parameters)
+        return sum(leaf.nbytes for _, leaf in leaves)

@@ -8,9 +8,14 @@ import mlx.core as mx
 import pytest
 
 from bushel import LLM, BushelError, Output
+from bushel.cache.paged.layer_pages import LayerPages
+from bushel.core import DeviceFault
 from bushel.core.checkpoint import TINY, read_checkpoint
+from bushel.engine.decode_batch import DecodeBatch
+from bushel.engine.drafts import profiling
 from bushel.engine.drafts.cost_profile import CostProfile
 from bushel.engine.drafts.lookup import Predicted
+from bushel.engine.drafts.profiling import measure
 from bushel.models.mtp import MTPHead
 from bushel.models.vision.vision_model import VisionModel
 from tests.depth import one_in
@@ -145,7 +150,7 @@ def test_a_model_whose_drafts_cannot_be_measured_is_served_without(
     for by name are refused.
     """
 
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("planted")
 
     monkeypatch.setattr(f"bushel.engine.drafts.profiling.{what}", fail)
@@ -176,9 +181,9 @@ def test_a_model_whose_state_cannot_go_back_serves_without_drafts() -> None:
         LLM(path, speculate="lookup")
 
 
-def far(model: Any, most_rows: int) -> CostProfile:
+def far(model: Any, most_rows: int, **_: Any) -> CostProfile:
     """After some hundred tokens a pass takes longer than its tokens one by one."""
-    slopes = tuple(0.001 * width**2 for width in range(1, 9))
+    slopes = tuple(0.0004 * width**2 for width in range(1, 9))
     return replace(cheap(model, most_rows), seconds_per_context_token=slopes)
 
 
@@ -197,7 +202,79 @@ def test_rows_of_long_contexts_draft_nothing(
         assert llm.generate(line * 40, greedy(32))[0].token_ids == long.token_ids
 
 
-def dear(model: Any, most_rows: int) -> CostProfile:
+@pytest.mark.parametrize(
+    "error",
+    ["[malloc] Unable to allocate 123456789 bytes.", "[METAL] Command buffer execution failed: x"],
+)
+@pytest.mark.parametrize("where", ["pages", "values", "computing"])
+def test_a_model_whose_long_contexts_do_not_fit_is_served_with_drafts(
+    where: str, error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In pages that were to grow for them, and after what Metal tells late."""
+    path = str(checkpoint_dir("llama"))
+    with LLM(path, attention="pages", speculate="off") as llm:
+        right = llm.generate([prompt(30), prompt(600)], greedy(9))
+    advance, resize, evaluate = profiling._advance_without_running, LayerPages.resize, mx.eval
+    failed: list[LayerPages] = []
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError(error)
+
+    def full(layer: LayerPages, capacity: int) -> None:
+        if layer is failed[0]:
+            resize(layer, capacity)
+        elif where == "pages":
+            fail()
+        else:
+            evaluations = iter([evaluate, evaluate, fail])
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(mx, "eval", lambda *arrays: next(evaluations)(*arrays))
+                resize(layer, capacity)
+
+    def far(batch: DecodeBatch, tokens: int) -> None:
+        table = batch.rows._table
+        assert table is not None
+        failed.append(table.pool.layers[0])
+        with pytest.MonkeyPatch.context() as patch:
+            if where != "computing":
+                patch.setattr(LayerPages, "resize", full)
+            advance(batch, tokens)
+        fail()
+
+    monkeypatch.setattr(profiling, "_advance_without_running", far)
+    monkeypatch.setattr(profiling, "measure", measure)
+    monkeypatch.setattr(profiling, "_SECONDS_EACH", 0.0)
+    monkeypatch.setattr(profiling, "_MOST_LONG_SECONDS", 60.0)
+    with LLM(path, attention="pages", max_batch=4) as llm:
+        assert failed
+        told = llm.status()["speculation"]
+        assert told["drafters"] or "takes too long" in told["why_off"]
+        assert "ms_per_1000_context_tokens" not in told
+        outs = llm.generate([prompt(30), prompt(600)], greedy(9))
+        llm.check_integrity()
+    assert [out.token_ids for out in outs] == [out.token_ids for out in right]
+
+
+def test_control_a_device_that_fails_in_short_contexts_ends_the_load(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("[METAL] Command buffer execution failed: x")
+
+    monkeypatch.setattr(profiling, "measure", measure)
+    monkeypatch.setattr(profiling, "_turn", fail)
+    with pytest.raises(DeviceFault, match="Command buffer"):
+        LLM(str(checkpoint_dir("llama")))
+
+
+def test_a_model_of_one_token_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no long context to measure."""
+    monkeypatch.setattr(profiling, "measure", measure)
+    with LLM(str(checkpoint_dir("llama")), max_model_len=1, max_batch=1) as llm:
+        assert "ms_per_1000_context_tokens" not in llm.status()["speculation"]
+
+
+def dear(model: Any, most_rows: int, **_: Any) -> CostProfile:
     """Drafts pay if four of five hold, and not if every other one does."""
     return CostProfile((tuple(1 + 0.55 * more for more in range(8)),) * most_rows)
 

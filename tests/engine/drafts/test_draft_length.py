@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -177,3 +178,39 @@ def test_an_unfinished_measurement_counts_for_what_it_has() -> None:
     assert begun.deepest == 1
     assert begun.cost(4, 1) == 1.0
     assert begun.cost(4, 2) == pytest.approx(4.8)
+
+
+def test_a_drafter_that_is_dear_in_long_contexts_drafts_in_short_ones() -> None:
+    profile = CostProfile((tuple(1 + 0.1 * more for more in range(8)),))
+    drafter = Guesses([along(0.8, 7)])
+    each = {drafter.name: 1e-4}
+
+    def chosen(context: dict[str, float], tokens: int) -> bool:
+        drafts = BatchDrafts((lambda: drafter,), profile, {drafter.name: (0.05,)}, 64, context)
+        drafts._rows = 1
+        return drafts.may_propose(tokens, ahead=0)
+
+    assert chosen(each, 100)
+    assert not chosen(each, 32_000)
+    assert chosen({}, 32_000)  # the control: nobody knows of it
+
+
+def test_steps_between_which_nothing_was_learned_ask_once_what_pays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However long the context has become in between; far from there they ask again."""
+    profile = CostProfile(((1.0, 1.3, 1.6),) * 2, seconds_per_context_token=(1e-9, 2e-9, 4e-9))
+    drafts = BatchDrafts((lambda: Guesses([along(0.8, 2)] * 2),), profile)
+    drafts._rows, asked = 2, []
+    worth = drafts._worth
+
+    def counted(chosen: Any, context_tokens: int) -> list[int]:
+        asked.append(context_tokens)
+        return worth(chosen, context_tokens)
+
+    monkeypatch.setattr(drafts, "_worth", counted)
+    for tokens in range(600, 1000, 2):
+        assert drafts.may_propose(tokens, ahead=0)
+    assert asked == [1024]
+    drafts.may_propose(1026, ahead=0)
+    assert asked == [1024, 1536]

@@ -16,7 +16,14 @@ from bushel.engine.decode_batch import DecodeBatch
 from bushel.engine.drafts import profiling
 from bushel.engine.drafts.cost_profile import CostProfile
 from bushel.engine.drafts.draft_length import may_pay
-from bushel.engine.drafts.profiling import measure, of_draft_model, of_head
+from bushel.engine.drafts.profiling import (
+    context_to_measure,
+    measure,
+    of_draft_model,
+    of_draft_model_per_context_token,
+    of_head,
+    of_head_per_context_token,
+)
 from bushel.models import Model, load
 from bushel.models.mtp import load_head
 from tests.depth import often
@@ -49,8 +56,8 @@ class Passes:
 
         patch.setattr(self.model, "forward", timed)
 
-    def measure(self, most_rows: int) -> CostProfile:
-        return measure(self.model, most_rows, lambda: self.now)
+    def measure(self, most_rows: int, free: int | None = None) -> CostProfile:
+        return measure(self.model, most_rows, lambda: self.now, free)
 
 
 def seconds(rows: int, width: int) -> float:
@@ -122,6 +129,133 @@ def test_a_long_context_is_measured_within_the_models_own(
     passes.measure(1)
     assert passes.model.context is not None
     assert passes.model.context // 2 < max(reached) < passes.model.context
+
+
+def test_a_long_context_is_measured_in_three_turns_at_least_after_one_that_makes_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a machine so slow that a short one had a single turn; and its context is shorter."""
+    per_token, longest, slow = 1e-6, [0], [0.0]
+    passes = Passes(
+        monkeypatch, lambda rows, width, _: slow[0] + seconds(rows, width), "llama", lambda _: 0.0
+    )
+    turns: list[int] = []
+    turn = profiling._turn
+
+    def noted(batch: DecodeBatch, *args: Any) -> dict[int, float]:
+        position = max(batch.rows.positions)
+        longest[0] = max(longest[0], position)
+        turns.append(position)
+        passes.now += per_token * position + 0.1 * (position > 1000 and turns.count(position) == 0)
+        return turn(batch, *args)
+
+    monkeypatch.setattr(profiling, "_turn", noted)
+    monkeypatch.setattr(profiling, "_LONG_CONTEXT", 4096)
+    monkeypatch.setattr(type(passes.model), "context", 1 << 16)
+    passes.measure(1)
+    assert longest[0] > 4096
+    assert sum(position > 4096 for position in turns) >= 4
+    slow[0], longest[0], turns = 0.02, 0, []
+    per_token = 5e-5
+    began = passes.now
+    profile = passes.measure(1)
+    assert 1024 < longest[0] < 2048
+    assert sum(position > 1024 for position in turns) == 4
+    assert passes.now - began < 2.0
+    assert profile.seconds_per_context_token
+    slow[0] = 0.1
+    assert passes.measure(1).seconds_per_context_token == ()
+
+
+def test_the_turn_that_makes_room_does_not_make_long_contexts_dear(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    passes = Passes(
+        monkeypatch,
+        lambda rows, width, _: seconds(rows, width),
+        per_context_token=lambda width: 1e-7,
+    )
+    advance = profiling._advance_without_running
+
+    def growing(batch: DecodeBatch, tokens: int) -> None:
+        advance(batch, tokens)
+        held_up.append(10)
+
+    held_up: list[int] = []
+    forward = passes.model.forward
+
+    def slow(*args: Any) -> mx.array:
+        if held_up and held_up[-1] > 0:  # passes of the first turn
+            held_up[-1] -= 1
+            passes.now += 0.05 if held_up[-1] > 3 else 0.0
+        return forward(*args)
+
+    monkeypatch.setattr(passes.model, "forward", slow)
+    monkeypatch.setattr(profiling, "_advance_without_running", growing)
+    profile = passes.measure(1)
+    assert held_up
+    assert profile.seconds_per_context_token == pytest.approx((1e-7,) * 8, rel=0.2)
+
+
+def test_a_context_of_few_tokens_is_not_called_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it adds would be lost in what else a machine does."""
+    passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width))
+    for context in (1, 2, 1000, 2046):
+        monkeypatch.setattr(type(passes.model), "context", context)
+        assert context_to_measure(passes.model) == 0
+        assert passes.measure(1).seconds_per_context_token == ()
+    monkeypatch.setattr(type(passes.model), "context", 2048)
+    assert context_to_measure(passes.model) == 1024
+
+
+def test_a_long_context_keeps_to_the_memory_that_the_weights_leave() -> None:
+    """With what is copied as it grows: a server that has room for short requests starts."""
+    model = load("bushel:tiny", dtype="float32")
+    measure(model, 1)  # what is made once
+
+    def peak(free: int | None) -> int:
+        mx.synchronize()
+        mx.reset_peak_memory()
+        before = mx.get_active_memory()
+        profile = measure(model, 1, free=free)
+        if free is not None:
+            assert bool(profile.seconds_per_context_token) == (context_to_measure(model, free) > 0)
+        return mx.get_peak_memory() - before
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(profiling, "_LONG_SECONDS", 60.0)
+        patch.setattr(profiling, "_MOST_LONG_SECONDS", 60.0)
+        short, unlimited = peak(0), peak(None)
+        assert context_to_measure(model, 0) == 0
+        for free in (32 << 20, 64 << 20):
+            assert context_to_measure(model, free) > 0
+            assert peak(free) - short < free // 4 < unlimited - short
+
+
+def test_what_drafters_take_more_in_a_long_context_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    passes = Passes(
+        monkeypatch,
+        lambda rows, width, _: seconds(rows, width),
+        per_context_token=lambda width: 1e-7,
+    )
+    each = of_draft_model_per_context_token(passes.model, seconds(1, 1), clock=lambda: passes.now)
+    assert each == pytest.approx(1e-7, rel=0.1)
+    model = load("bushel:tiny")
+    model.mtp = head = load_head(model)
+    call = type(head).__call__
+
+    def timed(self: Any, hidden: Any, following: Any, places: Any, starts: Any, *args: Any) -> Any:
+        passes.now += 1e-3 + 1e-7 * starts[0]
+        return call(self, hidden, following, places, starts, *args)
+
+    monkeypatch.setattr(type(head), "__call__", timed)
+    short = of_head(head, 1, lambda: passes.now)[0]
+    assert short == pytest.approx(1e-3)
+    each = of_head_per_context_token(model, short, clock=lambda: passes.now)
+    assert each == pytest.approx(1e-7, rel=0.1)
+    assert of_head_per_context_token(model, short, 0) == 0.0  # where memory has no room
 
 
 def test_passes_that_are_held_up_now_and_then_count_for_the_shortest(
