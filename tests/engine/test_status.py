@@ -104,7 +104,7 @@ def test_speculation_tells_who_guesses_how_well_and_what_passes_cost() -> None:
         ],
     }
     assert describe_speculation(["lookup"], 0, 0, on).acceptance == 0.0
-    later = Speculation((), profile.with_long_context({1: 0.015, 2: 0.03, 4: 0.08}, 2000), None)
+    later = Speculation((), profile.with_long_context({1: 0.005, 2: 0.01, 4: 0.04}, 2000), None)
     told = as_json(describe_speculation(["lookup"], 0, 0, later))
     assert told["ms_per_1000_context_tokens"] == {"1": 2.5, "2": 5.0, "4": 20.0}
     off = as_json(describe_speculation([], 0, 0, Speculation()))

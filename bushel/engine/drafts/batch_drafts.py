@@ -140,7 +140,7 @@ class BatchDrafts:
 
     def _draft_lengths(self, chosen: list[tuple[int, Chances]], context_tokens: int) -> list[int]:
         step = _CONTEXT_STEP * max(1, len(chosen))
-        asked = chosen, -(-context_tokens // step) * step
+        asked = chosen, context_tokens // step * step
         if asked != self._asked:
             self._asked, self._answer = asked, self._worth(*asked)
         return self._answer

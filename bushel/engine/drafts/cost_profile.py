@@ -42,16 +42,15 @@ class CostProfile:
         context = self.context_tokens * each[width - 1] if each else 0.0
         return self.seconds[rows - 1][width - 1] + context + (width - 1) * self.drafting
 
-    def with_long_context(self, measured: Mapping[int, float], tokens: int) -> CostProfile:
-        """measured: seconds by width of passes of one row whose context was so many tokens longer.
-
-        What a width takes more is an upper bound for narrower ones, like all that passes take.
+    def with_long_context(self, more: Mapping[int, float], tokens: int) -> CostProfile:
+        """more: seconds by width that a pass of one row takes more, with a context that is so many
+        tokens longer. It bounds what narrower ones take more, like all that passes take.
         """
-        more, least = dict[int, float](), math.inf
-        for width in sorted(measured, reverse=True):
-            least = min(least, measured[width] - self.cost(1, width))
-            more[width] = max(0.0, least) / tokens
-        each = straight(dict(sorted(more.items())), 1 + self.deepest)
+        bounds, least = dict[int, float](), math.inf
+        for width in sorted(more, reverse=True):
+            least = min(least, more[width])
+            bounds[width] = max(0.0, least) / tokens
+        each = straight(dict(sorted(bounds.items())), 1 + self.deepest)
         return replace(self, seconds_per_context_token=tuple(each))
 
     @classmethod

@@ -38,9 +38,7 @@ _ROWS = (1, 4, 8, 16, 32)
 _WIDTHS = (1, 2, 4, 8)  # Metal's attention for few queries ends at 8
 _SEVERAL = (1, 8, 32)  # rows for which drafters are measured
 _CONTEXT = 64  # tokens before those that are measured
-_LONG_CONTEXT = (
-    8192  # tokens, at most, that passes attend to as what a long context costs is measured
-)
+_LONG_CONTEXT = 8192  # tokens of a row, at most, as what a long context costs is measured
 _LONG_CONTEXT_BYTES = 1 << 26  # and as many as their keys and values may take; or more,
 _LONG_CONTEXT_SHARE = 1 / 16  # where that is a small part of what the weights take
 _LONG_CONTEXT_ROOM = 1 / 4  # and never more than this part of what the weights leave free
@@ -64,9 +62,9 @@ Found = TypeVar("Found")
 
 
 class _LongContext(NamedTuple):
-    """What passes of one row take, by width, whose context is so many tokens longer."""
+    """Seconds by width that passes of one row take more, with a context so many tokens longer."""
 
-    seconds: dict[int, float]
+    more: dict[int, float]
     tokens: int
 
 
@@ -92,7 +90,7 @@ def measure(
         if count == 1 or not ON_CPU:
             _turn(batch, widths, tokens, clock)  # may wait for what is compiled
         began = clock()
-        least = _shortest(batch, widths, tokens, clock)
+        [least] = _shortest([batch], widths, tokens, clock)
         for width, seconds in least.items():
             measured[count, width] = seconds
         spent += clock() - began
@@ -104,43 +102,53 @@ def measure(
 
 def _measure_long_context(
     model: Model,
-    batch: DecodeBatch,
+    near: DecodeBatch,
     short: dict[int, float],
     tokens: Iterator[int],
     clock: Clock,
     free: int | None,
 ) -> _LongContext | None:
-    """Of this batch of one row, which leaves. short: what its passes have taken.
+    """In turns with a batch of one row that is near its beginning, and leaves: hosts and devices
+    change their speed, and what that is must not be put down to the context. short: what its passes
+    have taken.
 
     None where that fails, or where memory, time or the model's context end too early.
     """
-    most, pool = context_to_measure(model, free), model.pages
+    most, pool, widths = context_to_measure(model, free), model.pages, [*short]
     turn = (2 + _STEPS) * short[1] + sum(short[width] for width in short if width > 1)
     if most < _LEAST_LONG_CONTEXT or (1 + _LONG_TURNS) * turn > _MOST_LONG_SECONDS:
         return None
     pages = 0 if pool is None else pool.capacity
 
+    def seconds(batch: DecodeBatch) -> float:
+        began = clock()
+        _turn(batch, widths, tokens, clock)
+        return clock() - began
+
     def long() -> _LongContext:
-        (before,), longer, began = batch.rows.positions, _LEAST_LONG_CONTEXT, clock()
-        _advance_without_running(batch, longer)
-        _turn(batch, [*short], tokens, clock)  # makes room
-        first = clock() - began
-        each = max(0.0, first - turn) / longer
-        left = (_LONG_SECONDS - first) / (1 + _LONG_TURNS) - turn
-        if (fits := min(most, int(left / each)) if each else most) > longer:
-            _advance_without_running(batch, fits - longer)
-            _turn(batch, [*short], tokens, clock)
-        (position,) = batch.rows.positions
-        seconds = _shortest(batch, [*short], tokens, clock, _LONG_TURNS)
-        batch.leave(batch.sequences)
+        began, far = clock(), _filled(model, 1, tokens)
+        _advance_without_running(far, _LEAST_LONG_CONTEXT)
+        seconds(far)  # makes room
+        turn = seconds(near)
+        each = max(0.0, seconds(far) - turn) / _LEAST_LONG_CONTEXT
+        left = (_LONG_SECONDS - (clock() - began)) / (1 + _LONG_TURNS) - 2 * turn
+        fits = min(most, int(left / each)) if each else most
+        if fits > _LEAST_LONG_CONTEXT:
+            _advance_without_running(far, fits - _LEAST_LONG_CONTEXT)
+            seconds(far)
+        taken = _shortest([near, far], widths, tokens, clock, _LONG_TURNS)
+        (start,), (end,) = near.rows.positions, far.rows.positions
+        for batch in (near, far):
+            batch.leave(batch.sequences)
         if pool is not None:
             pool.resize(pages)
-        return _LongContext(seconds, position - before)
+        more = {width: taken[1][width] - taken[0][width] for width in widths}
+        return _LongContext(more, end - start)
 
-    far = try_long_context(model, long)
-    if far is None:
+    found = try_long_context(model, long)
+    if found is None:
         renew_pages(model)
-    return far
+    return found
 
 
 def try_long_context(model: Model, long: Callable[[], Found]) -> Found | None:
@@ -192,18 +200,23 @@ def _advance_without_running(batch: DecodeBatch, tokens: int) -> None:
 
 
 def _shortest(
-    batch: DecodeBatch, widths: Items[int], tokens: Iterator[int], clock: Clock, turns: int = 1
-) -> dict[int, float]:
-    """Seconds of a pass of each of these widths, in the turn in which it took the least; turns: at
-    least.
+    batches: Items[DecodeBatch],
+    widths: Items[int],
+    tokens: Iterator[int],
+    clock: Clock,
+    turns: int = 1,
+) -> list[dict[int, float]]:
+    """By batch, seconds of a pass of each of these widths, in the turn in which it took the least;
+    turns: of each, at least.
     """
-    least: dict[int, float] = {}
+    least: list[dict[int, float]] = [{} for _ in batches]
     began = clock()
     for turn in range(_TURNS):
-        if turn >= turns and clock() - began > _SECONDS_EACH:
+        if turn >= turns and clock() - began > _SECONDS_EACH * len(batches):
             break
-        for width, seconds in _turn(batch, widths, tokens, clock).items():
-            least[width] = min(seconds, least.get(width, seconds))
+        for batch, shortest in zip(batches, least, strict=True):
+            for width, seconds in _turn(batch, widths, tokens, clock).items():
+                shortest[width] = min(seconds, shortest.get(width, seconds))
     return least
 
 
@@ -329,8 +342,16 @@ def of_head_per_context_token(
     head, longer = model.mtp, context_to_measure(model, free)
     if head is None or not longer:
         return 0.0
-    long = try_long_context(model, lambda: _head_token(head, 1, longer, clock))
-    return 0.0 if long is None else max(0.0, long - short) / longer
+
+    def more() -> float:
+        """In turns, as hosts change their speed."""
+        near, far = short, math.inf
+        for _ in range(2):
+            far = min(far, _head_token(head, 1, longer, clock))
+            near = min(near, _head_token(head, 1, 0, clock))
+        return far - near
+
+    return max(0.0, try_long_context(model, more) or 0.0) / longer
 
 
 def of_draft_model(draft: Model, most_rows: int, clock: Clock = time.perf_counter) -> Drafting:
@@ -350,7 +371,7 @@ def of_draft_model_per_context_token(
     tokens = _any_tokens(draft.vocab)
     batch = _filled(draft, 1, tokens)
     far = _measure_long_context(draft, batch, {1: short}, tokens, clock, free)
-    return 0.0 if far is None else max(0.0, far.seconds[1] - short) / far.tokens
+    return 0.0 if far is None else max(0.0, far.more[1]) / far.tokens
 
 
 def _by_rows(one: Callable[[int], float], most_rows: int) -> Drafting:

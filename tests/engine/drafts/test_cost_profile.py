@@ -18,7 +18,7 @@ def test_a_pass_costs_no_more_than_a_wider_one_or_one_of_more_rows() -> None:
 
 def test_tokens_of_context_have_a_price_too() -> None:
     short = CostProfile(((1.0, 1.5, 2.0), (1.5, 2.0, 2.5)))
-    profile = short.with_long_context({1: 1.2, 2: 2.1, 3: 4.0}, 200)
+    profile = short.with_long_context({1: 0.2, 2: 0.6, 3: 2.0}, 200)
     assert profile.seconds_per_context_token == pytest.approx((0.001, 0.003, 0.01))
     assert profile.cost(2, 3) == 2.5  # of rows that have hardly any context
     later = replace(profile, context_tokens=1000)
@@ -26,7 +26,7 @@ def test_tokens_of_context_have_a_price_too() -> None:
 
 
 def test_context_never_makes_a_pass_cheaper_or_dearer_than_a_wider_one() -> None:
-    held_up = CostProfile(((1.0, 1.5, 2.0),)).with_long_context({1: 0.9, 2: 9.5, 3: 4.0}, 200)
+    held_up = CostProfile(((1.0, 1.5, 2.0),)).with_long_context({1: -0.1, 2: 8.0, 3: 2.0}, 200)
     assert held_up.seconds_per_context_token == pytest.approx((0.0, 0.01, 0.01))
 
 

@@ -211,6 +211,6 @@ def test_steps_between_which_nothing_was_learned_ask_once_what_pays(
     monkeypatch.setattr(drafts, "_worth", counted)
     for tokens in range(600, 1000, 2):
         assert drafts.may_propose(tokens, ahead=0)
-    assert asked == [1024]
+    assert asked == [512]
     drafts.may_propose(1026, ahead=0)
-    assert asked == [1024, 1536]
+    assert asked == [512, 1024]
