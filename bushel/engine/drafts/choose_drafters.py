@@ -15,7 +15,7 @@ from bushel.engine.drafts.cost_profile import Drafting
 from bushel.engine.drafts.draft_length import may_pay
 from bushel.engine.drafts.draft_model import DraftModel, require_draft_model
 from bushel.engine.drafts.drafter import Drafter
-from bushel.engine.drafts.grammar_tokens import GrammarTokens
+from bushel.engine.drafts.grammar import GrammarDrafter
 from bushel.engine.drafts.lookup import Predicted, PromptLookup
 from bushel.engine.drafts.mtp import MTPDrafter, head_may_pay
 from bushel.engine.drafts.speculation import Speculation
@@ -75,7 +75,7 @@ def _measured(
     if not may_pay(1, profile):
         model.mtp = None
         return Speculation(why_off="a pass of several tokens takes too long on this machine")
-    makers: list[Callable[[], Drafter]] = [partial(GrammarTokens, profile.deepest)]
+    makers: list[Callable[[], Drafter]] = [partial(GrammarDrafter, profile.deepest)]
     drafting: dict[str, Drafting] = {}
     context: dict[str, float] = {}
     head_drafts_constrained_rows = True

@@ -12,7 +12,7 @@ import pytest
 from bushel import LLM, Output, SamplingParams
 from bushel.engine.constraints.constraint import ConstrainedRow
 from bushel.engine.drafts.acceptance import Acceptance
-from bushel.engine.drafts.grammar_tokens import GrammarTokens, _GrammarRow
+from bushel.engine.drafts.grammar import GrammarDrafter, _GrammarRow
 from bushel.engine.drafts.lookup import PromptLookup
 from tests.engine.constrained_requests import talk, together
 
@@ -104,17 +104,17 @@ def test_a_grammar_that_says_other_tokens_changes_nothing(
 def test_what_is_on_the_device_is_the_first_of_what_is_forced(
     llm: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = GrammarTokens.chances
+    own = GrammarDrafter.chances
     seen: list[tuple[int, int]] = []
 
-    def noted(drafter: GrammarTokens, ahead: int, most: int) -> Any:
+    def noted(drafter: GrammarDrafter, ahead: int, most: int) -> Any:
         found = own(drafter, ahead, most)
         for row, chances in zip(drafter._rows, found, strict=True):
             if row is not None and ahead and row._forced:
                 seen.append((len(chances), len(row._forced) - ahead))
         return found
 
-    monkeypatch.setattr(GrammarTokens, "chances", noted)
+    monkeypatch.setattr(GrammarDrafter, "chances", noted)
     together(llm, asked())
     assert seen
     assert all(chances <= max(0, left) for chances, left in seen)

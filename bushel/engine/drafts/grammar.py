@@ -22,7 +22,7 @@ _ACCEPTED = 0.9
 _BEGINS, _USUAL = 0.3, 4
 
 
-class GrammarTokens:
+class GrammarDrafter:
     """A `Drafter`. deepest: of the widths that the machine was measured with."""
 
     name = "grammar"
@@ -70,7 +70,7 @@ class _GrammarRow:
 
     @property
     def _acceptance(self) -> Acceptance:
-        return self.reply.accepted_from(GrammarTokens.name, _ACCEPTED)
+        return self.reply.accepted_from(GrammarDrafter.name, _ACCEPTED)
 
     def chances(self, ahead: int, deepest: int) -> list[float]:
         most = min(deepest, self.reply.draft_room)
