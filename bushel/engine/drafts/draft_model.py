@@ -87,7 +87,7 @@ class DraftModel:
             reads = sequence.decoding.speculate and not sequence.request.prompt.has_media
             row = _DraftRow(sequence)
             self._rows.append(row)
-            if reads and self._has_room(row):
+            if reads:
                 row.state = self._draft.make_state()
                 self._reading.append(row)
                 self._read_piece(row)

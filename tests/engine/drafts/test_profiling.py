@@ -65,6 +65,12 @@ def seconds(rows: int, width: int) -> float:
     return 1e-4 * (10 + rows + 2 * rows * (width - 1))
 
 
+def steady(patch: pytest.MonkeyPatch) -> Passes:
+    """Whose context has a price."""
+    cost = lambda rows, width, _: seconds(rows, width)  # noqa: E731
+    return Passes(patch, cost, per_context_token=lambda width: 1e-7)
+
+
 @pytest.mark.parametrize("family", often(["llama", "qwen3_5"], "qwen3_5"))
 def test_what_passes_take_is_what_is_measured(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     passes = Passes(monkeypatch, lambda rows, width, _: seconds(rows, width), family)
@@ -183,11 +189,7 @@ def test_a_long_context_is_measured_in_three_turns_at_least_after_one_that_makes
 def test_the_turn_that_makes_room_does_not_make_long_contexts_dear(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    passes = Passes(
-        monkeypatch,
-        lambda rows, width, _: seconds(rows, width),
-        per_context_token=lambda width: 1e-7,
-    )
+    passes = steady(monkeypatch)
     advance = profiling._advance_without_running
 
     def growing(batch: DecodeBatch, tokens: int) -> None:
@@ -248,11 +250,7 @@ def test_a_long_context_keeps_to_the_memory_that_the_weights_leave() -> None:
 def test_what_drafters_take_more_in_a_long_context_is_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    passes = Passes(
-        monkeypatch,
-        lambda rows, width, _: seconds(rows, width),
-        per_context_token=lambda width: 1e-7,
-    )
+    passes = steady(monkeypatch)
     each = of_draft_model_per_context_token(passes.model, seconds(1, 1), clock=lambda: passes.now)
     assert each == pytest.approx(1e-7, rel=0.1)
     model = load("bushel:tiny")
