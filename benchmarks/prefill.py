@@ -110,7 +110,8 @@ def main() -> None:
     tries = {chunk: bare(model, options.length, chunk) for chunk in CHUNKS}
     seconds = {chunk: min(run(-at) for at in range(1, 4)) for chunk, run in tries.items()}
     best = min(seconds, key=lambda chunk: seconds[chunk])
-    print(f"bare loop: best in chunks of {best}, {options.length / seconds[best]:.0f} tokens/s")
+    rates = ", ".join(f"{options.length / seconds[chunk]:.0f} in {chunk}" for chunk in CHUNKS)
+    print(f"bare loop: tokens/s by length of chunks: {rates}; best {best}", flush=True)
     both = tries[best], served(model, options.length)
     print(
         told(f"{options.length} tokens, bare / engine", *ratios(*both, options.pairs)), flush=True
