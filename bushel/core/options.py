@@ -42,7 +42,7 @@ class EngineOptions:
     model: str
     dtype: str | None = None
     max_batch: int = 32
-    prefill_chunk: int = 8192
+    prefill_chunk: int = 16384
     prefix_cache: bool = True
     trust_remote_code: bool = False
     _: KW_ONLY

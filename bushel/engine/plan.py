@@ -27,7 +27,7 @@ BEFORE = float("-inf")  # any clock
 @dataclass(frozen=True)
 class Policy:
     max_batch: int = 32
-    prefill_chunk: int = 8192  # tokens of prompts in one step, at most
+    prefill_chunk: int = 16384  # tokens of prompts in one step, at most
     least_chunk: int = 16
     decode_waits: bool = False  # for prompts; where rows are padded, each that joins copies all
     pack: int = 0  # tokens of prompts that may share a forward pass; 0: each has its own

@@ -52,6 +52,8 @@ DECODE_WORTH = 10.0
 BACKGROUND_SHARE = 0.1
 # Tokens of the first chunk of all, when nobody knows how long it will take.
 _UNMEASURED = 512
+# Tokens of a step while several prompts want to run: each begins to decode when its step has ended.
+_SEVERAL = 8192
 # Of a pass over whole texts, how much may be padding; of one of few tokens any, because to read
 # the weights takes longer.
 _PADDING, _SMALL = 0.25, 512
@@ -188,7 +190,7 @@ def _chunks(
     The first one is served in any case, with `least_chunk` tokens if need be. small: with no more.
     """
     chunks: list[Chunk] = []
-    budget = policy.prefill_chunk
+    budget = policy.prefill_chunk if len(jobs) == 1 else min(policy.prefill_chunk, _SEVERAL)
     if not costs.prefill_token + costs.prefill_pass:
         budget = min(budget, max(_UNMEASURED, policy.least_chunk))
     shared = _Pass(policy, memory, costs)

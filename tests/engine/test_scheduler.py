@@ -479,3 +479,21 @@ def test_what_a_step_will_take_counts_what_its_prompts_look_back_at() -> None:
     work = Work.of(plan, 0, costs)
     assert work.seconds == pytest.approx(costs.prompt(chunk.tokens, 50_000))
     assert work.seconds > 100 * costs.prefill_token + costs.prefill_pass
+
+
+def test_a_prompt_by_itself_runs_in_one_large_piece() -> None:
+    """As a bare loop at its best would; no longer than a newcomer may wait, and less beside others,
+    who decode as soon as the step with their prompts has ended.
+    """
+    fast = Costs(decode_step=0.01, prefill_token=2.5e-5, prefill_pass=0.01)
+    job, other = (PendingPrompt(id, 16_000, NOW, id, group=str(id)) for id in (1, 2))
+
+    def tokens(*jobs: PendingPrompt, costs: Costs = fast, decoding: int = 0) -> int:
+        state = State(NOW, rows(decoding, 100), prefilling=jobs, costs=costs)
+        return sum(chunk.tokens for chunk in schedule(state, Policy(decode_waits=True)).chunks)
+
+    assert tokens(job) == 16_000
+    assert tokens(job, other) == 8192
+    slow = fast._replace(prefill_token=2e-4)
+    assert 4096 <= tokens(job, costs=slow) < 5000  # half of `start_wait`
+    assert tokens(job, decoding=1) < 8192

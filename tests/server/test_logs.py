@@ -364,7 +364,7 @@ def test_the_banner_tells_where_what_and_how_much() -> None:
     lines = banner(options(), ["org/model"], IDLE, context=4096)
     assert lines == [
         "Model: org/model, context 4096 tokens",
-        "Lane: batch, up to 32 replies together, prompts in chunks of 8192 tokens",
+        "Lane: batch, up to 32 replies together, prompts in chunks of up to 16384 tokens",
         "Memory: 20.00 GB may be used: 8.00 GB weights, 0.50 GB to run a prompt, "
         "11.50 GB for requests",
         "Cache: up to 5.75 GB of that for what prompts have in common",

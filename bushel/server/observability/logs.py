@@ -371,7 +371,7 @@ def _lane_line(options: ServerOptions, status: EngineStatus) -> str:
     return (
         f"Lane: batch, up to {engine.max_batch} replies together"
         f"{f' ({routes})' if routes else ''}, "
-        f"prompts in chunks of {engine.prefill_chunk} tokens"
+        f"prompts in chunks of up to {engine.prefill_chunk} tokens"
     )
 
 
