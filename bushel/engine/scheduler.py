@@ -52,8 +52,8 @@ DECODE_WORTH = 10.0
 BACKGROUND_SHARE = 0.1
 # Tokens of the first chunk of all, when nobody knows how long it will take.
 _UNMEASURED = 512
-# Tokens of a step while several prompts want to run: each begins to decode when its step has ended.
-_SEVERAL = 8192
+# Tokens of a step beside rows or other prompts: each decodes as soon as its step has ended.
+_BESIDE_OTHERS = 8192
 # Of a pass over whole texts, how much may be padding; of one of few tokens any, because to read
 # the weights takes longer.
 _PADDING, _SMALL = 0.25, 512
@@ -81,14 +81,15 @@ def schedule(state: State, policy: Policy) -> Plan:
     seconds = _seconds_for_prompts(running, state.costs, policy)
     live = any(not row.background for row in (*state.running, *join) if row.id not in gone)
     jobs, seconds, beside = _with_background(jobs, seconds, state, policy, live=live)
-    chunks = _chunks(jobs, seconds, state.costs, slots.memory, policy, small=beside)
+    how = {"alone": not running and len(jobs) == 1, "small": beside}
+    chunks = _chunks(jobs, seconds, state.costs, slots.memory, policy, **how)
     left = 0.0 if beside else seconds - state.since_decode
     wait = policy.decode_waits and before > 0 and _can_wait(chunks, jobs, left, state.costs)
     if before and state.waited and not wait:
         # The next token of a row is told after the prompts of this step, and its last one was told
         # before those that it waited for.
         seconds = max(seconds / 2, seconds - state.waited)
-        chunks = _chunks(jobs, seconds, state.costs, slots.memory, policy, small=beside)
+        chunks = _chunks(jobs, seconds, state.costs, slots.memory, policy, **how)
     return Plan(
         preempt=tuple(victim.id for victim in slots.preempted),
         drop=tuple(victim.id for victim in slots.dropped),
@@ -183,14 +184,16 @@ def _chunks(
     memory: Memory | None,
     policy: Policy,
     *,
-    small: bool = False,
+    alone: bool,
+    small: bool,
 ) -> tuple[Chunk, ...]:
     """Whole prompts while they fit; a piece of one only if it is worth a pass of its own.
 
     The first one is served in any case, with `least_chunk` tokens if need be. small: with no more.
+    alone: no row and no other prompt is there.
     """
     chunks: list[Chunk] = []
-    budget = policy.prefill_chunk if len(jobs) == 1 else min(policy.prefill_chunk, _SEVERAL)
+    budget = policy.prefill_chunk if alone else min(policy.prefill_chunk, _BESIDE_OTHERS)
     if not costs.prefill_token + costs.prefill_pass:
         budget = min(budget, max(_UNMEASURED, policy.least_chunk))
     shared = _Pass(policy, memory, costs)

@@ -195,8 +195,14 @@ def test_prompts_of_any_length_are_run_in_one_of_few(
     assert set(ran) <= set(pieces(512))
 
 
-def test_pages_for_a_long_prompt_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each time that there are more waits for the device and copies all."""
+@pytest.mark.parametrize("even", [False, True])
+def test_pages_for_a_long_prompt_are_made_at_once(
+    even: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time that there are more waits for the device and copies all. even: with pieces that run
+    some tokens again, and are padded, as on CUDA.
+    """
+    monkeypatch.setattr(prefill_pass, "EVEN", even)
     llm = served(prefill_chunk=64, prefix_cache=False)
     pool = llm._engine.model.pages  # type: ignore[union-attr]
     pool.clear()

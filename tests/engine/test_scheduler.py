@@ -496,4 +496,5 @@ def test_a_prompt_by_itself_runs_in_one_large_piece() -> None:
     assert tokens(job, other) == 8192
     slow = fast._replace(prefill_token=2e-4)
     assert 4096 <= tokens(job, costs=slow) < 5000  # half of `start_wait`
-    assert tokens(job, decoding=1) < 8192
+    quick = fast._replace(prefill_token=1e-6)
+    assert (tokens(job, costs=quick), tokens(job, costs=quick, decoding=1)) == (16_000, 8192)

@@ -67,12 +67,13 @@ class PageTable:
         All are given pages for as many as the widest, until `end_prompts`. What is beyond a row's
         own tokens is written, but nobody reads it before someone has written over it.
         """
-        for pages, position, count in zip(self.rows, positions, counts, strict=True):
+        starts = [position - run for position, run in zip(positions, again, strict=True)]
+        rows = zip(self.rows, positions, counts, starts, strict=True)
+        for pages, position, count, start in rows:
             self.pool.make_writable(pages, position, count)
-            self.pool.extend(pages, pages_of(position + width) - len(pages.ids))
+            self.pool.extend(pages, pages_of(start + width) - len(pages.ids))
         pairs = zip(positions, counts, strict=True)
         self.after = [position + count for position, count in pairs]
-        starts = [position - run for position, run in zip(positions, again, strict=True)]
         self.starts, self.again = starts, again
         self.offset = starts[0] if len(starts) == 1 else mx.array(starts, dtype=mx.int32)
 
