@@ -13,9 +13,9 @@ bare pass as wide as the rounds were and the drafter's own time for as many toke
 where nothing was drafted, what drafts of the rate would have given.
 
 Models of real shapes have random weights, whose replies mean nothing, and a prediction head of
-which as many drafts are wrong as `--rate` leaves (`foretold`). Their replies are the same whatever
-layers compute: that they are equal tells of drafting and sampling, not of the state of layers
-(`divergence` does).
+which as many drafts are wrong as `--rate` leaves (`known_replies`). Their replies are the same
+whatever layers compute: that they are equal tells of drafting and sampling, not of the state of
+layers (`divergence` does).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import mlx.core as mx
 import numpy as np
 
 from benchmarks.draft_limit import Limit
-from benchmarks.foretold import SpoiledHead, foretell
+from benchmarks.known_replies import SpoiledHead, foretell
 from benchmarks.networks import BYTES, CONFIGS, make
 from benchmarks.rounds import about_mlx
 from bushel import LLM

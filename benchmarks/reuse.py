@@ -28,7 +28,7 @@ import mlx.core as mx
 
 from benchmarks.engines import Asked, ask, engine_on, per_token, states
 from benchmarks.networks import CONFIGS, make
-from benchmarks.upkeep import keeping, upkeep
+from benchmarks.prefix_upkeep import keeping, upkeep
 from bushel.core.options import EngineOptions
 from bushel.core.status import as_json
 from bushel.engine.engine import Engine

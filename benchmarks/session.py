@@ -1,7 +1,7 @@
 """What an agent sends: a system prompt that lists its tools, questions, and results of tools.
 
-The chat API takes no `tools` yet, so their list stands in the system prompt as text. Results go as
-messages of the role tool, which the API passes on to the template.
+The list stands there as text, and not in `tools`: how long a prompt is does not hang on what a
+template makes of them. Results go as messages of the role tool.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from bushel.cache.layer_kind import Layer, LayerSnapshot
 from bushel.cache.paged.page_pool import PageList, PagePool
 from bushel.cache.paged.page_table import PageTable
 from bushel.cache.paged.paged_kv import PagedKVCache, table_of, take_over
-from bushel.cache.slots.row_lengths import RowLengths
+from bushel.cache.ragged.row_lengths import RowLengths
 from bushel.core import IntegrityError
 from bushel.models.device import ON_CUDA
 

@@ -1,7 +1,7 @@
 """Batches whose rows go on by a draft, and then back to what is kept of it.
 
-Keys and values go back by their lengths (`slots`), pages as well, and recurrent states by the state
-before the draft and a tape of its inputs (`bushel.models.recurrent_rollback`).
+Keys and values go back by their lengths (`ragged`), pages as well, and recurrent states by the
+state before the draft and a tape of its inputs (`bushel.models.recurrent_rollback`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from bushel.cache.kv_cache import KV
 from bushel.cache.layer_kind import Layer, LayerKind
 from bushel.cache.paged.attention import MOST_QUERIES
 from bushel.cache.paged.paged_kv import PagedKV, table_of
+from bushel.cache.ragged.kinds import RaggedKV, RaggedWindow
+from bushel.cache.ragged.ragged_caches import SPARE
+from bushel.cache.ragged.row_lengths import RowLengths
 from bushel.cache.recurrent import Recurrent
-from bushel.cache.slots.kinds import SlotKV, SlotWindow
-from bushel.cache.slots.row_lengths import RowLengths
-from bushel.cache.slots.slot_caches import SPARE
 from bushel.cache.unkept import Unkept
 from bushel.cache.window import Window
 from bushel.core import IntegrityError
@@ -27,7 +27,7 @@ from bushel.core.footprint import LayerFootprint
 from bushel.models import recurrent_rollback
 from bushel.models.known_families import drafts_exactly
 
-_SLOTS: dict[type[LayerKind], Any] = {KV: SlotKV(), Window: SlotWindow()}
+_RAGGED: dict[type[LayerKind], Any] = {KV: RaggedKV(), Window: RaggedWindow()}
 _AS_THEY_ARE = (PagedKV, Recurrent, Unkept)
 
 
@@ -37,8 +37,8 @@ def draftable(singles: Sequence[Layer], lengths: RowLengths) -> Layer:
     if isinstance(kind, Composite):
         columns = zip(*(single.caches for single in singles), strict=True)
         return type(singles[0])(*(draftable(column, lengths) for column in columns))
-    if slots := _SLOTS.get(type(kind)):
-        return slots.begin(singles, lengths)
+    if ragged := _RAGGED.get(type(kind)):
+        return ragged.begin(singles, lengths)
     return singles[0] if len(singles) == 1 else kind.merge(singles)
 
 
@@ -53,7 +53,7 @@ def no_drafts(state: Sequence[Layer], network: Any) -> str | None:
     """Why rows of this state, fresh from a network's model, cannot take drafts, or None."""
     for layer in state:
         for kind, part in kind_of(layer).parts(layer):
-            if type(kind) not in (*_SLOTS, *_AS_THEY_ARE) or getattr(part, "keep", False):
+            if type(kind) not in (*_RAGGED, *_AS_THEY_ARE) or getattr(part, "keep", False):
                 return f"rejected tokens cannot be rolled back in {type(part).__name__}"
             if isinstance(kind, Recurrent) and not recurrent_rollback.can_record(network):
                 return "rejected tokens cannot be rolled back in its recurrent layers"

@@ -15,9 +15,9 @@ from bushel.cache.opaque import Opaque
 from bushel.cache.paged.paged_kv import PagedKV
 from bushel.cache.pooled_kv import PooledKV
 from bushel.cache.quantized_kv import Quantized
+from bushel.cache.ragged.kinds import RaggedKV, RaggedWindow
 from bushel.cache.recurrent import Recurrent
 from bushel.cache.reply_ring import ReplyRing
-from bushel.cache.slots.kinds import SlotKV, SlotWindow
 from bushel.cache.unkept import Unkept
 from bushel.cache.window import Window
 
@@ -39,8 +39,8 @@ _BY_CLASS: dict[str, LayerKind] = {
     "QuantizedBatch": _QUANTIZED,
     "RotatingKVCache": _WINDOW,
     "BatchRotatingKVCache": _WINDOW,
-    "SlotKVCache": SlotKV(),
-    "SlotWindowCache": SlotWindow(),
+    "RaggedKVCache": RaggedKV(),
+    "RaggedWindowCache": RaggedWindow(),
     "ChunkedKVCache": _CHUNKED,
     "BatchChunkedKVCache": _CHUNKED,
     "QSAKVCache": _INDEXED,

@@ -1,4 +1,4 @@
-"""A state slot that is not stored, because it can be recomputed."""
+"""State that is not stored, because it can be recomputed."""
 
 from __future__ import annotations
 

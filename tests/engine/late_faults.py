@@ -16,7 +16,7 @@ from mlx.utils import tree_map
 from bushel.cache import BatchState
 from bushel.cache.prefix import disk_tier
 from bushel.cache.prefix.kv_segment import KVSegment, SegmentLayout
-from bushel.cache.slots.slot_caches import SlotCache
+from bushel.cache.ragged.ragged_caches import RaggedCache
 from bushel.engine import prefill_pass
 from bushel.engine.decode_batch import DecodeBatch, Verify
 from bushel.engine.prefill_pass import PassRow
@@ -127,7 +127,7 @@ class LateFaults:
 
 def zero(layers: Iterable[Any]) -> None:
     for layer in layers:
-        if isinstance(layer, SlotCache):
+        if isinstance(layer, RaggedCache):
             layer.keys, layer.values = _blank(layer.keys), _blank(layer.values)
         else:
             layer.state = tree_map(_blank, layer.state)

@@ -10,7 +10,7 @@ import pytest
 
 from bushel.cache import BatchState
 from bushel.cache.paged import attention, sdpa
-from bushel.cache.slots.slot_caches import SlotCache, SlotKVCache, SlotWindowCache
+from bushel.cache.ragged.ragged_caches import RaggedCache, RaggedKVCache, RaggedWindowCache
 from bushel.engine.decode_batch import DecodeBatch
 from bushel.engine.drafts.drafter import Drafts
 
@@ -77,11 +77,11 @@ def one_later(patch: Patch) -> None:
     patch.setattr(DecodeBatch, "verify", wrong)
 
 
-def one_ahead(patch: Patch, kind: type[SlotCache]) -> None:
+def one_ahead(patch: Patch, kind: type[RaggedCache]) -> None:
     """Each token of a draft sees the one behind it, too."""
     make: Callable[..., Any] = kind.make_mask
 
-    def wrong(cache: SlotCache, N: int, *, return_array: bool = False, **more: Any) -> Any:
+    def wrong(cache: RaggedCache, N: int, *, return_array: bool = False, **more: Any) -> Any:
         mask = make(cache, N, return_array=return_array or N > 1, **more)
         if N == 1:
             return mask
@@ -90,12 +90,12 @@ def one_ahead(patch: Patch, kind: type[SlotCache]) -> None:
     patch.setattr(kind, "make_mask", wrong)
 
 
-def one_ahead_in_slots(patch: Patch) -> None:
-    one_ahead(patch, SlotKVCache)
+def one_ahead_in_ragged_rows(patch: Patch) -> None:
+    one_ahead(patch, RaggedKVCache)
 
 
 def one_ahead_in_rings(patch: Patch) -> None:
-    one_ahead(patch, SlotWindowCache)
+    one_ahead(patch, RaggedWindowCache)
 
 
 def one_ahead_in_pages(patch: Patch) -> None:

@@ -16,8 +16,8 @@ from .draft_mistakes import (
     not_rolled_back,
     one_ahead_in_kernels,
     one_ahead_in_pages,
+    one_ahead_in_ragged_rows,
     one_ahead_in_rings,
-    one_ahead_in_slots,
     one_later,
     one_less,
     one_more,
@@ -80,14 +80,14 @@ MISTAKES: list[Mistake] = [
     *((mistake, *kind) for mistake in (one_more, one_less, not_rolled_back) for kind in KINDS),
     (stale_token, "llama", "auto"),
     (one_later, "qwen3_5_vl", "auto"),
-    *((one_ahead_in_slots, name, "auto") for name in ("llama", "gemma3_text", "gpt_oss")),
-    *((one_ahead_in_slots, name, "auto") for name in ("qwen3_5", "qwen3_5_vl")),
+    *((one_ahead_in_ragged_rows, name, "auto") for name in ("llama", "gemma3_text", "gpt_oss")),
+    *((one_ahead_in_ragged_rows, name, "auto") for name in ("qwen3_5", "qwen3_5_vl")),
     *((one_ahead_in_rings, name, "auto") for name in ("llama_sliding", "gemma3_text", "gpt_oss")),
     *((one_ahead_in_pages, name, "pages") for name in PAGED),
 ]
 ONCE: list[Mistake] = [
     (one_more, "llama", "auto"),
-    (one_ahead_in_slots, "qwen3_5_vl", "auto"),
+    (one_ahead_in_ragged_rows, "qwen3_5_vl", "auto"),
     (one_ahead_in_rings, "gpt_oss", "auto"),
     (one_ahead_in_pages, "llama", "pages"),
 ]

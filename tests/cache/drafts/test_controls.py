@@ -11,15 +11,15 @@ from bushel.cache.paged import sdpa
 from bushel.cache.paged.page_pool import PagePool
 from bushel.cache.paged.page_table import PageTable
 from bushel.cache.paged.paged_kv import pageable
-from bushel.cache.slots import slot_caches
-from bushel.cache.slots.row_lengths import RowLengths
+from bushel.cache.ragged import ragged_caches
+from bushel.cache.ragged.row_lengths import RowLengths
 from bushel.core import IntegrityError
 from bushel.models import load, recurrent_rollback
 from bushel.models.recurrent_rollback import Tape
 from tests.depth import often, one_in
 from tests.families import checkpoint_dir
 from tests.families.text import WINDOW
-from tests.parity.draft_mistakes import one_ahead_in_rings, one_ahead_in_slots, one_more
+from tests.parity.draft_mistakes import one_ahead_in_ragged_rows, one_ahead_in_rings, one_more
 
 from .scripts import BOUND, Rows
 
@@ -99,7 +99,7 @@ def windows_of_other_rows(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_spare_slots(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(slot_caches, "SPARE", 0)
+    patch.setattr(ragged_caches, "SPARE", 0)
 
 
 WRONG: list[tuple[str, Callable[[pytest.MonkeyPatch], None]]] = [
@@ -110,7 +110,7 @@ WRONG: list[tuple[str, Callable[[pytest.MonkeyPatch], None]]] = [
     *((name, mask_of_other_rows) for name in RECURRENT),
     *((name, states_of_other_rows) for name in RECURRENT),
     *((name, windows_of_other_rows) for name in (*RECURRENT, "lfm2")),
-    *((name, one_ahead_in_slots) for name in RIGHT if name not in KEYLESS),
+    *((name, one_ahead_in_ragged_rows) for name in RIGHT if name not in KEYLESS),
     *((name, mistake) for name in RINGS for mistake in (one_ahead_in_rings, no_spare_slots)),
 ]
 # Each mistake, where it is made to another kind of layer.
@@ -122,7 +122,7 @@ ONCE = [
     *((name, mask_of_other_rows) for name in ("qwen3_5_vl", "falcon_h1")),
     *((name, states_of_other_rows) for name in ("qwen3_5", "mamba2")),
     *((name, windows_of_other_rows) for name in ("qwen3_next", "lfm2")),
-    ("lfm2", one_ahead_in_slots),
+    ("lfm2", one_ahead_in_ragged_rows),
     ("gpt_oss", no_spare_slots),
 ]
 

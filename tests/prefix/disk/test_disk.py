@@ -230,7 +230,7 @@ def test_a_broken_index_is_noticed(tmp_path: Path) -> None:
     disk = Disk(tmp_path, SPACE, LIMIT)
     names = grow(disk)
     disk.check_integrity()
-    disk._index._slots.move_to_end(names["trunk"], last=False)
+    disk._index._files.move_to_end(names["trunk"], last=False)
     with pytest.raises(IntegrityError, match="used before"):
         disk.check_integrity()
     disk.close()

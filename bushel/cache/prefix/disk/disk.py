@@ -126,10 +126,10 @@ class Disk:
             self._index.touch(above)  # so that what makes room is not among those above
         while self._index.nbytes + self._stuck + draft.nbytes > self._limit:
             self._drop(self._index.oldest(), "limit")
-        slot = IndexedFile(name, kind, above, start, len(key), draft.nbytes, draft=draft)
-        self._index.add(slot)
-        _, *touched = self._index.touch(slot)
-        self._threads.write(slot)
+        file = IndexedFile(name, kind, above, start, len(key), draft.nbytes, draft=draft)
+        self._index.add(file)
+        _, *touched = self._index.touch(file)
+        self._threads.write(file)
         self._threads.stamp(touched)
         self._gone.pop(name, None)
         return name
@@ -137,18 +137,18 @@ class Disk:
     def read(self, name: str) -> PendingRead:
         """Several reads of one name share one. It counts as a use."""
         self._settle()
-        slot = self._index.get(name)
-        if self.off or slot is None:
+        file = self._index.get(name)
+        if self.off or file is None:
             return PendingRead(name, done=True, why=self.off or "it is not on disk")
         self.touch(name)
-        if (draft := slot.draft) is not None:
+        if (draft := file.draft) is not None:
             key = np.frombuffer(draft.key, "<i8")
             return PendingRead(
-                name, done=True, arrays=dict(draft.arrays), start=slot.start, key=key
+                name, done=True, arrays=dict(draft.arrays), start=file.start, key=key
             )
         if name not in self._readings:
             self._readings[name] = PendingRead(name)
-            self._threads.read(slot, self._readings[name])
+            self._threads.read(file, self._readings[name])
         return self._readings[name]
 
     def wait(self, timeout: float) -> bool:
@@ -159,14 +159,14 @@ class Disk:
 
     def touch(self, name: str) -> None:
         """It was used, and so was everything above it: touch the lowest alone."""
-        if (slot := self._index.get(name)) is not None:
-            self._threads.stamp(self._index.touch(slot))
+        if (file := self._index.get(name)) is not None:
+            self._threads.stamp(self._index.touch(file))
 
     def remove(self, name: str) -> None:
         """It and everything below it."""
         self._settle()
-        if (slot := self._index.get(name)) is not None:
-            self._drop(slot, "asked")
+        if (file := self._index.get(name)) is not None:
+            self._drop(file, "asked")
 
     def clear(self) -> None:
         self._settle()
@@ -197,8 +197,8 @@ class Disk:
 
     def tokens(self, name: str) -> tuple[int, int] | None:
         """From where to where an entry has tokens of its path; None if it is not there."""
-        slot = self._index.get(name)
-        return (slot.start, slot.start + slot.tokens) if slot is not None else None
+        file = self._index.get(name)
+        return (file.start, file.start + file.tokens) if file is not None else None
 
     def flush(self, timeout: float) -> bool:
         """Wait until all that was asked for is done, reads excepted; whether it was."""
@@ -236,8 +236,8 @@ class Disk:
         for entry in self._index.load(stamped):
             self._discard(f"{entry.name}.safetensors", "orphan", "what it stands on is not there")
         while self._index.nbytes > self._limit:  # which may be lower than it was
-            (slot,) = self._index.drop(self._index.oldest())
-            self._discard(f"{slot.name}.safetensors", "limit", "the limit is reached")
+            (file,) = self._index.drop(self._index.oldest())
+            self._discard(f"{file.name}.safetensors", "limit", "the limit is reached")
         kept = (survivor for survivor, _ in stamped if self._index.get(survivor.name) is not None)
         return sorted(kept, key=lambda survivor: survivor.start)
 
@@ -259,20 +259,20 @@ class Disk:
         path = sum(file.nbytes for file in above.path()) if above is not None else 0
         return "limit" if path + draft.nbytes + self._stuck > self._limit else ""
 
-    def _drop(self, slot: IndexedFile, cause: str) -> None:
-        for file in self._index.drop(slot):
-            self._gone[file.name] = None
+    def _drop(self, file: IndexedFile, cause: str) -> None:
+        for gone in self._index.drop(file):
+            self._gone[gone.name] = None
             self._removed[cause] += 1
-            self._threads.unlink(file.name, file.nbytes)
+            self._threads.unlink(gone.name, gone.nbytes)
 
     def _settle(self) -> None:
         """Take in the news. A file that fell out of the index meanwhile is none."""
         while self._threads.news:
             match self._threads.news.popleft():
-                case Lost(slot, cause, why):
-                    if self._index.get(slot.name) is slot:
-                        self._drop(slot, cause)
-                        self._say(slot.name, why, always=cause == "damaged")
+                case Lost(file, cause, why):
+                    if self._index.get(file.name) is file:
+                        self._drop(file, cause)
+                        self._say(file.name, why, always=cause == "damaged")
                 case Stuck(name, nbytes, why):
                     self._stuck += nbytes
                     self._say(name, f"it cannot be removed: {why}")

@@ -38,100 +38,100 @@ class IndexedFile:
 
     def path(self) -> Iterator[IndexedFile]:
         """Itself and all above it, upwards."""
-        slot: IndexedFile | None = self
-        while slot is not None:
-            yield slot
-            slot = slot.parent
+        file: IndexedFile | None = self
+        while file is not None:
+            yield file
+            file = file.parent
 
 
 class Index:
     def __init__(self) -> None:
-        self._slots: OrderedDict[str, IndexedFile] = OrderedDict()
+        self._files: OrderedDict[str, IndexedFile] = OrderedDict()
         self._clock = 0  # ns; every use has a stamp of its own
         self.nbytes = 0
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self._files)
 
     def get(self, name: str | None) -> IndexedFile | None:
-        return self._slots.get(name) if name is not None else None
+        return self._files.get(name) if name is not None else None
 
     def names(self) -> list[str]:
-        return list(self._slots)
+        return list(self._files)
 
     def load(self, stamped: Iterable[tuple[Entry, int]]) -> Iterator[Entry]:
         """Take in what a scan found with its stamps; yields what stands on nothing."""
-        slots = []
+        files = []
         for entry, stamp in sorted(stamped, key=lambda pair: pair[0].start):
             parent = self.get(entry.parent)
             if entry.parent is not None and (parent is None or not parent.carries(entry.start)):
                 yield entry
                 continue
             tokens = len(entry.key)
-            slot = IndexedFile(
+            file = IndexedFile(
                 entry.name, entry.kind, parent, entry.start, tokens, entry.nbytes, stamp
             )
-            self.add(slot)
-            slots.append(slot)
-        for slot in reversed(slots):  # a kill can lose the stamps of those above
-            if slot.parent is not None:
-                slot.parent.stamp = max(slot.parent.stamp, slot.stamp + 1)
-        for slot in sorted(slots, key=lambda file: file.stamp):
-            self._slots.move_to_end(slot.name)
-            self._clock = max(self._clock, slot.stamp)
+            self.add(file)
+            files.append(file)
+        for file in reversed(files):  # a kill can lose the stamps of those above
+            if file.parent is not None:
+                file.parent.stamp = max(file.parent.stamp, file.stamp + 1)
+        for file in sorted(files, key=lambda file: file.stamp):
+            self._files.move_to_end(file.name)
+            self._clock = max(self._clock, file.stamp)
 
-    def add(self, slot: IndexedFile) -> None:
+    def add(self, file: IndexedFile) -> None:
         """It must be touched before anything else happens."""
-        self._slots[slot.name] = slot
-        self.nbytes += slot.nbytes
-        if slot.parent is not None:
-            slot.parent.below.add(slot)
+        self._files[file.name] = file
+        self.nbytes += file.nbytes
+        if file.parent is not None:
+            file.parent.below.add(file)
 
-    def touch(self, slot: IndexedFile) -> list[tuple[str, int]]:
+    def touch(self, file: IndexedFile) -> list[tuple[str, int]]:
         """Names with their new stamps, upwards."""
         touched = []
         self._clock = max(self._clock, time.time_ns())
-        for file in slot.path():
+        for one in file.path():
             self._clock += 1
-            file.stamp = self._clock
-            self._slots.move_to_end(file.name)
-            touched.append((file.name, file.stamp))
+            one.stamp = self._clock
+            self._files.move_to_end(one.name)
+            touched.append((one.name, one.stamp))
         return touched
 
     def oldest(self) -> IndexedFile:
-        return next(iter(self._slots.values()))
+        return next(iter(self._files.values()))
 
-    def drop(self, slot: IndexedFile) -> list[IndexedFile]:
+    def drop(self, file: IndexedFile) -> list[IndexedFile]:
         """It and everything below; what stands on something comes before it."""
-        dropped = [slot]
-        for file in dropped:  # grows
-            dropped.extend(file.below)
-        if slot.parent is not None:
-            slot.parent.below.discard(slot)
-        for file in dropped:
-            del self._slots[file.name]
-            self.nbytes -= file.nbytes
-            file.draft = None
+        dropped = [file]
+        for one in dropped:  # grows
+            dropped.extend(one.below)
+        if file.parent is not None:
+            file.parent.below.discard(file)
+        for one in dropped:
+            del self._files[one.name]
+            self.nbytes -= one.nbytes
+            one.draft = None
         return dropped[::-1]
 
     def forget_drafts(self) -> None:
-        for slot in self._slots.values():
-            slot.draft = None
+        for file in self._files.values():
+            file.draft = None
 
     def check_integrity(self) -> None:
         seen: set[IndexedFile] = set()
-        for name, slot in self._slots.items():
-            _require(slot.name == name, f"{name} is filed under another name")
-            _require(slot.below <= seen, f"{name} was used before what stands on it")
-            _require(all(child.parent is slot for child in slot.below), f"{name} has lost a child")
-            if slot.parent is None:
-                _require(slot.start == 0, f"{name} starts at {slot.start} on nothing")
+        for name, file in self._files.items():
+            _require(file.name == name, f"{name} is filed under another name")
+            _require(file.below <= seen, f"{name} was used before what stands on it")
+            _require(all(child.parent is file for child in file.below), f"{name} has lost a child")
+            if file.parent is None:
+                _require(file.start == 0, f"{name} starts at {file.start} on nothing")
             else:
-                _require(self.get(slot.parent.name) is slot.parent, f"{name} is an orphan")
-                _require(slot in slot.parent.below, f"{name} is unknown to its parent")
-                _require(slot.parent.carries(slot.start), f"{name} is outside its parent")
-                _require(slot.stamp < slot.parent.stamp, f"{name} is newer than its parent")
-            seen.add(slot)
+                _require(self.get(file.parent.name) is file.parent, f"{name} is an orphan")
+                _require(file in file.parent.below, f"{name} is unknown to its parent")
+                _require(file.parent.carries(file.start), f"{name} is outside its parent")
+                _require(file.stamp < file.parent.stamp, f"{name} is newer than its parent")
+            seen.add(file)
         _require(self.nbytes == sum(file.nbytes for file in seen), "the bytes do not add up")
 
 

@@ -1,7 +1,7 @@
 """The two threads that do the disk's work, and what they have to say.
 
 Writes, removals and stamps run in the order in which they were asked for; reads run beside
-them. The threads touch nothing but files and a slot's draft, and raise nothing.
+them. The threads touch nothing but files and a file's draft, and raise nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Jobs = SimpleQueue[Callable[[], None] | None]
 class Lost:
     """An entry cannot be used; `cause` is damaged or failed."""
 
-    slot: IndexedFile
+    file: IndexedFile
     cause: str
     why: str
 
@@ -60,9 +60,9 @@ class Threads:
     def queued_bytes(self) -> int:
         return self._queued - self._unqueued
 
-    def write(self, slot: IndexedFile) -> None:
-        self._queued += slot.nbytes
-        self._to_write.put(partial(self._do_write, slot, slot.stamp))
+    def write(self, file: IndexedFile) -> None:
+        self._queued += file.nbytes
+        self._to_write.put(partial(self._do_write, file, file.stamp))
 
     def unlink(self, name: str, nbytes: int) -> None:
         self._to_write.put(partial(self._do_unlink, name, nbytes))
@@ -70,8 +70,8 @@ class Threads:
     def stamp(self, touched: list[tuple[str, int]]) -> None:
         self._to_write.put(partial(self._do_stamp, touched))
 
-    def read(self, slot: IndexedFile, reading: PendingRead) -> None:
-        self._to_read.put(partial(self._do_read, slot, reading))
+    def read(self, file: IndexedFile, reading: PendingRead) -> None:
+        self._to_read.put(partial(self._do_read, file, reading))
 
     def flush(self, timeout: float) -> bool:
         done = threading.Event()
@@ -92,32 +92,32 @@ class Threads:
 
     # -- on the threads --------------------------------------------------------------------
 
-    def _do_write(self, slot: IndexedFile, stamp: int) -> None:
+    def _do_write(self, file: IndexedFile, stamp: int) -> None:
         try:
-            if (draft := slot.draft) is not None:
-                self._folder.write(slot.name, draft, stamp)
+            if (draft := file.draft) is not None:
+                self._folder.write(file.name, draft, stamp)
                 self.written += 1
         except Exception as error:
-            self.news.append(Lost(slot, "failed", f"it cannot be written: {_told(error)}"))
+            self.news.append(Lost(file, "failed", f"it cannot be written: {_told(error)}"))
         finally:
-            slot.draft = None
-            self._unqueued += slot.nbytes
+            file.draft = None
+            self._unqueued += file.nbytes
 
-    def _do_read(self, slot: IndexedFile, reading: PendingRead) -> None:
+    def _do_read(self, file: IndexedFile, reading: PendingRead) -> None:
         why = "the disk tier is closed"
         try:
             if not self._closed:
-                entry, reading.arrays = self._folder.read(slot.name)
+                entry, reading.arrays = self._folder.read(file.name)
                 reading.start, reading.key = entry.start, entry.key
                 self.read_count += 1
                 why = ""
         except UnusableFile as error:
             why = str(error)
-            self.news.append(Lost(slot, "damaged", why))
+            self.news.append(Lost(file, "damaged", why))
         except Exception as error:  # whatever it is, nobody may wait for this reading forever
             why = f"it cannot be read: {_told(error)}"
             if getattr(error, "errno", None) not in _PASSING and not isinstance(error, MemoryError):
-                self.news.append(Lost(slot, "failed", why))
+                self.news.append(Lost(file, "failed", why))
         reading.why = why
         self.news.append(reading)
         reading.done = True

@@ -12,8 +12,8 @@ import mlx.core as mx
 from bushel.cache.kv_cache import KV
 from bushel.cache.kv_layer import KVLayer, unwritten
 from bushel.cache.layer_kind import Layer, some_rows
-from bushel.cache.slots.row_lengths import RowLengths
-from bushel.cache.slots.slot_caches import SlotCache, SlotKVCache, SlotWindowCache
+from bushel.cache.ragged.ragged_caches import RaggedCache, RaggedKVCache, RaggedWindowCache
+from bushel.cache.ragged.row_lengths import RowLengths
 from bushel.cache.window import Window
 
 
@@ -29,12 +29,12 @@ def _stacked(rows: Sequence[mx.array]) -> mx.array:
     return padded[0] if len(padded) == 1 else mx.concatenate(padded)
 
 
-class _Slots(KVLayer):
+class _Ragged(KVLayer):
     def arrays(self, layer: Layer) -> Iterator[mx.array]:
         if not unwritten(layer):
             yield from (layer.keys, layer.values)
 
-    def _append(self, batch: SlotCache, more: Sequence[tuple[mx.array, mx.array]]) -> None:
+    def _append(self, batch: RaggedCache, more: Sequence[tuple[mx.array, mx.array]]) -> None:
         there = [] if batch.keys is None else [(batch.keys, batch.values)]
         columns = zip(*there, *more, strict=True)
         batch.keys, batch.values = (_stacked(column) for column in columns)
@@ -61,10 +61,10 @@ class _Slots(KVLayer):
         self.require(room >= seen, f"room for {room} of {seen} tokens")
 
 
-class SlotKV(_Slots, KV):
+class RaggedKV(_Ragged, KV):
     def begin(self, singles: Sequence[Layer], lengths: RowLengths) -> Layer:
         grouped = type(singles[0]).__name__ == "GroupedKVCache"
-        batch = SlotKVCache(lengths, grouped=grouped)
+        batch = RaggedKVCache(lengths, grouped=grouped)
         self.join(batch, singles)
         return batch
 
@@ -96,9 +96,9 @@ class SlotKV(_Slots, KV):
         return layer.keys[wanted], layer.values[wanted]
 
 
-class SlotWindow(_Slots, Window):
+class RaggedWindow(_Ragged, Window):
     def begin(self, singles: Sequence[Layer], lengths: RowLengths) -> Layer:
-        batch = SlotWindowCache(lengths, singles[0].max_size)
+        batch = RaggedWindowCache(lengths, singles[0].max_size)
         self.join(batch, singles)
         return batch
 
@@ -107,7 +107,7 @@ class SlotWindow(_Slots, Window):
             return
         self._append(batch, [self._in_ring(batch, single) for single in singles])
 
-    def _in_ring(self, batch: SlotWindowCache, single: Layer) -> tuple[mx.array, mx.array]:
+    def _in_ring(self, batch: RaggedWindowCache, single: Layer) -> tuple[mx.array, mx.array]:
         """What a single keeps, every token in its slot of the ring."""
         position = single.offset
         ordered = Window.merge(self, [single])  # in temporal order, and the window alone

@@ -17,13 +17,13 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from bushel.cache.slots.row_lengths import RowLengths
+from bushel.cache.ragged.row_lengths import RowLengths
 
 SPARE = 32  # slots of a ring behind its window: the deepest draft
 _STEP = 256  # tokens by which room grows, as that of the libraries' caches
 
 
-class SlotCache:
+class RaggedCache:
     """What both have in common: where the next tokens go, and which are seen."""
 
     # mlx-vlm's qwen3_5 cuts masks to `_idx` and the pass where a cache has both names, and waits
@@ -107,7 +107,7 @@ class SlotCache:
         self.values = mx.put_along_axis(self.values, slots, values, axis=2)
 
 
-class SlotKVCache(SlotCache):
+class RaggedKVCache(RaggedCache):
     """Every token stays visible."""
 
     def __init__(
@@ -145,7 +145,7 @@ class SlotKVCache(SlotCache):
         return mx.expand_dims(mask, 2) if self.grouped else mask
 
 
-class SlotWindowCache(SlotCache):
+class RaggedWindowCache(RaggedCache):
     """The last `max_size` tokens of a row are visible to the next."""
 
     def __init__(self, lengths: RowLengths, max_size: int, keys: Any = None, values: Any = None):

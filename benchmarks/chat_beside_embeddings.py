@@ -1,7 +1,7 @@
 """Chat streams beside embeddings over HTTP: what the streams feel, in turns with and without.
 
-    python -m benchmarks.beside                      embeddings by the chat model itself
-    python -m benchmarks.beside MODEL                by an encoder in an engine of its own
+    python -m benchmarks.chat_beside_embeddings          embeddings by the chat model itself
+    python -m benchmarks.chat_beside_embeddings MODEL    by an encoder in an engine of its own
 
 Four streams of a 20M-parameter model, and a client that asks for 64 embeddings again and again. Of
 every reply its largest gap; the promise is `--token-gap`, half a second unless told.
