@@ -236,8 +236,8 @@ class Disk:
         for entry in self._index.load(stamped):
             self._discard(f"{entry.name}.safetensors", "orphan", "what it stands on is not there")
         while self._index.nbytes > self._limit:  # which may be lower than it was
-            (file,) = self._index.drop(self._index.oldest())
-            self._discard(f"{file.name}.safetensors", "limit", "the limit is reached")
+            (oldest,) = self._index.drop(self._index.oldest())
+            self._discard(f"{oldest.name}.safetensors", "limit", "the limit is reached")
         kept = (survivor for survivor, _ in stamped if self._index.get(survivor.name) is not None)
         return sorted(kept, key=lambda survivor: survivor.start)
 
