@@ -62,6 +62,17 @@ def quick_starts() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def part_of_a_gpu() -> None:
+    """Engines take most of a CUDA device's memory at load, and here several processes share it."""
+    import mlx.core as mx
+
+    from bushel.models.device import ON_CUDA
+
+    if ON_CUDA:
+        mx.set_memory_limit(6 << 30)
+
+
+@pytest.fixture(autouse=True, scope="session")
 def drafts_that_pay() -> Iterator[None]:
     """Engines of tests draft as if wide passes were cheap: nothing is measured for each of them,
     and what a test sees does not depend on what else the machine does.
