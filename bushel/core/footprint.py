@@ -84,8 +84,8 @@ class Footprint:
         )
         return self.per_token + windows + self.per_score * context
 
-    def draft(self, context: int) -> int:
-        """Of one column of a pass that verifies drafts: its part of the pass, and its logits."""
+    def token_with_logits(self, context: int) -> int:
+        """Of one whose logits are wanted, as in a pass that verifies drafts."""
         return self.per_row + self.pass_token(context)
 
     def gathered(self, context: int) -> int:
@@ -109,7 +109,7 @@ class Footprint:
             + self.state(rows, longest, tokens)
             + max(self.copy(rows, longest), self.forward(max(chunk, rows), longest))
             + rows * self.per_row
-            + self.drafts * self.draft(longest)
+            + self.drafts * self.token_with_logits(longest)
         )
 
     def buffers(self, rows: int) -> int:
@@ -158,16 +158,18 @@ class Memory:
         room = self.limit - replace(self, tokens=0).peak(chunk)
         return max(0, room // each) if each else 0
 
-    def chunk(self, want: int, least: int, context: int, rows_packed: int = 0) -> int:
+    def chunk(
+        self, want: int, least: int, context: int, rows_packed: int = 0, *, logits: bool = False
+    ) -> int:
         """How many of `want` tokens may run at once when they look at `context` tokens, of which
-        so many rows share the pass.
+        so many rows share the pass. logits: those of all tokens are made.
         """
         sizes, rows = self.footprint, self.rows
         used = sizes.weights + sizes.state(rows, self.longest, self.tokens) + rows * sizes.per_row
-        drafts = sizes.drafts * sizes.draft(self.longest)
+        drafts = sizes.drafts * sizes.token_with_logits(self.longest)
         beside = sizes.packed(rows_packed, context) if rows_packed else sizes.gathered(context)
         room = self.limit - used - drafts - beside
-        each = sizes.pass_token(context)
+        each = sizes.token_with_logits(context) if logits else sizes.pass_token(context)
         most = int(room * ONE_CHUNK) // each if each else want
         return max(min(want, most), min(want, least))
 

@@ -102,6 +102,7 @@ class PendingPrompt:
     background: bool = False
     packs: bool = True  # it may share a forward pass, if it is short
     width: int = 0  # tokens of its row in such a pass, with what is run again and padding, if more
+    logits: bool = False  # those of all its tokens are wanted
 
 
 class WorkClass(NamedTuple):

@@ -136,7 +136,7 @@ class Prefill:
         sequence = self.sequences[0]
         if self.prefixes is None:
             self.reuse = ReusePlan(why="prefix reuse is off", reason="off")
-        elif self._wanted_logprobs is not None:
+        elif self.wants_logprobs:
             why = "log-probabilities of the whole prompt were asked for"
             self.reuse = ReusePlan(why=why, reason="prompt_logprobs")
         elif self._means:
@@ -177,7 +177,7 @@ class Prefill:
             if prefixes is not None:
                 known = prefixes.ends.get(sequence.root, self.key, self.done)
                 self.context.restore(self.model, prompt, self.ids, known)
-        self.prompt_logprobs = [None] if self._wanted_logprobs is not None else []
+        self.prompt_logprobs = [None] if self.wants_logprobs else []
         if prefixes is not None and not self.replay:
             if not self.rebuilt:
                 prefixes.count(self.reuse, len(prompt.ids))
@@ -302,7 +302,7 @@ class Prefill:
     @property
     def plain(self) -> bool:
         """Whether what is left of it is text, and no token's logits are wanted."""
-        if self._wanted_logprobs is not None:
+        if self.wants_logprobs:
             return False
         if self.prompt is None:
             return not self.sequences[0].request.prompt.media
@@ -359,7 +359,7 @@ class Prefill:
     @property
     def _needs_all(self) -> bool:
         """Whether what was computed before is of no use: what each token gives is wanted."""
-        return self._means or self._wanted_logprobs is not None
+        return self._means or self.wants_logprobs
 
     def embedding(self) -> tuple[float, ...]:
         """Of the whole prompt, as its model pools it; waits for the device."""
@@ -403,6 +403,11 @@ class Prefill:
         except Exception as error:
             raise_device_fault(error)
             log.warning("what a prediction head knows of a prompt is not kept: %s", error)
+
+    @property
+    def wants_logprobs(self) -> bool:
+        """Of its own tokens, whose logits are all made."""
+        return self._wanted_logprobs is not None
 
     @property
     def _wanted_logprobs(self) -> int | None:

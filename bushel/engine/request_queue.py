@@ -366,4 +366,5 @@ def _pending(id: int, job: Prefill) -> PendingPrompt:
         row.background,
         shares(job),
         width_of(job),
+        job.wants_logprobs,
     )

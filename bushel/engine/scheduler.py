@@ -241,7 +241,8 @@ def _fitting(
         return tokens
     # All of a step may be on its way at once.
     others, least = sum(chunk.tokens for chunk in before), 0 if before else policy.least_chunk
-    return max(0, memory.chunk(others + tokens, least, job.done + tokens) - others)
+    chunk = memory.chunk(others + tokens, least, job.done + tokens, logits=job.logits)
+    return max(0, chunk - others)
 
 
 class _Pass:

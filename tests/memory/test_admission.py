@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import mlx.core as mx
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from bushel import LLM, ModelError, SamplingParams
 from bushel.core.footprint import Memory
 from bushel.engine.footprint import footprint
-from bushel.engine.plan import PendingPrompt, Policy, State
+from bushel.engine.plan import Chunk, PendingPrompt, Policy, State
+from bushel.engine.prompt_runner import PromptRunner
 from bushel.engine.scheduler import schedule
 from tests.depth import often
 from tests.families import checkpoint_dir
@@ -85,6 +87,34 @@ def test_a_prompt_that_can_never_fit_is_refused_with_the_numbers() -> None:
         assert "2000 tokens" in (refused.error or "")
         assert "GB" in (refused.error or "")
         assert llm.status()["waiting"] == 0
+
+
+def test_a_prompt_whose_logits_are_wanted_runs_in_pieces_that_leave_room_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With large vocabularies they take more than all else of a pass. B51."""
+    pieces: list[int] = []
+    run = PromptRunner.run
+
+    def noted(runner: PromptRunner, chunks: tuple[Chunk, ...], *how: Any, **more: Any) -> Any:
+        pieces.extend(chunk.tokens for chunk in chunks)
+        return run(runner, chunks, *how, **more)
+
+    monkeypatch.setattr(PromptRunner, "run", noted)
+    with LLM("bushel:tiny") as llm:
+        sizes = footprint(llm._engine.model)  # type: ignore[union-attr]
+    room, length = 8 * MB, 1000
+    limit = sizes.peak(1, length + 100, 16) + room
+    with LLM("bushel:tiny", memory_limit=limit, headroom=0) as llm:
+        longest = {}
+        for wanted in (None, 0, 5):
+            pieces.clear()
+            asked = SamplingParams(max_tokens=1, prompt_logprobs=wanted)
+            (out,) = llm.generate(prompt(length, wanted or 9), asked)
+            assert out.error is None
+            longest[wanted] = max(pieces)
+    assert longest[None] * sizes.per_row > room  # the control: their logits would not fit
+    assert longest[0] * sizes.per_row < room > longest[5] * sizes.per_row
 
 
 def test_a_reply_is_cut_where_memory_ends() -> None:

@@ -77,6 +77,13 @@ def test_a_chunk_fits_unless_it_is_the_least_one(
         assert (tokens + 1) * SIZES.pass_token(context) > ONE_CHUNK * room
 
 
+def test_a_chunk_whose_logits_are_wanted_fits_with_them() -> None:
+    room = 2 * 100 * (SIZES.pass_token(0) + SIZES.per_row)  # of which one chunk may take a half
+    memory = Memory(SIZES, SIZES.weights + room, 1 << 62)
+    assert memory.chunk(1000, 16, 0, logits=True) == 100
+    assert memory.chunk(1000, 16, 0) == 1000
+
+
 def test_rows_that_share_a_pass_have_their_fixed_states_twice() -> None:
     """So a pass that just fits takes no more rows."""
     room = 2 * 100 * SIZES.pass_token(0)  # of which one chunk may take a half

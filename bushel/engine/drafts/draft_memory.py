@@ -37,7 +37,7 @@ def plan_memory(
     if speculation.draft is not None:
         sizes = _beside(sizes, footprint.footprint(speculation.draft, columns))
     longest = Memory(sizes, usable, _NO_LIMIT).longest_row(1, STEP, model.context or _LONGEST)
-    room = int(_SHARE * (usable - sizes.weights)) // sizes.draft(longest)
+    room = int(_SHARE * (usable - sizes.weights)) // sizes.token_with_logits(longest)
     most = min(MOST_DRAFTS, room, _most_drafts(speculation.profile))
     drafted = replace(sizes, drafts=most)
     if most < 1 or drafted.peak(2, STEP, STEP) > usable:
