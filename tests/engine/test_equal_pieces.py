@@ -89,7 +89,7 @@ def test_a_bound_on_gaps_cuts_nobody(family: str, alone: list[Table]) -> None:
 
 def test_memory_cuts_nobody(llm: LLM, alone: list[Table]) -> None:
     """However little is left: a prompt waits until there is room for a whole piece."""
-    with patch.object(Memory, "chunk", lambda _, want, least, context: min(want, least)):
+    with patch.object(Memory, "chunk", lambda _, want, least, *_more, **_how: min(want, least)):
         assert apart(served(llm), alone) <= BOUND
 
 
