@@ -8,7 +8,9 @@
 A border is the number of tokens that this prompt and such a rendering have in common. Rendering is
 cheap and tokenizing is not, so no long text is tokenized a second time: a control token splits a
 text into parts that are tokenized by themselves, so up to the last one that both texts have they
-have the same tokens, and only the few words behind it are tokenized and compared.
+have the same tokens, and only the few words behind it are tokenized and compared. Where none is
+near, as in templates that have none, the last words that both texts have are tokenized by
+themselves, and their tokens looked for in the prompt's.
 """
 
 from __future__ import annotations
@@ -34,6 +36,9 @@ _THOUGHTS = "reasoning_content"
 # Nearer borders are one: each is a cut of its own, and the planner would merge them.
 _NEAR = 32
 _LOOK_BACK = 4096  # characters, for the last control token; then eight times as far
+# Of a text without any: characters that are tokenized by themselves, and how many of their tokens,
+# on both sides, may come out otherwise than in the middle of a text.
+_WORDS_BACK, _EDGE = 512, 8
 
 Turn = Mapping[str, Any]
 
@@ -146,18 +151,40 @@ class BorderFinder:
             return None
         same = agreeing(self._text, other)
         start, index, name = self._anchor(same)
-        later = self._host.tokenizer.split.finditer(other, start + len(name))
-        # What follows a control token has no say in what comes before it.
-        end = next((match.end() for match in later if match.end() > same), len(other))
-        tail = other[start:end]
-        if start:
-            encode = self._host.tokenizer.encode_marked
-            tokens = encode(tail, self._mark, add_special_tokens=False)
-        else:
-            tokens = self._host.encode(tail, self._mark)
+        if same - start > 4 * _WORDS_BACK and (words := self._last_words(same)) is not None:
+            low, index = words
+            tokens = self._encoded(other[low : self._end(other, low, same)])
+            return self._kept(index, tokens[_EDGE:], same)
+        tail = other[start : self._end(other, start + len(name), same)]
+        tokens = self._encoded(tail) if start else self._host.encode(tail, self._mark)
+        return self._kept(index, tokens, same)
+
+    def _kept(self, index: int, tokens: Sequence[int], same: int) -> _Kept:
         here = self._ids[index : index + len(tokens)]
         equal = len(list(takewhile(bool, map(eq, here, tokens))))
         return _Kept(index + equal, same == len(self._text))
+
+    def _end(self, other: str, start: int, same: int) -> int:
+        """What follows a control token has no say in what comes before it."""
+        later = self._host.tokenizer.split.finditer(other, start)
+        return next((match.end() for match in later if match.end() > same), len(other))
+
+    def _encoded(self, text: str) -> list[int]:
+        """Of text from the middle of another."""
+        return self._host.tokenizer.encode_marked(text, self._mark, add_special_tokens=False)
+
+    def _last_words(self, same: int) -> tuple[int, int] | None:
+        """A place shortly before `same` in the text, and one among the ids: that of the token after
+        the first `_EDGE` from there on. None if it cannot be told.
+        """
+        low = same - _WORDS_BACK
+        words = np.array(self._encoded(self._text[low:same])[_EDGE:-_EDGE], self._array.dtype)
+        if len(words) < _EDGE:
+            return None
+        whole, part, size = self._array.tobytes(), words.tobytes(), words.itemsize
+        at = whole.find(part)
+        told = at >= 0 and at % size == 0 and whole.find(part, at + 1) < 0
+        return (low, at // size) if told else None
 
     def _anchor(self, same: int) -> tuple[int, int, str]:
         """The last control token before `same`: its place in the text and in the ids.

@@ -1,5 +1,7 @@
 """Borders of a prompt are common prefixes, in tokens, with what other prompts will be."""
 
+import itertools
+import random
 from collections.abc import Iterator
 from copy import copy, deepcopy
 from functools import cache
@@ -183,6 +185,43 @@ def test_borders_of_real_templates_too(name: str, request: dict[str, Any]) -> No
     check(name, request)
 
 
+# As those of Vicuna and Alpaca: what is tokenized apart, nobody can tell.
+NO_CONTROL_TOKENS = (
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n\n{% endfor %}assist:"
+)
+
+
+@cache
+def without_control_tokens(name: str) -> Preparer:
+    host = copy(host_named(name))
+    checkpoint = read_checkpoint(str(host.path), trust_remote_code=False)
+    host.tokenizer = Tokenizer(deepcopy(host.tokenizer.hf), checkpoint)
+    host.use_template(NO_CONTROL_TOKENS)
+    return host
+
+
+def long_text(seed: int, characters: int) -> str:
+    chance, said = random.Random(seed), list[str]()
+    while sum(map(len, said)) < characters:
+        said += [chance.choice(WORDS), f" {chance.randrange(10_000)} ", chance.choice(WORDS)]
+    return "".join(said)
+
+
+@pytest.mark.parametrize("name", ["plain", *CHECKPOINTS])
+@given(st.integers(0, 1 << 30), st.lists(st.sampled_from((5, 600, 3000)), min_size=3, max_size=7))
+@settings(max_examples=some(40), suppress_health_check=list(HealthCheck))
+def test_borders_of_long_texts_without_control_tokens(
+    name: str, seed: int, lengths: list[int]
+) -> None:
+    roles = itertools.chain(["system"], itertools.cycle(["user", "assistant"]))
+    turns = [
+        {"role": role, "content": long_text(seed + at, length)}
+        for at, (role, length) in enumerate(zip(roles, lengths, strict=False))
+    ]
+    for fast, slow, _ in measured(without_control_tokens(name), {"messages": turns}):
+        assert fast == slow
+
+
 def test_control_a_border_one_token_too_long_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     request = {"messages": [SYSTEM, QUESTION, *round_of("Hm.")], "tools": TOOLS}
     check("thinking", request)
@@ -223,23 +262,39 @@ def test_a_control_string_in_a_text_changes_no_token_before_it() -> None:
     assert "\n" not in shown(host, before, 0).split("<|im_end|>")[1][:1]  # a control
 
 
-def test_no_long_text_is_tokenized_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turns of 30k tokens come every second: tokenizing them is what takes time."""
-    host = templated("thinking")
+def counted(host: Preparer, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Characters of each text that is tokenized."""
     said: list[int] = []
     encode = host.tokenizer.encode
 
-    def counted(text: str, **more: Any) -> list[int]:
+    def counting(text: str, **more: Any) -> list[int]:
         said.append(len(text))
         return encode(text, **more)
 
-    monkeypatch.setattr(host.tokenizer, "encode", counted)
+    monkeypatch.setattr(host.tokenizer, "encode", counting)
     monkeypatch.setattr(host, "context", None)
+    return said
+
+
+def test_no_long_text_is_tokenized_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns of 30k tokens come every second: tokenizing them is what takes time."""
+    host = templated("thinking")
+    said = counted(host, monkeypatch)
     long = [QUESTION, *round_of("Hm.", CORPUS * 10), *round_of("So.", CORPUS * 10)]
     _, borders = bordered(host, {"role": "system", "content": CORPUS * 10}, *long, tools=TOOLS)
     assert borders.system
     assert borders.user
     assert sum(said) - max(said) < 600  # of 35,000
+
+
+def test_nor_where_the_template_has_no_control_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = without_control_tokens("plain")
+    said = counted(host, monkeypatch)
+    numbers = " ".join(map(str, range(3000)))
+    reply = {"role": "assistant", "content": numbers[::-1]}
+    found, borders = bordered(host, {**SYSTEM, "content": numbers}, QUESTION, reply, QUESTION)
+    assert shown(host, found, borders.system).startswith("What is the weather")
+    assert sum(said) - max(said) < 4000  # of 28,000
 
 
 def test_characters_in_common() -> None:
