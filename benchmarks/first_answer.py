@@ -38,7 +38,10 @@ def call(command: Sequence[str | Path], folder: Path) -> None:
     places = {"UV_CACHE_DIR": "cache", "UV_TOOL_DIR": "tools", "UV_TOOL_BIN_DIR": "bin"}
     fresh = {name: str(folder / place) for name, place in places.items()}
     environment = {**os.environ, **fresh, "PIP_NO_CACHE_DIR": "1"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    except FileNotFoundError:
+        sys.exit(f"{command[0]} is not installed here, and this way of installing needs it.")
     if done.returncode:
         sys.exit(f"{command[0]} failed: {done.stderr[-2000:]}")
 
