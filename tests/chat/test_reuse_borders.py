@@ -222,6 +222,14 @@ def test_borders_of_long_texts_without_control_tokens(
         assert fast == slow
 
 
+def test_words_that_come_again_tell_no_place() -> None:
+    """A log in a prompt has the same lines many times."""
+    turns = [{"role": "system", "content": CORPUS * 10}, QUESTION]
+    turns += [{"role": "assistant", "content": CORPUS * 10}, QUESTION]
+    for fast, slow, _ in measured(without_control_tokens("plain"), {"messages": turns}):
+        assert fast == slow
+
+
 def test_control_a_border_one_token_too_long_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     request = {"messages": [SYSTEM, QUESTION, *round_of("Hm.")], "tools": TOOLS}
     check("thinking", request)
